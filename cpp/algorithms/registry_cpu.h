@@ -1,0 +1,10 @@
+// The rows of the CPU's registry, each defined in its algorithm's folder.
+#pragma once
+#include "core/algorithm.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu {
+
+extern const Algorithm<Device> kReference;
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,89 @@
+// What an algorithm is: three pure functions and a plan. A Device type supplies
+//   Pointer   address with `+ bytes`                  Buffer   owning memory with pointer()
+//   Stream    where work is executed or recorded      Traits   plain data: limits, features, measured rates
+// and everything here is written once for all devices.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/problem.h"
+#include "core/view.h"
+
+namespace vkconv {
+
+template <class Device>
+class Planner;
+
+// Weights in the layout one plan wants (packed, transformed), owned by the user's prepared object.
+template <class Device>
+struct PreparedWeights {
+  typename Device::Buffer data{};
+  std::vector<PreparedWeights> children;
+};
+
+// The arrays of one execution, named by their role in the forward geometry; the problem's pass says which of them
+// is written. `bias` is contiguous (O) in the accumulator type. `prepared` (optional) was made from `weight` by
+// this plan or by one with an equal weight_layout().
+template <class Device>
+struct Operands {
+  using Pointer = typename Device::Pointer;
+  View<Pointer> input, output, addend;
+  WeightView<Pointer> weight;
+  Pointer bias{};
+  const PreparedWeights<Device>* prepared = nullptr;
+};
+
+// An immutable recipe for one problem on one device. Safe to execute from many threads.
+template <class Device>
+class Plan {
+ public:
+  using Pointer = typename Device::Pointer;
+  using Stream = typename Device::Stream;
+
+  virtual ~Plan() = default;
+  // `workspace` has workspace_bytes(), aligned to 256 bytes; its content is undefined before and after.
+  virtual void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const = 0;
+  virtual std::size_t workspace_bytes() const { return 0; }
+  // As a tree: `small_kernel_depth(3x implicit_gemm)`.
+  virtual std::string describe() const = 0;
+  // Names the layout prepare() makes; plans with equal names share prepared weights. Empty: weights are read as
+  // they are and prepare() has nothing to do.
+  virtual std::string weight_layout() const { return {}; }
+  virtual PreparedWeights<Device> prepare(Stream&, const WeightView<Pointer>&) const { return {}; }
+};
+
+// The answer to "could it be right?": empty reason means yes.
+struct Support {
+  std::string reason;
+  explicit operator bool() const { return reason.empty(); }
+  static Support yes() { return {}; }
+  static Support no(std::string why) { return {std::move(why)}; }
+};
+
+// What a plan is made in: the described device, the caller's limit, and the planner for child problems.
+template <class Device>
+struct Context {
+  const typename Device::Traits& traits;
+  std::size_t workspace_limit_bytes;
+  Planner<Device>& planner;
+};
+
+// One row of the registry. `supports` and `seconds` are pure and need no hardware; `make` allocates nothing on the
+// device.
+template <class Device>
+struct Algorithm {
+  std::string_view name;
+  Support (*supports)(const ConvProblem&, const Context<Device>&);
+  double (*seconds)(const ConvProblem&, const Context<Device>&);
+  std::shared_ptr<const Plan<Device>> (*make)(const ConvProblem&, const Context<Device>&);
+};
+
+// The table of this device, in the order `algorithms()` lists them (registry_<device>.cpp).
+template <class Device>
+std::span<const Algorithm<Device>> registry();
+
+}  // namespace vkconv

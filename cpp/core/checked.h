@@ -1,0 +1,35 @@
+// int64 arithmetic that throws ProblemError instead of wrapping.
+#pragma once
+#include <cstdint>
+
+#include "core/error.h"
+
+namespace vkconv {
+
+inline std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
+  std::int64_t r;
+  if (__builtin_mul_overflow(a, b, &r)) throw ProblemError("a size exceeds 64-bit integers");
+  return r;
+}
+
+inline std::int64_t checked_add(std::int64_t a, std::int64_t b) {
+  std::int64_t r;
+  if (__builtin_add_overflow(a, b, &r)) throw ProblemError("a size exceeds 64-bit integers");
+  return r;
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {  // b > 0; rounds towards +infinity
+  return a / b + (a % b > 0);
+}
+
+constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {  // b > 0; rounds towards -infinity
+  return a / b - (a % b < 0);
+}
+
+constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // b > 0; in [0, b)
+  return a - floor_div(a, b) * b;
+}
+
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
+
+}  // namespace vkconv

@@ -1,0 +1,39 @@
+// The index map of a convolution along one axis.
+#pragma once
+#include <cstdint>
+
+#include "core/checked.h"
+#include "core/problem.h"
+
+namespace vkconv {
+
+// Input element that tap `k` of output `o` reads, or -1 when it falls on padding or between dilated elements.
+inline std::int64_t input_index(const ConvProblem& p, int axis, std::int64_t o, std::int64_t k) {
+  const std::int64_t position = o * p.stride[axis] + k * p.dilation[axis] - p.pad_lo[axis];
+  if (position < 0 || position % p.input_dilation[axis] != 0) return -1;
+  const std::int64_t i = position / p.input_dilation[axis];
+  return i < p.input[axis] ? i : -1;
+}
+
+struct Range {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end > begin ? end - begin : 0; }
+};
+
+// Outputs of [0, output) whose tap `k` reads inside the input, for input_dilation 1.
+inline Range outputs_inside(const ConvProblem& p, int axis, std::int64_t k) {
+  const std::int64_t shift = k * p.dilation[axis] - p.pad_lo[axis];  // position = o * stride + shift
+  const std::int64_t begin = ceil_div(-shift, p.stride[axis]);
+  const std::int64_t end = floor_div(p.input[axis] - 1 - shift, p.stride[axis]) + 1;
+  return {begin < 0 ? 0 : begin, end > p.output[axis] ? p.output[axis] : end};
+}
+
+// Taps of [0, kernel) that read inside the input for output `o`, for input_dilation 1.
+inline Range taps_inside(const ConvProblem& p, int axis, std::int64_t o) {
+  const std::int64_t shift = o * p.stride[axis] - p.pad_lo[axis];  // position = k * dilation + shift
+  const std::int64_t begin = ceil_div(-shift, p.dilation[axis]);
+  const std::int64_t end = floor_div(p.input[axis] - 1 - shift, p.dilation[axis]) + 1;
+  return {begin < 0 ? 0 : begin, end > p.kernel[axis] ? p.kernel[axis] : end};
+}
+
+}  // namespace vkconv

@@ -1,0 +1,109 @@
+// Chooses an algorithm for a problem and remembers the choice. The lock of the cache is never held while planning:
+// a decomposition plans its children through the same planner.
+#pragma once
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/algorithm.h"
+#include "core/error.h"
+#include "core/lru_cache.h"
+
+namespace vkconv {
+
+inline constexpr std::size_t kDefaultPlanCacheCapacity = 128;
+inline constexpr std::size_t kDefaultWorkspaceLimitBytes = std::size_t{256} << 20;
+
+// A problem with everything that can change its plan. `algorithm` is a registry name, or empty for the fastest.
+struct PlanRequest {
+  ConvProblem problem;
+  std::string algorithm;
+  std::size_t workspace_limit_bytes = kDefaultWorkspaceLimitBytes;
+  auto operator<=>(const PlanRequest&) const = default;
+};
+
+// One line of `explain`: an estimate, or the reason why not.
+struct Candidate {
+  std::string name;
+  std::string reason;  // empty when the algorithm can run
+  double seconds = std::numeric_limits<double>::infinity();
+};
+
+template <class Device>
+class Planner {
+ public:
+  using PlanPtr = std::shared_ptr<const Plan<Device>>;
+
+  Planner(std::span<const Algorithm<Device>> table, typename Device::Traits traits,
+          std::size_t capacity = kDefaultPlanCacheCapacity)
+      : table_(table), traits_(std::move(traits)), cache_(capacity) {}
+
+  // The plan of the forced or fastest algorithm. Throws ProblemError with the algorithm's reason when it cannot run.
+  PlanPtr plan(const PlanRequest& request) {
+    if (auto hit = cache_.find(request)) return *hit;
+    const Context<Device> context = context_for(request.workspace_limit_bytes);
+    PlanPtr made = choose(request, context).make(request.problem, context);
+    cache_.insert(request, made);
+    return made;
+  }
+
+  // Estimate of the fastest algorithm: what a decomposition adds up over its children.
+  double seconds(const ConvProblem& problem, std::size_t workspace_limit_bytes) {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Candidate& c : explain(problem, workspace_limit_bytes)) best = std::min(best, c.seconds);
+    return best;
+  }
+
+  std::vector<Candidate> explain(const ConvProblem& problem, std::size_t workspace_limit_bytes) {
+    const Context<Device> context = context_for(workspace_limit_bytes);
+    std::vector<Candidate> candidates;
+    for (const Algorithm<Device>& row : table_) {
+      Candidate& c = candidates.emplace_back();
+      c.name = row.name;
+      if (Support s = row.supports(problem, context))
+        c.seconds = row.seconds(problem, context);
+      else
+        c.reason = std::move(s.reason);
+    }
+    return candidates;
+  }
+
+  const typename Device::Traits& traits() const { return traits_; }
+  std::span<const Algorithm<Device>> table() const { return table_; }
+  CacheInfo cache_info() const { return cache_.info(); }
+  void clear_cache() { cache_.clear(); }
+  void set_cache_capacity(std::size_t capacity) { cache_.set_capacity(capacity); }
+
+ private:
+  Context<Device> context_for(std::size_t limit) { return {traits_, limit, *this}; }
+
+  const Algorithm<Device>& choose(const PlanRequest& request, const Context<Device>& context) {
+    if (!request.algorithm.empty()) return forced(request, context);
+    const Algorithm<Device>* best = nullptr;
+    double best_seconds = std::numeric_limits<double>::infinity();
+    for (const Algorithm<Device>& row : table_) {
+      if (!row.supports(request.problem, context)) continue;
+      const double s = row.seconds(request.problem, context);
+      if (!best || s < best_seconds) best = &row, best_seconds = s;
+    }
+    if (!best) throw ProblemError("no algorithm can run " + to_string(request.problem));
+    return *best;
+  }
+
+  const Algorithm<Device>& forced(const PlanRequest& request, const Context<Device>& context) {
+    auto row = std::find_if(table_.begin(), table_.end(), [&](auto& r) { return r.name == request.algorithm; });
+    if (row == table_.end()) throw ProblemError("algorithm '" + request.algorithm + "' does not exist");
+    if (Support s = row->supports(request.problem, context); !s)
+      throw ProblemError("algorithm '" + request.algorithm + "' cannot run this problem: " + s.reason);
+    return *row;
+  }
+
+  std::span<const Algorithm<Device>> table_;
+  typename Device::Traits traits_;
+  LruCache<PlanRequest, PlanPtr> cache_;
+};
+
+}  // namespace vkconv

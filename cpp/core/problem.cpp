@@ -1,0 +1,146 @@
+#include "core/problem.h"
+
+#include "core/checked.h"
+
+namespace vkconv {
+namespace {
+
+constexpr const char* kAxisNames[3] = {"depth", "height", "width"};
+
+std::int64_t checked_product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (std::int64_t f : factors) product = checked_mul(product, f);
+  return product;
+}
+
+void require(bool ok, const std::string& message) {
+  if (!ok) throw ProblemError(message);
+}
+
+void validate_axis(const ConvProblem& p, int a) {
+  const std::string axis = kAxisNames[a];
+  require(p.stride[a] >= 1, "stride along " + axis + " is " + std::to_string(p.stride[a]) + ", wanted >= 1");
+  require(p.dilation[a] >= 1, "kernel dilation along " + axis + " is " + std::to_string(p.dilation[a]) + ", wanted >= 1");
+  require(p.input_dilation[a] >= 1,
+          "input dilation along " + axis + " is " + std::to_string(p.input_dilation[a]) + ", wanted >= 1");
+  require(p.input[a] >= 0 && p.kernel[a] >= 0 && p.output[a] >= 0, "negative extent along " + axis);
+  // The farthest position any index map computes, and every product behind it, fits in 64 bits.
+  checked_add(checked_mul(p.output[a], p.stride[a]), checked_mul(p.kernel[a], p.dilation[a]));
+  checked_mul(p.input[a], p.input_dilation[a]);
+  require(p.pad_lo[a] > -(std::int64_t{1} << 62) && p.pad_lo[a] < (std::int64_t{1} << 62),
+          "padding along " + axis + " is out of range");
+}
+
+}  // namespace
+
+std::int64_t ConvProblem::reduction_length() const {
+  switch (pass) {
+    case Pass::forward: return taps() * in_channels_per_group();
+    case Pass::input_grad: return taps() * out_channels_per_group();
+    case Pass::weight_grad: return batch * output_pixels();
+  }
+  return 0;
+}
+
+double ConvProblem::flops() const {
+  return 2.0 * static_cast<double>(output_elements()) * static_cast<double>(taps()) *
+         static_cast<double>(in_channels_per_group());
+}
+
+double ConvProblem::bytes_moved() const {
+  const double in = static_cast<double>(size_bytes(dtype)), out = static_cast<double>(size_bytes(output_dtype));
+  const double x = static_cast<double>(input_elements()), w = static_cast<double>(weight_elements()),
+               y = static_cast<double>(output_elements());
+  switch (pass) {
+    case Pass::forward: return (x + w) * in + y * out;
+    case Pass::input_grad: return (y + w) * in + x * out;
+    case Pass::weight_grad: return (x + y) * in + w * out;
+  }
+  return 0;
+}
+
+std::int64_t output_extent(std::int64_t input, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
+                           std::int64_t input_dilation, std::int64_t pad_lo, std::int64_t pad_hi) {
+  const std::int64_t signal = input > 0 ? checked_add(checked_mul(input - 1, input_dilation), 1) : 0;
+  const std::int64_t reach = checked_mul(kernel - 1, dilation);
+  const std::int64_t last = checked_add(checked_add(signal, checked_add(pad_lo, pad_hi)), -checked_add(reach, 1));
+  return floor_div(last, stride) + 1;
+}
+
+std::int64_t pad_hi(const ConvProblem& p, int a) {
+  const std::int64_t needed = (p.output[a] - 1) * p.stride[a] + (p.kernel[a] - 1) * p.dilation[a] + 1;
+  return needed - dilated(p.input[a], p.input_dilation[a]) - p.pad_lo[a];
+}
+
+ConvProblem canonical(ConvProblem p) {
+  for (int a = 0; a < 3; ++a) {
+    if (p.kernel[a] <= 1) p.dilation[a] = 1;
+    if (p.output[a] <= 1) p.stride[a] = 1;
+    if (p.input[a] <= 1) p.input_dilation[a] = 1;
+  }
+  return p;
+}
+
+void validate(const ConvProblem& p) {
+  require(p.groups >= 1, "groups is " + std::to_string(p.groups) + ", wanted >= 1");
+  require(p.batch >= 0 && p.in_channels >= 0 && p.out_channels >= 0, "negative batch or channel count");
+  require(p.in_channels % p.groups == 0, "groups " + std::to_string(p.groups) + " does not divide the " +
+                                             std::to_string(p.in_channels) + " input channels");
+  require(p.out_channels % p.groups == 0, "groups " + std::to_string(p.groups) + " does not divide the " +
+                                              std::to_string(p.out_channels) + " output channels");
+  for (int a = 0; a < 3; ++a) validate_axis(p, a);
+  constexpr std::int64_t kBytes = 8;
+  checked_product({p.batch, p.input[0], p.input[1], p.input[2], p.in_channels, kBytes});
+  checked_product({p.batch, p.output[0], p.output[1], p.output[2], p.out_channels, kBytes});
+  checked_product({p.out_channels, p.kernel[0], p.kernel[1], p.kernel[2], p.in_channels_per_group(), kBytes});
+}
+
+ConvProblem input_grad_as_forward(const ConvProblem& p) {
+  ConvProblem f = p;
+  f.pass = Pass::forward;
+  f.flip = !p.flip;
+  f.in_channels = p.out_channels;
+  f.out_channels = p.in_channels;
+  f.input = p.output;
+  f.output = p.input;
+  f.stride = p.input_dilation;
+  f.input_dilation = p.stride;
+  for (int a = 0; a < 3; ++a) f.pad_lo[a] = (p.kernel[a] - 1) * p.dilation[a] - p.pad_lo[a];
+  return f;
+}
+
+std::string_view to_string(Pass pass) {
+  switch (pass) {
+    case Pass::forward: return "fwd";
+    case Pass::input_grad: return "igrad";
+    case Pass::weight_grad: return "wgrad";
+  }
+  return "?";
+}
+
+std::string_view to_string(Precision precision) {
+  switch (precision) {
+    case Precision::highest: return "highest";
+    case Precision::high: return "high";
+    case Precision::fast: return "fast";
+  }
+  return "?";
+}
+
+std::string_view to_string(Activation activation) {
+  switch (activation) {
+    case Activation::identity: return "identity";
+    case Activation::relu: return "relu";
+    case Activation::relu6: return "relu6";
+    case Activation::leaky_relu: return "leaky_relu";
+    case Activation::silu: return "silu";
+    case Activation::gelu: return "gelu";
+    case Activation::sigmoid: return "sigmoid";
+    case Activation::tanh: return "tanh";
+    case Activation::hardswish: return "hardswish";
+    case Activation::clip: return "clip";
+  }
+  return "?";
+}
+
+}  // namespace vkconv

@@ -1,0 +1,139 @@
+// Loads, stores and activations shared by every SIMD kernel. A kernel computes in accumulator vectors (float, or
+// double for f64) whatever the operands' type: values are widened when loaded and rounded once when stored.
+// Included once per instruction set by Highway's foreach_target.
+#if defined(VKCONV_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_CPU_SIMD_INL_H_
+#undef VKCONV_CPU_SIMD_INL_H_
+#else
+#define VKCONV_CPU_SIMD_INL_H_
+#endif
+
+#include <cstring>
+#include <type_traits>
+
+#include "core/problem.h"
+#include "hwy/cache_control.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <class T>
+using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
+
+// ---- loads: any operand type to the accumulator type
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* HWY_RESTRICT p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* HWY_RESTRICT p) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* HWY_RESTRICT p) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, D>(), p));
+}
+
+// The first n < Lanes(d) elements, zeros behind them; reads nothing past p + n.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_n(D d, const T* HWY_RESTRICT p, std::size_t n) {
+  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)] = {};
+  std::memcpy(lanes, p, n * sizeof(T));
+  return load(d, lanes);
+}
+
+// ---- stores: round the accumulator to the output type, to nearest even
+
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, hn::TFromD<D>* HWY_RESTRICT p) {
+  hn::StoreU(v, d, p);
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, hwy::float16_t* HWY_RESTRICT p) {
+  const hn::Rebind<hwy::float16_t, D> half;
+  hn::StoreU(hn::DemoteTo(half, v), half, p);
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, hwy::bfloat16_t* HWY_RESTRICT p) {
+  // bits + 0x7fff + (bit 16) carries into the upper half exactly when rounding to even goes up; NaN stays quiet NaN.
+  const hn::Rebind<std::uint32_t, D> u32;
+  const hn::Rebind<std::uint16_t, D> u16;
+  const auto bits = hn::BitCast(u32, v);
+  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
+  const auto rounded = hn::Add(bits, hn::Add(even, hn::Set(u32, 0x7fff)));
+  const auto quiet = hn::Or(bits, hn::Set(u32, 0x400000));
+  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(v)), quiet, rounded));
+  hn::StoreU(hn::TruncateTo(u16, upper), u16, reinterpret_cast<std::uint16_t*>(p));
+}
+
+template <class D, class T>
+HWY_INLINE void store_n(hn::Vec<D> v, D d, T* HWY_RESTRICT p, std::size_t n) {
+  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
+  store(v, d, lanes);
+  std::memcpy(p, lanes, n * sizeof(T));
+}
+
+// ---- activations
+
+// erf by Abramowitz & Stegun 7.1.26: absolute error below 1.5e-7, the rounding of float.
+template <class D>
+HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
+  const auto set = [&](double c) { return hn::Set(d, static_cast<hn::TFromD<D>>(c)); };
+  const auto a = hn::Abs(x);
+  const auto t = hn::Div(set(1), hn::MulAdd(a, set(0.3275911), set(1)));
+  auto poly = hn::MulAdd(t, set(1.061405429), set(-1.453152027));
+  poly = hn::MulAdd(poly, t, set(1.421413741));
+  poly = hn::MulAdd(poly, t, set(-0.284496736));
+  poly = hn::MulAdd(poly, t, set(0.254829592));
+  const auto y = hn::NegMulAdd(hn::Mul(poly, t), hn::Exp(d, hn::Neg(hn::Mul(a, a))), set(1));
+  return hn::CopySign(y, x);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, hn::TFromD<D>{1});
+  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(x))));
+}
+
+// Comparisons and selects are written so that a NaN sum stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> clamp_keep_nan(hn::Vec<D> x, hn::Vec<D> lo, hn::Vec<D> hi) {
+  x = hn::IfThenElse(hn::Lt(x, lo), lo, x);
+  return hn::IfThenElse(hn::Gt(x, hi), hi, x);
+}
+
+template <class D>
+HWY_NOINLINE hn::Vec<D> activate_slow(D d, hn::Vec<D> x, const Epilogue& e) {
+  using T = hn::TFromD<D>;
+  const auto set = [&](double c) { return hn::Set(d, static_cast<T>(c)); };
+  switch (e.activation) {
+    case Activation::identity: return x;
+    case Activation::relu: return hn::IfThenElse(hn::Lt(x, set(0)), set(0), x);
+    case Activation::relu6: return clamp_keep_nan<D>(x, set(0), set(6));
+    case Activation::leaky_relu: return hn::IfThenElse(hn::Lt(x, set(0)), hn::Mul(x, set(e.alpha)), x);
+    case Activation::silu: return hn::Mul(x, sigmoid(d, x));
+    case Activation::gelu:
+      return hn::Mul(hn::Mul(set(0.5), x), hn::Add(set(1), erf(d, hn::Mul(x, set(0.70710678118654752)))));
+    case Activation::sigmoid: return sigmoid(d, x);
+    case Activation::tanh: return hn::Tanh(d, x);
+    case Activation::hardswish:
+      return hn::Mul(x, hn::Mul(clamp_keep_nan<D>(hn::Add(x, set(3)), set(0), set(6)), set(1.0 / 6)));
+    case Activation::clip: return clamp_keep_nan<D>(x, set(e.alpha), set(e.beta));
+  }
+  return x;
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> activate(D d, hn::Vec<D> x, const Epilogue& e) {
+  return e.activation == Activation::identity ? x : activate_slow(d, x, e);
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

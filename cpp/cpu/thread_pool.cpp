@@ -1,0 +1,157 @@
+#include "cpu/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace vkconv::cpu {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(100);
+
+thread_local bool inside_task = false;
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Processors the cgroup's quota allows, or a large number without one.
+int cgroup_limit() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 1 << 20;
+  return std::max(1, static_cast<int>(std::atof(quota.c_str()) / period + 0.5));
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_ = true;
+  ++epoch_;
+  epoch_.notify_all();
+  for (std::thread& t : workers_) t.join();
+}
+
+void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
+  std::unique_lock lock(busy_, std::defer_lock);
+  if (tasks <= 1 || workers_.empty() || inside_task || !lock.try_lock()) {
+    for (std::int64_t t = 0; t < tasks; ++t) f(t);
+    return;
+  }
+  job_ = &f;
+  tasks_ = tasks;
+  error_ = nullptr;
+  failed_ = false;
+  next_ = 0;
+  open_ = true;
+  ++epoch_;
+  if (sleepers_ > 0) epoch_.notify_all();
+  drain();
+  // A worker that enters after this line finds the job closed; the others are waited for.
+  open_ = false;
+  while (active_ > 0) pause();
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadPool::drain() {
+  inside_task = true;
+  for (std::int64_t t = next_++; t < tasks_; t = next_++) {
+    try {
+      (*job_)(t);
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+      next_ = tasks_;
+    }
+  }
+  inside_task = false;
+}
+
+void ThreadPool::work_loop() {
+  std::uint32_t seen = epoch_;
+  while (!stop_) {
+    auto deadline = std::chrono::steady_clock::now() + kSpin;
+    while (epoch_ == seen) {
+      for (int i = 0; i < 32 && epoch_ == seen; ++i) pause();
+      if (epoch_ == seen && std::chrono::steady_clock::now() > deadline) {
+        ++sleepers_;
+        epoch_.wait(seen);
+        --sleepers_;
+      }
+    }
+    seen = epoch_;
+    ++active_;
+    if (open_) drain();
+    --active_;
+  }
+}
+
+int default_num_threads() {
+  if (const char* text = std::getenv("VKCONV_NUM_THREADS"))
+    if (const int n = std::atoi(text); n >= 1) return std::min(n, 1024);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int affinity = sched_getaffinity(0, sizeof set, &set) == 0
+                           ? CPU_COUNT(&set)
+                           : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(affinity, cgroup_limit()));
+}
+
+namespace {
+
+// The pool is replaced, never destroyed while in use: callers hold a shared lock. After fork the child's workers do
+// not exist, so the child abandons the parent's pool.
+struct Global {
+  std::mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  std::atomic<int> threads{0};
+};
+
+Global& global() {
+  static Global& g = *[] {
+    auto* made = new Global;
+    pthread_atfork(nullptr, nullptr, [] { global().pool = nullptr; });
+    return made;
+  }();
+  return g;
+}
+
+}  // namespace
+
+int num_threads() {
+  Global& g = global();
+  if (g.threads == 0) g.threads = default_num_threads();
+  return g.threads;
+}
+
+ThreadPool& thread_pool() {
+  Global& g = global();
+  if (ThreadPool* p = g.pool) return *p;
+  std::lock_guard lock(g.mutex);
+  if (!g.pool) g.pool = new ThreadPool(num_threads());
+  return *g.pool;
+}
+
+void set_num_threads(int threads) {
+  Global& g = global();
+  std::lock_guard lock(g.mutex);
+  if (threads == num_threads()) return;
+  g.threads = threads;
+  // A call in flight may still hold the old pool, so it stays; its workers sleep.
+  g.pool = nullptr;
+}
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,68 @@
+// A small pool: workers spin for a moment after a job, then sleep. The caller works too, so a pool of one thread
+// has no workers. Results never depend on which thread runs a task.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace vkconv::cpu {
+
+// A borrowed callable void(int64 task): no allocation, valid during the call it is passed to.
+class TaskRef {
+ public:
+  template <class F>
+  TaskRef(F& f) : object_(&f), call_([](void* o, std::int64_t task) { (*static_cast<F*>(o))(task); }) {}
+  void operator()(std::int64_t task) const { call_(object_, task); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, std::int64_t);
+};
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls f(0) .. f(tasks - 1), each once, on any thread, and returns when all are done. The first exception is
+  // rethrown here. A call from inside a task, or while another thread uses the pool, runs in the calling thread.
+  template <class F>
+  void run(std::int64_t tasks, F&& f) {
+    run_tasks(tasks, TaskRef(f));
+  }
+
+ private:
+  void run_tasks(std::int64_t tasks, TaskRef f);
+  void work_loop();
+  void drain();
+
+  std::vector<std::thread> workers_;
+  std::mutex busy_;
+  const TaskRef* job_ = nullptr;
+  std::int64_t tasks_ = 0;
+  std::exception_ptr error_;
+  alignas(64) std::atomic<std::int64_t> next_{0};
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};
+  std::atomic<int> active_{0};    // workers inside a job
+  std::atomic<int> sleepers_{0};  // workers waiting on epoch_
+  std::atomic<bool> open_{false};
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> stop_{false};
+};
+
+// The process-wide pool. A child process after fork gets a new one.
+ThreadPool& thread_pool();
+// threads >= 1. Waits for running jobs.
+void set_num_threads(int threads);
+int num_threads();
+// Processors this process may use: affinity mask and cgroup quota, VKCONV_NUM_THREADS when set.
+int default_num_threads();
+
+}  // namespace vkconv::cpu
