@@ -1,11 +1,22 @@
 #include "algorithms/registry_cpu.h"
 
+#include "algorithms/dilation_phases/dilation_phases.h"
+#include "algorithms/input_grad/input_grad.h"
+#include "algorithms/small_kernel_depth/small_kernel_depth.h"
+#include "algorithms/split/split.h"
+#include "algorithms/transpose_phases/transpose_phases.h"
+
 namespace vkconv {
 
 template <>
 std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
   static const Algorithm<cpu::Device> table[] = {
       cpu::kReference,
+      small_kernel_depth<cpu::Device>(),
+      transpose_phases<cpu::Device>(),
+      dilation_phases<cpu::Device>(),
+      input_grad<cpu::Device>(),
+      split<cpu::Device>(),
   };
   return table;
 }

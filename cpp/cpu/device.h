@@ -1,9 +1,12 @@
 // The CPU as a device: work runs in the caller's thread and the pool's, at once, so a stream is only a name.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "cpu/memory.h"
+#include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
 
@@ -19,6 +22,7 @@ struct Traits {
   double memory_bytes_per_second = 10e9;
   double cache_bytes_per_second = 50e9;  // out of L2
   double launch_seconds = 2e-6;          // a call that runs one parallel section
+  std::int64_t max_operand_elements = std::numeric_limits<std::int64_t>::max();  // one execution can address
 };
 
 // Measured once a process: instruction set, caches, threads; the rates follow from the instruction set.
@@ -29,7 +33,13 @@ struct Device {
   using Traits = cpu::Traits;
   using Buffer = cpu::Buffer;
   struct Stream {
-    Buffer allocate(std::size_t bytes) { return Buffer(bytes); }
+    // Calls f(0) .. f(count - 1), which write disjoint memory. Many small jobs go one to a thread; a few large ones,
+    // or jobs that share a workspace, one after another with every thread in each.
+    template <class F>
+    void for_each_independent(std::int64_t count, bool share_workspace, F&& f) {
+      if (!share_workspace && count >= 8 * num_threads()) return thread_pool().run(count, f);
+      for (std::int64_t i = 0; i < count; ++i) f(i);
+    }
   };
 };
 

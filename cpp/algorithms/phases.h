@@ -1,0 +1,117 @@
+// Phases of one axis: outputs p = first, first + period, .. read only every tap_step-th tap of the kernel and every
+// input_step-th element of the input, and seen through those strides the axis has no dilation of either kind.
+//
+// Position read: q = o s + k d - pad, which is an input element when t divides q (t the input dilation, s stride,
+// d kernel dilation).
+#pragma once
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/checked.h"
+#include "core/decomposition.h"
+
+namespace vkconv {
+
+// One phase as the fields of a child problem along the axis, and where it lies in its parent.
+struct AxisPhase {
+  std::int64_t output_start, output_step, output;
+  std::int64_t tap_start, tap_step, kernel;
+  std::int64_t input_start, input_step, input;
+  std::int64_t stride, dilation, pad_lo;
+};
+
+inline AxisPhase whole_axis(const ConvProblem& p, int a) {
+  return {0, 1, p.output[a], 0, 1, p.kernel[a], 0, 1, p.input[a], p.stride[a], p.dilation[a], p.pad_lo[a]};
+}
+
+// Strided transposed convolution: t > 1. With g = gcd(d, t), tap k of output o reads an element when
+// o s + k d = pad (mod t); for o = r + j P with P = t / gcd(s, t) that fixes k modulo t / g, and
+// q / t = (r s + k0 d - pad) / t + j (P s / t) + m (d / g).
+inline std::vector<AxisPhase> input_dilation_phases(const ConvProblem& p, int a) {
+  const std::int64_t s = p.stride[a], d = p.dilation[a], t = p.input_dilation[a];
+  const std::int64_t period = t / std::gcd(s, t), tap_step = t / std::gcd(d, t);
+  std::vector<AxisPhase> phases;
+  for (std::int64_t r = 0; r < std::min(period, p.output[a]); ++r) {
+    const auto aligned = [&](std::int64_t k) { return floor_mod(r * s + k * d - p.pad_lo[a], t) == 0; };
+    std::int64_t k0 = 0;
+    while (k0 < tap_step && !aligned(k0)) ++k0;
+    AxisPhase phase = whole_axis(p, a);
+    phase.output_start = r;
+    phase.output_step = period;
+    phase.output = ceil_div(p.output[a] - r, period);
+    phase.stride = period * s / t;
+    phase.dilation = d / std::gcd(d, t);
+    if (k0 < tap_step && k0 < p.kernel[a]) {
+      phase.tap_start = k0;
+      phase.tap_step = tap_step;
+      phase.kernel = ceil_div(p.kernel[a] - k0, tap_step);
+      phase.pad_lo = -((r * s + k0 * d - p.pad_lo[a]) / t);
+    } else {
+      phase.kernel = 0;  // these outputs fall between the elements: their sum is empty
+    }
+    phases.push_back(phase);
+  }
+  return phases;
+}
+
+// Dilated kernel: d > 1, t = 1. Outputs r + j P with P = d / gcd(s, d) read the input elements that are congruent to
+// (r s - pad) modulo d: q = rem + d (b + k + j (P s / d)) with b = floor((r s - pad) / d).
+inline std::vector<AxisPhase> kernel_dilation_phases(const ConvProblem& p, int a) {
+  const std::int64_t s = p.stride[a], d = p.dilation[a], period = d / std::gcd(s, d);
+  std::vector<AxisPhase> phases;
+  for (std::int64_t r = 0; r < std::min(period, p.output[a]); ++r) {
+    const std::int64_t rem = floor_mod(r * s - p.pad_lo[a], d);
+    AxisPhase phase = whole_axis(p, a);
+    phase.output_start = r;
+    phase.output_step = period;
+    phase.output = ceil_div(p.output[a] - r, period);
+    phase.stride = period * s / d;
+    phase.dilation = 1;
+    if (rem < p.input[a]) {
+      phase.input_start = rem;
+      phase.input_step = d;
+      phase.input = ceil_div(p.input[a] - rem, d);
+      phase.pad_lo = -floor_div(r * s - p.pad_lo[a], d);
+    } else {
+      phase.kernel = 0;  // only padding is read
+    }
+    phases.push_back(phase);
+  }
+  return phases;
+}
+
+// The child problem of one phase an axis. All outputs of an empty phase are epilogues of a zero sum.
+inline std::pair<ConvProblem, Slice> phase_child(const ConvProblem& parent, const AxisPhase* const (&phases)[3]) {
+  ConvProblem c = parent;
+  Slice slice;
+  for (int a = 0; a < 3; ++a) {
+    const AxisPhase& f = *phases[a];
+    c.input[a] = f.input;
+    c.kernel[a] = f.kernel;
+    c.output[a] = f.output;
+    c.stride[a] = f.stride;
+    c.dilation[a] = f.dilation;
+    c.input_dilation[a] = 1;
+    c.pad_lo[a] = f.pad_lo;
+    slice.input_start[a] = f.input_start;
+    slice.input_step[a] = f.input_step;
+    slice.output_start[a] = f.output_start;
+    slice.output_step[a] = f.output_step;
+    slice.tap_start[a] = f.tap_start;
+    slice.tap_step[a] = f.tap_step;
+  }
+  return {canonical(c), slice};
+}
+
+// Every combination of one phase an axis.
+inline std::vector<std::pair<ConvProblem, Slice>> phase_children(const ConvProblem& parent,
+                                                                 const std::vector<AxisPhase> (&axes)[3]) {
+  std::vector<std::pair<ConvProblem, Slice>> children;
+  for (const AxisPhase& d : axes[0])
+    for (const AxisPhase& h : axes[1])
+      for (const AxisPhase& w : axes[2]) children.push_back(phase_child(parent, {&d, &h, &w}));
+  return children;
+}
+
+}  // namespace vkconv

@@ -1,0 +1,161 @@
+// A decomposition is an algorithm over child plans: each child solves a strictly simpler problem on strided views of
+// the parent's arrays, so nothing is copied. Written once for all devices.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/planner.h"
+
+namespace vkconv {
+
+// Where a child's arrays lie inside its parent's: it sees every step-th element (tap) from start on.
+struct Slice {
+  std::int64_t batch_start = 0;
+  Extent3 input_start{0, 0, 0}, input_step{1, 1, 1};
+  Extent3 output_start{0, 0, 0}, output_step{1, 1, 1};
+  Extent3 tap_start{0, 0, 0}, tap_step{1, 1, 1};
+};
+
+template <class Device>
+Operands<Device> sliced(Operands<Device> a, const Slice& s, const ConvProblem& parent) {
+  a.input = a.input.sliced(0, s.batch_start, 1, parent.dtype);
+  a.output = a.output.sliced(0, s.batch_start, 1, parent.output_dtype);
+  if (parent.epilogue.addend) a.addend = a.addend.sliced(0, s.batch_start, 1, accumulator(parent.dtype));
+  for (int axis = 0; axis < 3; ++axis) {
+    a.input = a.input.sliced(1 + axis, s.input_start[axis], s.input_step[axis], parent.dtype);
+    a.output = a.output.sliced(1 + axis, s.output_start[axis], s.output_step[axis], parent.output_dtype);
+    if (parent.epilogue.addend)
+      a.addend = a.addend.sliced(1 + axis, s.output_start[axis], s.output_step[axis], accumulator(parent.dtype));
+    a.weight = a.weight.sliced(axis, s.tap_start[axis], s.tap_step[axis], parent.dtype);
+  }
+  return a;
+}
+
+// The children of one decomposed plan: problems with their slices, planned once per distinct problem.
+template <class Device>
+class Children {
+ public:
+  struct Child {
+    Slice slice;
+    std::shared_ptr<const Plan<Device>> plan;
+  };
+
+  Children() = default;
+  Children(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context) {
+    std::map<ConvProblem, std::shared_ptr<const Plan<Device>>> plans;
+    for (const auto& [problem, slice] : problems) {
+      auto& plan = plans[problem];
+      if (!plan) plan = context.planner.plan({problem, "", context.workspace_limit_bytes});
+      list_.push_back({slice, plan});
+      workspace_bytes_ = std::max(workspace_bytes_, plan->workspace_bytes());
+    }
+  }
+
+  const std::vector<Child>& list() const { return list_; }
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
+
+  // `8x implicit_gemm, 1x reference`
+  std::string describe() const {
+    return join([](const Plan<Device>& plan) { return plan.describe(); });
+  }
+  std::string weight_layout() const {
+    const auto has_layout = [](const Child& c) { return !c.plan->weight_layout().empty(); };
+    if (std::none_of(list_.begin(), list_.end(), has_layout)) return {};
+    // Slices are part of the layout: equal child layouts of different slices hold different weights.
+    std::string s;
+    for (const Child& c : list_) {
+      for (int a = 0; a < 3; ++a)
+        s += std::to_string(c.slice.tap_start[a]) + "/" + std::to_string(c.slice.tap_step[a]) + " ";
+      s += c.plan->weight_layout() + ";";
+    }
+    return s;
+  }
+  PreparedWeights<Device> prepare(typename Device::Stream& stream, const WeightView<typename Device::Pointer>& weight,
+                                  DType dtype) const {
+    PreparedWeights<Device> prepared;
+    for (const Child& c : list_) {
+      WeightView<typename Device::Pointer> w = weight;
+      for (int a = 0; a < 3; ++a) w = w.sliced(a, c.slice.tap_start[a], c.slice.tap_step[a], dtype);
+      prepared.children.push_back(c.plan->prepare(stream, w));
+    }
+    return prepared;
+  }
+  // Operands of child i, prepared weights included.
+  Operands<Device> operands(std::size_t i, const Operands<Device>& parent, const ConvProblem& p) const {
+    Operands<Device> a = sliced(parent, list_[i].slice, p);
+    const bool use_prepared = parent.prepared && !list_[i].plan->weight_layout().empty();
+    a.prepared = use_prepared ? &parent.prepared->children[i] : nullptr;
+    return a;
+  }
+
+ private:
+  template <class F>
+  std::string join(F&& name) const {
+    std::vector<std::pair<std::string, int>> counted;
+    for (const Child& c : list_) {
+      const std::string n = name(*c.plan);
+      auto it = std::find_if(counted.begin(), counted.end(), [&](auto& e) { return e.first == n; });
+      if (it == counted.end())
+        counted.emplace_back(n, 1);
+      else
+        ++it->second;
+    }
+    std::string s;
+    for (const auto& [n, count] : counted) s += (s.empty() ? "" : ", ") + std::to_string(count) + "x " + n;
+    return s;
+  }
+
+  std::vector<Child> list_;
+  std::size_t workspace_bytes_ = 0;
+};
+
+// Children that write disjoint parts of the output, in any order.
+template <class Device>
+class DisjointPlan final : public Plan<Device> {
+ public:
+  using typename Plan<Device>::Pointer;
+  using typename Plan<Device>::Stream;
+
+  DisjointPlan(std::string name, const ConvProblem& p, const std::vector<std::pair<ConvProblem, Slice>>& problems,
+               const Context<Device>& context)
+      : name_(std::move(name)), p_(p), children_(problems, context) {}
+
+  void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
+    const bool share_workspace = children_.workspace_bytes() > 0;
+    stream.for_each_independent(static_cast<std::int64_t>(children_.list().size()), share_workspace,
+                                [&](std::int64_t i) {
+                                  const auto at = static_cast<std::size_t>(i);
+                                  const auto a = children_.operands(at, operands, p_);
+                                  children_.list()[at].plan->execute(stream, a, workspace);
+                                });
+  }
+  std::size_t workspace_bytes() const override { return children_.workspace_bytes(); }
+  std::string describe() const override { return name_ + "(" + children_.describe() + ")"; }
+  std::string weight_layout() const override { return children_.weight_layout(); }
+  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
+    return children_.prepare(stream, weight, p_.dtype);
+  }
+
+ private:
+  std::string name_;
+  ConvProblem p_;
+  Children<Device> children_;
+};
+
+// Estimate of children that run one after another.
+template <class Device>
+double sum_of_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context) {
+  std::map<ConvProblem, double> known;
+  double sum = 0;
+  for (const auto& [problem, slice] : problems) {
+    auto [it, added] = known.try_emplace(problem, 0);
+    if (added) it->second = context.planner.seconds(problem, context.workspace_limit_bytes);
+    sum += it->second;
+  }
+  return sum;
+}
+
+}  // namespace vkconv

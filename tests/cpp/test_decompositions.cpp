@@ -1,0 +1,62 @@
+// The decompositions against the reference: exact for small integers whatever their children are.
+#include <gtest/gtest.h>
+
+#include "harness.h"
+
+namespace vkconv {
+namespace {
+
+using CpuPlanner = Planner<cpu::Device>;
+
+struct Case {
+  const char* algorithm;
+  const char* problem;
+};
+
+class Decomposition : public testing::TestWithParam<Case> {};
+
+TEST_P(Decomposition, EqualsTheReference) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const ConvProblem p = parse_problem(GetParam().problem);
+  const auto arrays = tools::make_arrays(p, tools::Data::small_integers);
+  const auto expected = tools::run_cpu(p, arrays, planner, "reference");
+  EXPECT_EQ(tools::run_cpu(p, arrays, planner, GetParam().algorithm), expected);
+  EXPECT_EQ(tools::run_cpu(p, arrays, planner, GetParam().algorithm, kDefaultWorkspaceLimitBytes, true), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, Decomposition,
+    testing::Values(Case{"small_kernel_depth", "fwd_f32_n1c3o4_i5x6x7_k2x3x3_p0x1x1"},
+                    Case{"small_kernel_depth", "fwd_f16_n2c3o4_i5x6x7_k3x1x1_p1x0x0_bias_relu"},
+                    Case{"small_kernel_depth", "fwd_bf16_n2c4o4g2_i7x3x3_k3x2x2_s2x1x1_d2x1x1_p3:1x0x1_flip_bias"},
+                    Case{"small_kernel_depth", "fwd_f64_n1c2o3_i9x3x3_k5x1x1_p-1x0x0_add_relu"},
+                    Case{"small_kernel_depth", "fwd_f16>f32_n1c2o3_i9x3x3_k5x3x3_p2x1x1_add"},
+                    Case{"transpose_phases", "fwd_f32_n2c3o4_i5_k3_t2_p2"},
+                    Case{"transpose_phases", "fwd_f32_n1c2o3_i8_k3_t2_p-1"},
+                    Case{"transpose_phases", "fwd_f32_n1c2o2_i4_k1_t3_p2:4_bias_relu"},
+                    Case{"transpose_phases", "fwd_f32_n1c2o3_i5x6_k4x3_t2x3_p3x1_s3x2_flip"},
+                    Case{"transpose_phases", "fwd_bf16_n1c4o2g2_i4x5x6_k3x2x4_t2x1x3_d2x3x6_p1x2x3_bias"},
+                    Case{"transpose_phases", "fwd_f32_n1c1o1_i13_k16_t8_p15"},
+                    Case{"dilation_phases", "fwd_f32_n1c3o4_i19_k3_d5_p5"},
+                    Case{"dilation_phases", "fwd_f32_n2c3o4_i9x10_k3x2_d2x4_s3x6_p2:3x-1_bias_relu6"},
+                    Case{"dilation_phases", "fwd_f16_n1c2o2g2_i3x4x5_k2x2x2_d2x9x3_p0x9x3_add"},
+                    Case{"input_grad", "igrad_f32_n2c3o4_i9_k3_s2_p1"},
+                    Case{"input_grad", "igrad_f16_n2c6o4g2_i9x8_k3x2_s3x2_d2x1_p1x2_flip"},
+                    Case{"input_grad", "igrad_f32_n1c2o3_i8_k3_t2_s3_p-1"},
+                    Case{"input_grad", "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0"}));
+
+// A device that addresses few elements makes `split` run.
+TEST(Split, EqualsTheWhole) {
+  cpu::Traits tiny = cpu::host_traits();
+  tiny.max_operand_elements = 100;
+  CpuPlanner limited(registry<cpu::Device>(), tiny), planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const char* text : {"fwd_f32_n7c3o4_i9_k3_p1", "fwd_f32_n1c2o3_i30x8_k3x3_s2x1_p4x1_bias",
+                           "fwd_f32_n1c2o3_i40_k3_t3_p-2_flip", "fwd_f32_n1c1o2_i8_k3_p200"}) {
+    const ConvProblem p = parse_problem(text);
+    const auto arrays = tools::make_arrays(p, tools::Data::small_integers);
+    EXPECT_EQ(tools::run_cpu(p, arrays, limited, "split"), tools::run_cpu(p, arrays, planner, "reference")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace vkconv
