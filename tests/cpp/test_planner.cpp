@@ -1,0 +1,159 @@
+// The planner on a made-up device whose algorithms are three lines each: choice, forcing, caching, re-entrance.
+#include "core/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <set>
+#include <thread>
+
+namespace vkconv {
+namespace {
+
+struct FakeDevice {
+  using Pointer = std::byte*;
+  struct Buffer {};
+  struct Stream {};
+  struct Traits {
+    double fast_seconds = 1, slow_seconds = 2;
+  };
+};
+
+std::atomic<int> made = 0;
+
+struct FakePlan : Plan<FakeDevice> {
+  explicit FakePlan(std::string n) : name(std::move(n)) { ++made; }
+  void execute(FakeDevice::Stream&, const Operands<FakeDevice>&, std::byte*) const override {}
+  std::string describe() const override { return name; }
+  std::string name;
+};
+
+using FakeContext = Context<FakeDevice>;
+using PlanPtr = std::shared_ptr<const Plan<FakeDevice>>;
+
+const Algorithm<FakeDevice> kTable[] = {
+    {"slow", [](const ConvProblem&, const FakeContext&) { return Support::yes(); },
+     [](const ConvProblem&, const FakeContext& c) { return c.traits.slow_seconds; },
+     [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("slow"); }},
+    {"fast",
+     [](const ConvProblem& p, const FakeContext&) { return p.groups == 1 ? Support::yes() : Support::no("has groups"); },
+     [](const ConvProblem&, const FakeContext& c) { return c.traits.fast_seconds; },
+     [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("fast"); }},
+    // Plans a child through the same planner, as decompositions do.
+    {"halves", [](const ConvProblem& p, const FakeContext&) { return p.batch % 2 ? Support::no("odd batch") : Support::yes(); },
+     [](const ConvProblem& p, const FakeContext& c) {
+       ConvProblem child = p;
+       child.batch /= 2;
+       return child.batch ? 0.4 * c.planner.seconds(child, c.workspace_limit_bytes) : 9.0;
+     },
+     [](const ConvProblem& p, const FakeContext& c) -> PlanPtr {
+       ConvProblem child = p;
+       child.batch /= 2;
+       return std::make_shared<FakePlan>("halves(2x " + c.planner.plan({child, "", c.workspace_limit_bytes})->describe() + ")");
+     }},
+};
+
+Planner<FakeDevice> make_planner(std::size_t capacity = 128) { return {kTable, {}, capacity}; }
+
+TEST(Planner, ChoosesTheSmallestEstimateThatCanRun) {
+  auto planner = make_planner();
+  EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "fast");
+  EXPECT_EQ(planner.plan({parse_problem("fwd_f32_n1c4o4g2_i8_k3"), ""})->describe(), "slow");
+  EXPECT_EQ(planner.plan({parse_problem("fwd_f32_n2c4o4_i8_k3"), ""})->describe(), "halves(2x fast)");
+  EXPECT_EQ(planner.plan({parse_problem("fwd_f32_n4c4o4_i8_k3"), ""})->describe(), "halves(2x halves(2x fast))");
+}
+
+TEST(Planner, ADescribedDeviceDecides) {
+  Planner<FakeDevice> planner(kTable, {.fast_seconds = 3, .slow_seconds = 2});
+  EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "slow");
+}
+
+TEST(Planner, ExplainsEveryAlgorithm) {
+  auto planner = make_planner();
+  const auto candidates = planner.explain(parse_problem("fwd_f32_n1c4o4g2_i8_k3"), 0);
+  ASSERT_EQ(candidates.size(), 3u);
+  EXPECT_EQ(candidates[0].seconds, 2);
+  EXPECT_EQ(candidates[1].reason, "has groups");
+  EXPECT_EQ(candidates[2].reason, "odd batch");
+}
+
+TEST(Planner, AForcedAlgorithmRunsOrSaysWhyNot) {
+  auto planner = make_planner();
+  EXPECT_EQ(planner.plan({ConvProblem{}, "slow"})->describe(), "slow");
+  EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "fast");  // the forced plan is not reused
+  EXPECT_THROW(planner.plan({ConvProblem{}, "imaginary"}), ProblemError);
+  try {
+    planner.plan({parse_problem("fwd_f32_n1c4o4g2_i8_k3"), "fast"});
+    FAIL();
+  } catch (const ProblemError& e) {
+    EXPECT_NE(std::string(e.what()).find("has groups"), std::string::npos);
+  }
+}
+
+TEST(Planner, CachesAndEvicts) {
+  auto planner = make_planner(2);
+  const int before = made;
+  ConvProblem p;
+  for (int round = 0; round < 3; ++round) planner.plan({p, ""});
+  EXPECT_EQ(made - before, 1);
+  EXPECT_EQ(planner.cache_info().hits, 2u);
+  for (int n = 1; n < 2000; n += 2) {
+    p.batch = n;
+    EXPECT_EQ(planner.plan({p, ""})->describe(), "fast");
+  }
+  EXPECT_EQ(planner.cache_info().size, 2u);
+  planner.set_cache_capacity(0);
+  EXPECT_EQ(planner.plan({p, ""})->describe(), "fast");
+  EXPECT_EQ(planner.cache_info().size, 0u);
+}
+
+TEST(Planner, ServesManyThreads) {
+  auto planner = make_planner(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        ConvProblem p;
+        p.batch = 1 + 2 * (i % 7);
+        EXPECT_EQ(planner.plan({p, ""})->describe(), "fast");
+      }
+    });
+  for (auto& t : threads) t.join();
+}
+
+// Every field of a request is part of the key: changing any one gives another key.
+TEST(PlanRequest, EveryFieldIsPartOfTheKey) {
+  std::vector<std::function<void(PlanRequest&)>> changes = {
+      [](auto& r) { r.algorithm = "slow"; },
+      [](auto& r) { r.workspace_limit_bytes = 1; },
+      [](auto& r) { r.problem.pass = Pass::input_grad; },
+      [](auto& r) { r.problem.dtype = DType::f16; },
+      [](auto& r) { r.problem.output_dtype = DType::f64; },
+      [](auto& r) { r.problem.precision = Precision::fast; },
+      [](auto& r) { r.problem.flip = true; },
+      [](auto& r) { r.problem.batch = 7; },
+      [](auto& r) { r.problem.in_channels = 7; },
+      [](auto& r) { r.problem.out_channels = 7; },
+      [](auto& r) { r.problem.groups = 7; },
+      [](auto& r) { r.problem.epilogue.bias = true; },
+      [](auto& r) { r.problem.epilogue.addend = true; },
+      [](auto& r) { r.problem.epilogue.activation = Activation::relu; },
+      [](auto& r) { r.problem.epilogue.alpha = 7; },
+      [](auto& r) { r.problem.epilogue.beta = 7; },
+  };
+  for (int a = 0; a < 3; ++a)
+    for (auto field : {&ConvProblem::input, &ConvProblem::kernel, &ConvProblem::output, &ConvProblem::stride,
+                       &ConvProblem::dilation, &ConvProblem::input_dilation, &ConvProblem::pad_lo})
+      changes.push_back([=](PlanRequest& r) { (r.problem.*field)[a] = 7; });
+  std::set<PlanRequest> keys{PlanRequest{}};
+  for (const auto& change : changes) {
+    PlanRequest r;
+    change(r);
+    keys.insert(r);
+  }
+  EXPECT_EQ(keys.size(), changes.size() + 1);
+}
+
+}  // namespace
+}  // namespace vkconv
