@@ -2,6 +2,7 @@
 
 #include "algorithms/dilation_phases/dilation_phases.h"
 #include "algorithms/input_grad/input_grad.h"
+#include "algorithms/phase_channels/phase_channels.h"
 #include "algorithms/small_kernel_depth/small_kernel_depth.h"
 #include "algorithms/split/split.h"
 #include "algorithms/transpose_phases/transpose_phases.h"
@@ -14,6 +15,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kReference,
       small_kernel_depth<cpu::Device>(),
       transpose_phases<cpu::Device>(),
+      phase_channels<cpu::Device>(),
       dilation_phases<cpu::Device>(),
       input_grad<cpu::Device>(),
       split<cpu::Device>(),
