@@ -1,0 +1,145 @@
+// The register micro-kernel under every matrix product of the CPU device: a tile of up to kMaxRows rows by one or two
+// vectors of columns stays in registers while A is broadcast, value by value, from rows in place and B streams from
+// a packed panel. It knows rows, slices and panels only; what a slice means (a kernel tap, a depth of transformed
+// tiles) is its caller's business.
+//
+// A panel is B packed as [k][columns], columns = kVectors * Lanes, so that a step of k reads one contiguous line.
+// Include once per instruction set (Highway's foreach_target).
+#if defined(VKCONV_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_CPU_GEMM_INL_H_
+#undef VKCONV_CPU_GEMM_INL_H_
+#else
+#define VKCONV_CPU_GEMM_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "cpu/gemm.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Two accumulators a row, two vectors of B and one broadcast must fit the register file: 32 registers with AVX-512
+// and on Arm, 16 elsewhere.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_ARCH_ARM
+inline constexpr int kMaxRows = 14;
+#else
+inline constexpr int kMaxRows = 6;
+#endif
+
+// f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
+// not fully unrolled they would live in memory.
+template <class F, int... i>
+HWY_INLINE void unroll(std::integer_sequence<int, i...>, F f) {
+  (f(std::integral_constant<int, i>()), ...);
+}
+template <int n, class F>
+HWY_INLINE void unroll(F f) {
+  unroll(std::make_integer_sequence<int, n>(), f);
+}
+
+// Panel rows fetched ahead of use, to hide the latency of L2.
+inline constexpr int kPrefetchRows = 12;
+
+// One tile in one chain of additions: C = the sums, or C += them.
+template <class T, int kRows, int kVectors, bool kAccumulate>
+HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::int64_t lda = t.lda;
+  V sum[kRows][kVectors];
+  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
+  });
+  for (const GemmSlice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
+    // Every third row has its own pointer; the two behind it are reached by scaled addressing.
+    const T* HWY_RESTRICT a = s->a;
+    const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
+    const T* HWY_RESTRICT b = s->b;
+    for (std::int64_t k = 0; k < t.kc; ++k, b += kVectors * lanes) {
+      V column[kVectors];
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        column[v] = hn::LoadU(d, b + v * lanes);
+        hwy::Prefetch(b + (kPrefetchRows * kVectors + v) * lanes);
+      });
+      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+        const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
+        const V x = hn::Set(d, row[r % 3 * lda + k]);
+        unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
+      });
+    }
+  }
+  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      T* c = t.c + r * t.ldc + v * lanes;
+      hn::StoreU(kAccumulate ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
+    });
+  });
+}
+
+template <class T>
+using MicroKernel = void (*)(const GemmTile<T>&);
+
+template <class T, int kVectors, bool kAccumulate, int... i>
+constexpr std::array<MicroKernel<T>, sizeof...(i)> micro_kernel_table(std::integer_sequence<int, i...>) {
+  return {micro_kernel<T, i + 1, kVectors, kAccumulate>...};
+}
+
+// The micro-kernel for 1 <= rows <= kMaxRows.
+template <class T, int kVectors = 2>
+HWY_INLINE MicroKernel<T> micro_kernel_for(int rows, bool accumulate) {
+  using Rows = std::make_integer_sequence<int, kMaxRows>;
+  static constexpr auto kStore = micro_kernel_table<T, kVectors, false>(Rows());
+  static constexpr auto kAdd = micro_kernel_table<T, kVectors, true>(Rows());
+  return (accumulate ? kAdd : kStore)[static_cast<std::size_t>(rows - 1)];
+}
+
+// Columns of a panel with two vectors.
+template <class T>
+HWY_INLINE std::int64_t panel_columns() {
+  return 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+}
+
+// The same product for any number of terms, in blocks of at most kBlockTerms whose bounds depend on slice_count and
+// kc only. Slices longer than a block are cut; shorter ones are taken several a block.
+template <class T, int kVectors = 2>
+HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
+  const std::int64_t columns = kVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  const auto run = [&](const GemmTile<T>& block) {
+    micro_kernel_for<T, kVectors>(rows, accumulate)(block);
+    accumulate = true;
+  };
+  GemmTile<T> block = tile;
+  if (tile.kc <= kBlockTerms) {
+    const std::int64_t slices_per_block = std::max<std::int64_t>(1, kBlockTerms / std::max<std::int64_t>(1, tile.kc));
+    for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
+      block.slices = tile.slices + s;
+      block.slice_count = std::min(slices_per_block, tile.slice_count - s);
+      run(block);
+    }
+    return;
+  }
+  block.slice_count = 1;
+  for (std::int64_t s = 0; s < tile.slice_count; ++s)
+    for (std::int64_t k = 0; k < tile.kc; k += kBlockTerms) {
+      const GemmSlice<T> part{tile.slices[s].a + k, tile.slices[s].b + k * columns};
+      block.slices = &part;
+      block.kc = std::min(kBlockTerms, tile.kc - k);
+      run(block);
+    }
+}
+
+// Height of the tiles that cover `rows` rows evenly: ceil(rows / kMaxRows) tiles whose heights differ by at most one.
+HWY_INLINE std::int64_t tile_count(std::int64_t rows) { return (rows + kMaxRows - 1) / kMaxRows; }
+HWY_INLINE std::int64_t tile_begin(std::int64_t rows, std::int64_t tile) { return rows * tile / tile_count(rows); }
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,29 @@
+// Arguments of the register-tiled matrix product in gemm-inl.h.
+#pragma once
+#include <cstdint>
+
+namespace vkconv::cpu {
+
+// Rows of A that are `lda` apart, times `kc` consecutive rows of a packed panel of B.
+template <class T>
+struct GemmSlice {
+  const T* a;  // row 0
+  const T* b;  // kc rows of `columns` values
+};
+
+// C[rows][columns] = or += sum over slices s and k < kc of s.a[row * lda + k] * s.b[k * columns + column].
+template <class T>
+struct GemmTile {
+  const GemmSlice<T>* slices = nullptr;
+  std::int64_t slice_count = 0;
+  std::int64_t kc = 0;   // terms a slice
+  std::int64_t lda = 0;  // elements between rows of A; any sign
+  T* c = nullptr;
+  std::int64_t ldc = 0;  // elements between rows of C
+};
+
+// Longest chain of additions into one accumulator. Longer sums are sums of block sums: the rounding error of a chain
+// of n positive terms grows like sqrt(n / 3), so blocks keep it a few roundings for any reduction length.
+inline constexpr std::int64_t kBlockTerms = 256;
+
+}  // namespace vkconv::cpu
