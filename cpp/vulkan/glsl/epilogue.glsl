@@ -1,0 +1,101 @@
+// y = activation(sum + addend + bias), one rounding, and its store. The specialization constants 0 to 3 of every
+// forward kernel; epilogue.h fills them and `EpilogueParams`.
+#include "vulkan/glsl/types.glsl"
+
+layout(constant_id = 0) const bool kHasBias = false;
+layout(constant_id = 1) const bool kHasAddend = false;
+layout(constant_id = 2) const uint kActivation = 0;
+layout(constant_id = 3) const bool kStoresReal = false;  // output_dtype is the accumulator type
+
+struct EpilogueParams {
+  uint64_t bias;
+  uint64_t addend;
+  int64_t addend_stride[4];  // N D H W
+  real alpha, beta;
+};
+
+#ifdef VARIANT_F64
+// exp(x) = 2^n exp(r), |r| <= ln2 / 2, by its Taylor series to r^13: error below 1e-16.
+double exponential(double x) {
+  if (isnan(x)) return x;
+  x = clamp(x, -745.0lf, 709.0lf);
+  const double n = roundEven(x * 1.4426950408889634lf);
+  const double r = fma(n, -1.9082149292705877e-10lf, fma(n, -0.69314718036912382lf, x));
+  double sum = 1;
+  for (int k = 13; k > 0; --k) sum = fma(sum * r, 1.0lf / k, 1.0lf);
+  // In two factors, each a normal number.
+  const int half_n = int(n) / 2, rest = int(n) - half_n;
+  return sum * packDouble2x32(uvec2(0, (half_n + 1023) << 20)) * packDouble2x32(uvec2(0, (rest + 1023) << 20));
+}
+
+// erf by its series of positive terms 2/sqrt(pi) exp(-x^2) sum of 2^k x^(2k+1) / (2k+1)!!; 1 beyond 6.
+double erf(double x) {
+  const double a = abs(x);
+  if (a >= 6) return sign(x);
+  double term = a, sum = a;
+  for (int k = 1; k < 160 && term > sum * 1e-17lf; ++k) {
+    term *= 2 * a * a / (2 * k + 1);
+    sum += term;
+  }
+  const double value = 1.1283791670955126lf * exponential(-a * a) * sum;
+  return x < 0 ? -value : value;
+}
+#else
+float exponential(float x) { return exp(x); }
+
+// Abramowitz & Stegun 7.1.26: absolute error below 1.5e-7.
+float erf(float x) {
+  const float a = abs(x), t = 1 / (1 + 0.3275911 * a);
+  const float poly = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
+  const float value = 1 - poly * exp(-a * a);
+  return x < 0 ? -value : value;
+}
+#endif
+
+real sigmoid(real x) { return 1 / (1 + exponential(-x)); }
+
+// tanh by Lambert's continued fraction x / (1 + s / (3 + s / (5 + ...))), s = x^2, below 1; beyond by
+// 1 - 2 / (exp(2|x|) + 1), which does not cancel there.
+real hyperbolic_tangent(real x) {
+  const real a = abs(x), s = x * x;
+  if (a < 1) {
+    real denominator = REAL_BYTES == 8 ? 19 : 11;
+    for (int k = REAL_BYTES == 8 ? 17 : 9; k > 0; k -= 2) denominator = k + s / denominator;
+    return x / denominator;
+  }
+  const real value = 1 - 2 / (exponential(2 * a) + 1);
+  return x < 0 ? -value : value;
+}
+
+// Comparisons are written so that NaN stays NaN.
+real limit(real x, real lo, real hi) {
+  x = x < lo ? lo : x;
+  return x > hi ? hi : x;
+}
+
+// The numbers are those of vkconv::Activation.
+real activate(real x, EpilogueParams e) {
+  switch (kActivation) {
+    case 1: return x < 0 ? real(0) : x;
+    case 2: return limit(x, real(0), real(6));
+    case 3: return x < 0 ? x * e.alpha : x;
+    case 4: return x * sigmoid(x);
+    case 5: return real(0.5) * x * (1 + erf(x * sqrt(real(0.5))));
+    case 6: return sigmoid(x);
+    case 7: return hyperbolic_tangent(x);
+    case 8: return x * (limit(x + 3, real(0), real(6)) / 6);
+    case 9: return limit(x, e.alpha, e.beta);
+  }
+  return x;
+}
+
+// Finishes and stores the sum of channel o. `out_offset` and `addend_offset` are those of the pixel's channel 0.
+void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, real sum, EpilogueParams e) {
+  if (kHasAddend) sum += load_real(e.addend, addend_offset + o);
+  if (kHasBias) sum += load_real(e.bias, o);
+  const real y = activate(sum, e);
+  if (kStoresReal)
+    store_real(array, out_offset + o, y);
+  else
+    store(array, out_offset + o, y);
+}

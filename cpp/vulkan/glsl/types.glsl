@@ -1,0 +1,107 @@
+// Element types of a shader variant. Arithmetic runs in `real` whatever the elements are: they are widened when read
+// and rounded once when written. 16-bit elements travel as uint16_t, so that a device needs 16-bit storage only, no
+// 16-bit arithmetic. Arrays are 64-bit addresses; strides and offsets are in elements.
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_scalar_block_layout : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+
+#if defined(VARIANT_F64)
+#define real double
+#define real4 dvec4
+#define element double
+#define element4 dvec4
+#define ELEMENT_BYTES 8
+#define REAL_BYTES 8
+#elif defined(VARIANT_F32)
+#define real float
+#define real4 vec4
+#define element float
+#define element4 vec4
+#define ELEMENT_BYTES 4
+#define REAL_BYTES 4
+#else
+#define real float
+#define real4 vec4
+#define element uint16_t
+#define element4 uvec2
+#define ELEMENT_BYTES 2
+#define REAL_BYTES 4
+#endif
+#define ELEMENT4_BYTES (4 * ELEMENT_BYTES)
+#define REAL4_BYTES (4 * REAL_BYTES)
+
+layout(buffer_reference, scalar, buffer_reference_align = ELEMENT_BYTES) buffer ElementAt { element value; };
+layout(buffer_reference, scalar, buffer_reference_align = ELEMENT4_BYTES) buffer Element4At { element4 value; };
+layout(buffer_reference, scalar, buffer_reference_align = REAL_BYTES) buffer RealAt { real value; };
+layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Real4At { real4 value; };
+
+#if ELEMENT_BYTES == 2
+// The 16-bit pattern nearest to v, ties to even. NaN stays NaN.
+uint round_bits(float v) {
+  const uint bits = floatBitsToUint(v), magnitude = bits & 0x7fffffffu;
+#ifdef VARIANT_BF16
+  if (magnitude > 0x7f800000u) return (bits >> 16) | 0x40u;
+  return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+#else
+  const uint sign = bits >> 16 & 0x8000u;
+  if (magnitude >= 0x47800000u) return sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u);  // 2^16 and above
+  // Below 2^-14 the result is subnormal: the sum with 1/2 leaves round(v * 2^24) in the low bits.
+  if (magnitude < 0x38800000u) return sign | (floatBitsToUint(uintBitsToFloat(magnitude) + 0.5) - 0x3f000000u);
+  return sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+#endif
+}
+#endif
+
+real4 widen4(element4 e) {
+#if defined(VARIANT_F16)
+  return vec4(unpackHalf2x16(e.x), unpackHalf2x16(e.y));
+#elif defined(VARIANT_BF16)
+  return uintBitsToFloat(uvec4(e.x << 16, e.x & 0xffff0000u, e.y << 16, e.y & 0xffff0000u));
+#else
+  return e;
+#endif
+}
+
+element4 round_element4(real4 v) {
+#if ELEMENT_BYTES == 2
+  return uvec2(round_bits(v.x) | round_bits(v.y) << 16, round_bits(v.z) | round_bits(v.w) << 16);
+#else
+  return v;
+#endif
+}
+
+real load(uint64_t array, int64_t offset) {
+  ElementAt element_at = ElementAt(array + uint64_t(offset) * ELEMENT_BYTES);
+#if defined(VARIANT_F16)
+  return unpackHalf2x16(uint(element_at.value)).x;
+#elif defined(VARIANT_BF16)
+  return uintBitsToFloat(uint(element_at.value) << 16);
+#else
+  return element_at.value;
+#endif
+}
+
+// Four elements at an address that is a multiple of ELEMENT4_BYTES.
+real4 load4(uint64_t array, int64_t offset) {
+  return widen4(Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value);
+}
+
+void store(uint64_t array, int64_t offset, real v) {
+  ElementAt element_at = ElementAt(array + uint64_t(offset) * ELEMENT_BYTES);
+#if ELEMENT_BYTES == 2
+  element_at.value = uint16_t(round_bits(v));
+#else
+  element_at.value = v;
+#endif
+}
+
+void store4(uint64_t array, int64_t offset, real4 v) {
+  Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value = round_element4(v);
+}
+
+real load_real(uint64_t array, int64_t offset) { return RealAt(array + uint64_t(offset) * REAL_BYTES).value; }
+void store_real(uint64_t array, int64_t offset, real v) {
+  RealAt(array + uint64_t(offset) * REAL_BYTES).value = v;
+}
