@@ -55,12 +55,12 @@ HWY_INLINE void store(hn::Vec<D> v, D d, hn::TFromD<D>* HWY_RESTRICT p) {
   hn::StoreU(v, d, p);
 }
 template <class D>
-HWY_INLINE void store(hn::Vec<D> v, D d, hwy::float16_t* HWY_RESTRICT p) {
+HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::float16_t* HWY_RESTRICT p) {
   const hn::Rebind<hwy::float16_t, D> half;
   hn::StoreU(hn::DemoteTo(half, v), half, p);
 }
 template <class D>
-HWY_INLINE void store(hn::Vec<D> v, D d, hwy::bfloat16_t* HWY_RESTRICT p) {
+HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::bfloat16_t* HWY_RESTRICT p) {
   // bits + 0x7fff + (bit 16) carries into the upper half exactly when rounding to even goes up; NaN stays quiet NaN.
   const hn::Rebind<std::uint32_t, D> u32;
   const hn::Rebind<std::uint16_t, D> u16;
