@@ -108,7 +108,7 @@ HWY_INLINE std::int64_t panel_columns() {
 }
 
 // The same product for any number of terms, in blocks of at most kBlockTerms whose bounds depend on slice_count and
-// kc only. Slices longer than a block are cut; shorter ones are taken several a block.
+// kc only. Slices longer than a block are cut evenly; shorter ones are taken several a block.
 template <class T, int kVectors = 2>
 HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
   const std::int64_t columns = kVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
@@ -127,11 +127,13 @@ HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
     return;
   }
   block.slice_count = 1;
+  const std::int64_t parts = (tile.kc + kBlockTerms - 1) / kBlockTerms;
   for (std::int64_t s = 0; s < tile.slice_count; ++s)
-    for (std::int64_t k = 0; k < tile.kc; k += kBlockTerms) {
-      const GemmSlice<T> part{tile.slices[s].a + k, tile.slices[s].b + k * columns};
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const std::int64_t begin = tile.kc * i / parts;
+      const GemmSlice<T> part{tile.slices[s].a + begin, tile.slices[s].b + begin * columns};
       block.slices = &part;
-      block.kc = std::min(kBlockTerms, tile.kc - k);
+      block.kc = tile.kc * (i + 1) / parts - begin;
       run(block);
     }
 }

@@ -1,0 +1,56 @@
+// From a tile of sums to the output: addend, bias, activation, one rounding.
+// Include once per instruction set (Highway's foreach_target).
+#if defined(VKCONV_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_CPU_EPILOGUE_INL_H_
+#undef VKCONV_CPU_EPILOGUE_INL_H_
+#else
+#define VKCONV_CPU_EPILOGUE_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "core/problem.h"
+#include "cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Where a tile of rows by channels goes. Absent addend and bias are null.
+template <class A, class Out>
+struct TileStore {
+  Out* out = nullptr;
+  std::int64_t out_stride = 0;  // elements between rows
+  const A* addend = nullptr;
+  std::int64_t addend_stride = 0;
+  const A* bias = nullptr;
+};
+
+template <class A, class Out>
+HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows, std::int64_t channels,
+                           const TileStore<A, Out>& to, const Epilogue& epilogue) {
+  const hn::ScalableTag<A> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const A* row = sums + r * row_stride;
+    Out* out = to.out + r * to.out_stride;
+    std::int64_t o = 0;
+    for (; o + lanes <= channels; o += lanes) {
+      auto v = hn::LoadU(d, row + o);
+      if (to.addend) v = hn::Add(v, hn::LoadU(d, to.addend + r * to.addend_stride + o));
+      if (to.bias) v = hn::Add(v, hn::LoadU(d, to.bias + o));
+      store(activate(d, v, epilogue), d, out + o);
+    }
+    if (o < channels) {
+      const auto rest = static_cast<std::size_t>(channels - o);
+      auto v = load_n(d, row + o, rest);
+      if (to.addend) v = hn::Add(v, load_n(d, to.addend + r * to.addend_stride + o, rest));
+      if (to.bias) v = hn::Add(v, load_n(d, to.bias + o, rest));
+      store_n(activate(d, v, epilogue), d, out + o, rest);
+    }
+  }
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

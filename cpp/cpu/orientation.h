@@ -1,0 +1,62 @@
+// Relabelling of axes. A convolution does not care which of its axes is called W, and the batch is a spatial axis with
+// a kernel of one; kernels that walk along W get the axis that suits them in that place.
+#pragma once
+#include <array>
+
+#include "core/algorithm.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu {
+
+struct Orientation {
+  bool batch_as_depth = false;       // N takes the place of a trivial D first
+  std::array<int, 3> axes{0, 1, 2};  // old axis in each new place
+
+  ConvProblem apply(ConvProblem p) const {
+    if (batch_as_depth) {
+      p.input[0] = p.output[0] = p.batch;
+      p.batch = 1;
+    }
+    const ConvProblem from = p;
+    for (std::size_t a = 0; a < 3; ++a) {
+      const auto old = static_cast<std::size_t>(axes[a]);
+      p.input[a] = from.input[old], p.kernel[a] = from.kernel[old], p.output[a] = from.output[old];
+      p.stride[a] = from.stride[old], p.dilation[a] = from.dilation[old];
+      p.input_dilation[a] = from.input_dilation[old], p.pad_lo[a] = from.pad_lo[old];
+    }
+    return p;
+  }
+  View<std::byte*> apply(View<std::byte*> v) const {
+    if (batch_as_depth) v.stride[1] = v.stride[0];
+    const auto from = v.stride;
+    for (std::size_t a = 0; a < 3; ++a) v.stride[1 + a] = from[1 + static_cast<std::size_t>(axes[a])];
+    return v;
+  }
+  WeightView<std::byte*> apply(WeightView<std::byte*> w) const {
+    const Extent3 from = w.tap;
+    for (std::size_t a = 0; a < 3; ++a) w.tap[a] = from[static_cast<std::size_t>(axes[a])];
+    return w;
+  }
+  Operands<Device> apply(Operands<Device> o) const {
+    o.input = apply(o.input), o.output = apply(o.output), o.addend = apply(o.addend), o.weight = apply(o.weight);
+    return o;
+  }
+  bool operator==(const Orientation&) const = default;
+};
+
+// Puts an axis with at least `enough` outputs into the place of W, or else the longest one.
+inline Orientation long_rows(const ConvProblem& p, std::int64_t enough) {
+  Orientation o;
+  if (p.output[2] >= enough) return o;
+  const bool trivial_depth = p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+  const std::int64_t depth = trivial_depth ? p.batch : p.output[0];
+  if (p.output[1] >= enough || p.output[1] >= std::max(depth, p.output[2])) {
+    if (p.output[1] > p.output[2]) o.axes = {0, 2, 1};
+  } else if (depth > p.output[2]) {
+    o.batch_as_depth = trivial_depth;
+    o.axes = {2, 1, 0};
+  }
+  return o;
+}
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,103 @@
+// Packing of weights into the panels of gemm-inl.h, widened to the accumulator type.
+// Include once per instruction set (Highway's foreach_target).
+#if defined(VKCONV_CPU_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_CPU_PACK_INL_H_
+#undef VKCONV_CPU_PACK_INL_H_
+#else
+#define VKCONV_CPU_PACK_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "core/view.h"
+#include "cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+HWY_INLINE Accumulator<T> widened(const T* p) {
+  const hn::CappedTag<Accumulator<T>, 1> one;
+  return hn::GetLane(load(one, p));
+}
+
+#if HWY_TARGET != HWY_SCALAR  // which has no interleaving
+// to[k * columns + o] = from[o * out_stride + k] for one square block of 16-byte vectors.
+template <class T>
+HWY_INLINE void transpose_block(const T* from, std::int64_t out_stride, Accumulator<T>* to, std::int64_t columns) {
+  using A = Accumulator<T>;
+  const hn::CappedTag<A, 16 / sizeof(A)> d;
+  if constexpr (sizeof(A) == 8) {
+    const auto r0 = load(d, from), r1 = load(d, from + out_stride);
+    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, to + columns);
+  } else {
+    const hn::Repartition<double, decltype(d)> pair;
+    const auto r0 = load(d, from), r1 = load(d, from + out_stride);
+    const auto r2 = load(d, from + 2 * out_stride), r3 = load(d, from + 3 * out_stride);
+    const auto low01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1)), low23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
+    const auto up01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1)), up23 = hn::BitCast(pair, hn::InterleaveUpper(d, r2, r3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, low01, low23)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, low01, low23)), d, to + columns);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, up01, up23)), d, to + 2 * columns);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, up01, up23)), d, to + 3 * columns);
+  }
+}
+#endif
+
+// `count` output channels of `terms` terms each: to[k * columns + o] = from[o * out_stride + k * in_stride].
+template <class T>
+void pack_run(const T* from, std::int64_t out_stride, std::int64_t in_stride, std::int64_t terms, std::int64_t count,
+              Accumulator<T>* to, std::int64_t columns) {
+  const AccumulatorTag<T> wide;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
+  if (out_stride == 1 && count >= lanes) {
+    for (std::int64_t k = 0; k < terms; ++k) {
+      const T* row = from + k * in_stride;
+      for (std::int64_t o = 0; o + lanes <= count; o += lanes) hn::StoreU(load(wide, row + o), wide, to + k * columns + o);
+      for (std::int64_t o = count / lanes * lanes; o < count; ++o) to[k * columns + o] = widened(row + o);
+    }
+    return;
+  }
+  std::int64_t done = 0, whole = 0;  // channels and terms packed in blocks
+#if HWY_TARGET != HWY_SCALAR
+  constexpr std::int64_t kBlock = 16 / sizeof(Accumulator<T>);
+  if (in_stride == 1) whole = terms / kBlock * kBlock;
+  if (whole > 0)
+    for (; done + kBlock <= count; done += kBlock)
+      for (std::int64_t k = 0; k < whole; k += kBlock)
+        transpose_block(from + done * out_stride + k, out_stride, to + k * columns + done, columns);
+#endif
+  for (std::int64_t k = 0; k < terms; ++k)
+    for (std::int64_t o = k < whole ? done : 0; o < count; ++o)
+      to[k * columns + o] = widened(from + o * out_stride + k * in_stride);
+}
+
+// The panel of output channels [first, first + count) of one group: rows in the order (KD, KH, KW, in), columns
+// beyond `count` zero. `weight` is at the group.
+template <class T>
+void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, std::int64_t first,
+                std::int64_t count, Accumulator<T>* panel, std::int64_t columns) {
+  const T* from = weight.data + first * weight.out;
+  if (count < columns)
+    for (std::int64_t k = 0; k < kernel[0] * kernel[1] * kernel[2] * in_channels; ++k)
+      for (std::int64_t o = count; o < columns; ++o) panel[k * columns + o] = 0;
+  // Axes whose stride continues the run of the axis inside it are one run.
+  std::int64_t run = in_channels;
+  Extent3 outer = kernel;
+  for (int axis = 2; axis >= 0; --axis) {
+    if (outer[axis] != 1 && weight.tap[axis] != run * weight.in) break;
+    run *= outer[axis];
+    outer[axis] = 1;
+  }
+  for (std::int64_t d = 0; d < outer[0]; ++d)
+    for (std::int64_t h = 0; h < outer[1]; ++h)
+      for (std::int64_t w = 0; w < outer[2]; ++w, panel += run * columns)
+        pack_run(from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2], weight.out, weight.in, run, count,
+                 panel, columns);
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
