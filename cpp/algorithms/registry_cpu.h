@@ -6,5 +6,6 @@
 namespace vkconv::cpu {
 
 extern const Algorithm<Device> kReference;
+extern const Algorithm<Device> kImplicitGemm;
 
 }  // namespace vkconv::cpu

@@ -1,0 +1,52 @@
+// The dense kernel of implicit_gemm: how the output is cut into tiles and tasks. The output is a matrix of pixels by
+// channels; a tile is up to max_rows neighbours along W by one panel of channels.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "core/algorithm.h"
+#include "core/geometry.h"
+#include "cpu/device.h"
+#include "cpu/orientation.h"
+
+namespace vkconv::cpu {
+
+// Of the instruction set in use, for one accumulator type.
+struct TileShape {
+  std::int64_t max_rows = 1, lanes = 4;
+};
+
+struct DenseLayout {
+  ConvProblem p;  // with its axes in the order of `orientation`
+  Orientation orientation;
+  TileShape tile;
+  std::int64_t columns = 0;       // of a panel: two vectors
+  std::int64_t panels = 0;        // a group; the last one may be one vector wide
+  std::int64_t terms = 0;         // rows of a panel
+  std::vector<Range> tap_reach;   // along W: the outputs whose tap kw is inside the input
+  std::int64_t row_tiles = 0;     // tiles along W
+  std::int64_t rows = 0;          // batch * OD * OH
+  std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
+  std::int64_t task_panels = 1;   // and its panels
+  bool staged = false;            // halves: the input rows of a task are widened into scratch first
+  std::size_t panel_bytes = 0, stage_bytes = 0;  // scratch of one task
+  int slots = 1;
+
+  std::int64_t all_panels() const { return panels * p.groups; }
+  std::int64_t row_chunks() const { return ceil_div(rows, chunk_rows); }
+  std::int64_t tile_chunks() const { return ceil_div(row_tiles, chunk_tiles); }
+  std::int64_t panel_chunks() const { return ceil_div(all_panels(), task_panels); }
+  std::size_t slot_bytes() const { return panel_bytes + stage_bytes; }
+  std::size_t workspace_bytes() const { return slot_bytes() * static_cast<std::size_t>(slots); }
+  std::size_t packed_bytes() const { return panel_bytes * static_cast<std::size_t>(all_panels()); }
+};
+
+// Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.
+DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, TileShape tile);
+
+// Implemented once per instruction set in dense_simd.cpp.
+TileShape tile_shape(DType accumulator_type);
+void run_dense(const DenseLayout& layout, const Operands<Device>& operands, std::byte* workspace);
+void pack_dense(const DenseLayout& layout, const WeightView<std::byte*>& weight, std::byte* packed);
+
+}  // namespace vkconv::cpu
