@@ -14,6 +14,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
   static const Algorithm<cpu::Device> table[] = {
       cpu::kReference,
       cpu::kImplicitGemm,
+      cpu::kDepthwise,
       small_kernel_depth<cpu::Device>(),
       transpose_phases<cpu::Device>(),
       phase_channels<cpu::Device>(),

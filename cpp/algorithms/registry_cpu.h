@@ -7,5 +7,6 @@ namespace vkconv::cpu {
 
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kImplicitGemm;
+extern const Algorithm<Device> kDepthwise;
 
 }  // namespace vkconv::cpu

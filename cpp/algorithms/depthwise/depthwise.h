@@ -1,0 +1,45 @@
+// What the plan (depthwise_cpu.cpp) hands to the code compiled once per instruction set (depthwise_simd.cpp).
+#pragma once
+#include "core/algorithm.h"
+#include "core/geometry.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu::depthwise {
+
+// Longest chain of sums before it is added to a total: bounds the rounding error of large kernels.
+inline constexpr std::int64_t kSumTerms = 64;
+
+// Weights as [tap][row_length] in the accumulator type, row[i] = w[i % out_channels]: a row of few channels repeats
+// so that a vector may start at any channel of it.
+struct PackedWeights {
+  const std::byte* data = nullptr;
+  std::int64_t row_length = 0;
+};
+
+// A part of the output: image n, depth od, and ranges of rows, columns and output channels.
+struct Block {
+  std::int64_t n = 0, od = 0;
+  Range oh{}, ow{}, channels{};
+};
+
+// How an output block is computed.
+//   direct: vectors of channels, straight from the input view.
+//   staged: the same from a dense copy of the input in the accumulator type.
+//   flat:   vectors over (column, channel) pairs of a dense copy; for fewer channels than a vector holds.
+enum class Mode : std::uint8_t { direct, staged, flat };
+
+struct Call {
+  const ConvProblem& p;
+  const Operands<Device>& operands;
+  PackedWeights weights;
+  Mode mode;
+};
+
+// Flat tiles hold this many vectors, and read up to as many elements past either end of a line.
+inline constexpr std::int64_t kFlatVectors = 6;
+
+// Accumulators in a vector of the instruction set in use.
+std::int64_t vector_lanes(DType dtype);
+void run_block(const Call& call, const Block& block, std::byte* scratch);
+
+}  // namespace vkconv::cpu::depthwise

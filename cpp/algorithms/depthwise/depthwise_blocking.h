@@ -1,0 +1,30 @@
+// How the output of a depthwise problem is cut: blocks that keep their input in L2, and tasks for the threads.
+#pragma once
+#include "algorithms/depthwise/depthwise.h"
+
+namespace vkconv::cpu::depthwise {
+
+// Work is counted in rows of outputs of one channel block and one column block. Their order is image, channel
+// block, column block, band of rows, depth, row: neighbours share input lines.
+struct Blocking {
+  Mode mode = Mode::direct;
+  std::int64_t channel_blocks = 1, column_blocks = 1;
+  std::int64_t band = 1;  // output rows of a block
+  std::int64_t tasks = 1;
+  std::size_t weight_bytes = 0;   // packed weights
+  std::size_t scratch_bytes = 0;  // of one task
+
+  std::size_t workspace_bytes() const { return weight_bytes + static_cast<std::size_t>(tasks) * scratch_bytes; }
+};
+
+std::int64_t weight_row_length(const ConvProblem& p);
+
+// The fastest blocking whose workspace is within the limit, or the smallest there is.
+Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t workspace_limit_bytes);
+
+std::int64_t total_rows(const ConvProblem& p, const Blocking& blocking);
+
+// The block that holds row `index`, from that row on and at most `rows` rows long.
+Block block_at(const ConvProblem& p, const Blocking& blocking, std::int64_t index, std::int64_t rows);
+
+}  // namespace vkconv::cpu::depthwise

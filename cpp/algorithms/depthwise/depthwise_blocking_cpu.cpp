@@ -1,0 +1,151 @@
+#include "algorithms/depthwise/depthwise_blocking.h"
+
+#include <algorithm>
+
+#include "algorithms/depthwise/depthwise_region.h"
+
+namespace vkconv::cpu::depthwise {
+namespace {
+
+constexpr std::int64_t kMaxLanes = 64;     // accumulators in a vector of any instruction set
+constexpr std::int64_t kChannelUnit = 64;  // channel blocks are multiples of this; the last is longer
+constexpr std::int64_t kMinColumns = 48;   // of a column block made for the threads' sake
+constexpr double kSmallSeconds = 3e-4;     // below this one task a thread; above, more, so that they end together
+constexpr std::int64_t kTasksPerThread = 4;
+
+std::int64_t accumulator_bytes(const ConvProblem& p) {
+  return static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
+}
+
+std::int64_t channel_units(const ConvProblem& p) { return std::max<std::int64_t>(1, p.out_channels / kChannelUnit); }
+
+Range channel_range(const ConvProblem& p, const Blocking& b, std::int64_t block) {
+  const auto begin = [&](std::int64_t i) { return channel_units(p) * i / b.channel_blocks * kChannelUnit; };
+  return {begin(block), block + 1 == b.channel_blocks ? p.out_channels : begin(block + 1)};
+}
+
+Range column_range(const ConvProblem& p, const Blocking& b, std::int64_t block) {
+  return {p.output[2] * block / b.column_blocks, p.output[2] * (block + 1) / b.column_blocks};
+}
+
+// Sizes of the largest block.
+std::int64_t block_channels(const ConvProblem& p, const Blocking& b) {
+  return std::min(ceil_div(channel_units(p), b.channel_blocks) * kChannelUnit + kChannelUnit - 1, p.out_channels);
+}
+std::int64_t block_columns(const ConvProblem& p, const Blocking& b) { return ceil_div(p.output[2], b.column_blocks); }
+
+// Fewer channels than a vector has lanes are taken together with the columns.
+Mode choose_mode(const ConvProblem& p) {
+  if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
+  return size_bytes(p.dtype) == 2 || p.out_channels_per_group() > 1 ? Mode::staged : Mode::direct;
+}
+
+// Input elements that `outputs` neighbouring outputs read along an axis, padding aside.
+std::int64_t reach(const ConvProblem& p, int axis, std::int64_t outputs) {
+  return std::min((outputs - 1) * p.stride[axis] + (p.kernel[axis] - 1) * p.dilation[axis] + 1, p.input[axis]);
+}
+
+// Bytes of the input behind `rows` rows of a block: what must stay in L2 for the kernel rows to share it.
+std::int64_t input_bytes(const ConvProblem& p, const Blocking& b, std::int64_t rows) {
+  return reach(p, 0, 1) * reach(p, 1, rows) * reach(p, 2, block_columns(p, b)) * block_channels(p, b) *
+         accumulator_bytes(p);
+}
+
+// Scratch of the largest block.
+std::size_t scratch_bytes(const ConvProblem& p, const Blocking& b) {
+  if (b.mode == Mode::direct) return 0;
+  const std::int64_t channels = block_channels(p, b), slack = kFlatVectors * kMaxLanes;
+  const std::int64_t columns = reach(p, 2, block_columns(p, b)), lines = reach(p, 0, 1) * reach(p, 1, b.band);
+  std::int64_t line = columns * channels, extra = columns * (channels / p.out_channels_per_group() + 2);
+  if (b.mode == Mode::flat) {
+    line += p.stride[2] * (2 * slack + 5 * channels);
+    extra += block_columns(p, b) * channels + 2 * kMaxLanes;
+  }
+  return static_cast<std::size_t>(round_up((lines * line + extra) * accumulator_bytes(p), 256));
+}
+
+bool split_channels(const ConvProblem& p, Blocking& b) {
+  if (b.mode == Mode::flat || 2 * b.channel_blocks > channel_units(p)) return false;
+  b.channel_blocks *= 2;
+  return true;
+}
+
+bool split_columns(const ConvProblem& p, Blocking& b, std::int64_t least) {
+  if (block_columns(p, b) < 2 * least) return false;
+  b.column_blocks *= 2;
+  return true;
+}
+
+// Channels are split until the lines behind one row stay in L2; rows are banded when depths or a copy share lines.
+void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) {
+  const auto budget = static_cast<std::int64_t>(traits.l2_bytes / 2);
+  if (p.kernel[0] * p.kernel[1] > 1)
+    while (input_bytes(p, b, 1) > budget && split_channels(p, b)) {
+    }
+  const bool banded = b.mode != Mode::direct || p.kernel[0] > 1;
+  while (banded && b.band > 1 && input_bytes(p, b, b.band) > budget) b.band = ceil_div(b.band, 2);
+  const std::int64_t least = std::max(kMinColumns, (p.kernel[2] - 1) * p.dilation[2] / p.stride[2]);
+  while (b.mode != Mode::direct && input_bytes(p, b, b.band) > budget && split_columns(p, b, least)) {
+  }
+}
+
+// Enough rows for every thread, in equal shares.
+void feed_threads(const ConvProblem& p, std::int64_t threads, Blocking& b) {
+  const auto uneven = [&] {
+    const std::int64_t rows = total_rows(p, b);
+    return ceil_div(rows, threads) * threads * 100 > rows * 105;
+  };
+  if (uneven() && b.mode != Mode::flat && b.channel_blocks * threads * 2 <= channel_units(p)) b.channel_blocks *= threads;
+  while (uneven() && (split_columns(p, b, kMinColumns) || split_channels(p, b))) {
+  }
+}
+
+}  // namespace
+
+std::int64_t weight_row_length(const ConvProblem& p) {
+  return round_up(p.out_channels < kMaxLanes ? p.out_channels + kMaxLanes : p.out_channels, 16);
+}
+
+Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
+  Blocking b;
+  b.mode = choose_mode(p);
+  b.band = p.output[1];
+  fit_cache(p, traits, b);
+  feed_threads(p, traits.threads, b);
+  b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
+  const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
+  b.tasks = std::min<std::int64_t>(total_rows(p, b), traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread));
+  b.scratch_bytes = scratch_bytes(p, b);
+  while (b.workspace_bytes() > limit) {
+    if (b.tasks > traits.threads) b.tasks = traits.threads;
+    else if (b.band > 1) b.band = ceil_div(b.band, 2);
+    else if (!split_channels(p, b) && !split_columns(p, b, 1)) {
+      if (b.tasks == 1) break;
+      b.tasks /= 2;
+    }
+    b.scratch_bytes = scratch_bytes(p, b);
+  }
+  return b;
+}
+
+std::int64_t total_rows(const ConvProblem& p, const Blocking& b) {
+  return p.batch * b.channel_blocks * b.column_blocks * p.output[0] * p.output[1];
+}
+
+Block block_at(const ConvProblem& p, const Blocking& b, std::int64_t index, std::int64_t rows) {
+  const std::int64_t image_rows = p.output[0] * p.output[1];
+  const std::int64_t row = index % image_rows, outer = index / image_rows;
+  const std::int64_t column = outer % b.column_blocks, channel = outer / b.column_blocks % b.channel_blocks;
+  Block k;
+  k.n = outer / b.column_blocks / b.channel_blocks;
+  k.channels = channel_range(p, b, channel);
+  k.ow = column_range(p, b, column);
+  const std::int64_t band = row / (b.band * p.output[0]) * b.band, height = std::min(b.band, p.output[1] - band);
+  const std::int64_t within = row - band * p.output[0];
+  k.od = within / height;
+  k.oh.begin = band + within % height;
+  k.oh.end = std::min(band + height, k.oh.begin + rows);
+  return k;
+}
+
+}  // namespace vkconv::cpu::depthwise

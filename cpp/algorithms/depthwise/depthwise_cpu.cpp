@@ -1,0 +1,115 @@
+// depthwise: every channel has its own filters (groups == in_channels, any multiplier). No sum crosses channels, so a
+// matrix product has nothing to share; the kernels hold weights and several output columns in registers and run at
+// the rate of the FMA units or of memory. Wins whenever it applies. Weights are read as [tap][channel].
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/depthwise/depthwise_blocking.h"
+#include "algorithms/registry_cpu.h"
+#include "core/dispatch.h"
+#include "cpu/thread_pool.h"
+
+namespace vkconv::cpu {
+namespace depthwise {
+namespace {
+
+// Channels [begin, end) of the packed weights; see PackedWeights.
+template <class In, class T>
+void pack(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels, T* to) {
+  const std::int64_t multiplier = p.out_channels_per_group(), row_length = weight_row_length(p);
+  const In* from = reinterpret_cast<const In*>(weight.data);
+  for (std::int64_t d = 0; d < p.kernel[0]; ++d)
+    for (std::int64_t h = 0; h < p.kernel[1]; ++h)
+      for (std::int64_t w = 0; w < p.kernel[2]; ++w, to += row_length) {
+        const In* tap = from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2];
+        for (std::int64_t i = channels.begin; i < channels.end; ++i) {
+          const std::int64_t o = i % p.out_channels;
+          to[i] = static_cast<T>(to_float(tap[o / multiplier * weight.group + o % multiplier * weight.out]));
+        }
+      }
+}
+
+void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::byte* to) {
+  constexpr std::int64_t kPart = 256;  // channels a task
+  const std::int64_t row_length = weight_row_length(p);
+  thread_pool().run(ceil_div(row_length, kPart), [&](std::int64_t part) {
+    const Range channels{part * kPart, std::min((part + 1) * kPart, row_length)};
+    with_type(p.dtype, [&](auto zero) {
+      using In = decltype(zero);
+      using T = std::conditional_t<std::is_same_v<In, double>, double, float>;
+      pack<In>(p, weight, channels, reinterpret_cast<T*>(to));
+    });
+  });
+}
+
+class DepthwisePlan final : public Plan<Device> {
+ public:
+  DepthwisePlan(const ConvProblem& p, const Blocking& blocking) : p_(p), blocking_(blocking) {}
+
+  std::string describe() const override { return "depthwise"; }
+  std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
+  std::string weight_layout() const override { return "depthwise: tap, channel"; }
+
+  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
+    PreparedWeights<Device> prepared;
+    prepared.data = Buffer(blocking_.weight_bytes);
+    pack_all(p_, weight, prepared.data.pointer());
+    return prepared;
+  }
+
+  void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
+    PackedWeights weights{workspace, weight_row_length(p_)};
+    if (operands.prepared)
+      weights.data = operands.prepared->data.pointer();
+    else
+      pack_all(p_, operands.weight, workspace);
+    const Call call{p_, operands, weights, blocking_.mode};
+    const std::int64_t rows = total_rows(p_, blocking_), tasks = blocking_.tasks;
+    thread_pool().run(tasks, [&](std::int64_t task) {
+      std::byte* scratch = workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
+      const std::int64_t end = rows * (task + 1) / tasks;
+      for (std::int64_t row = rows * task / tasks; row < end;) {
+        const Block block = block_at(p_, blocking_, row, end - row);
+        run_block(call, block, scratch);
+        row += block.oh.size();
+      }
+    });
+  }
+
+ private:
+  ConvProblem p_;
+  Blocking blocking_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& context) {
+  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
+  if (!p.depthwise()) return Support::no("groups differ from the input channels");
+  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  const std::size_t least = choose_blocking(p, context.traits, 0).workspace_bytes();
+  if (least > context.workspace_limit_bytes)
+    return Support::no("its weights and a staged row take " + std::to_string(least) + " bytes of workspace");
+  return Support::yes();
+}
+
+// The FMA units' time or memory's, whichever is longer.
+double seconds(const ConvProblem& p, const Context<Device>& context) {
+  constexpr double kFlopShare = 0.8;  // of the FMA peak in a 3x3 kernel
+  const auto& t = context.traits;
+  const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
+  const double type = p.dtype == DType::f64 ? 2 : 1, used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);
+  const double compute = type * p.flops() / (kFlopShare * used * t.f32_flops_per_second);
+  return t.launch_seconds + std::max(compute, p.bytes_moved() / t.memory_bytes_per_second);
+}
+
+}  // namespace
+}  // namespace depthwise
+
+const Algorithm<Device> kDepthwise{
+    "depthwise", depthwise::supports, depthwise::seconds,
+    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<depthwise::DepthwisePlan>(
+          p, depthwise::choose_blocking(p, context.traits, context.workspace_limit_bytes));
+    }};
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,53 @@
+// The part of the input behind a block of outputs, and how a staged copy of it is laid out.
+#pragma once
+#include <algorithm>
+
+#include "algorithms/depthwise/depthwise.h"
+
+namespace vkconv::cpu::depthwise {
+
+// Copied as [depth][row][phase][position][channel]: column w is position floor(w / phases) of phase w mod phases.
+struct Region {
+  Range depths{}, rows{}, columns{};  // of the input
+  Range channels{};                   // of the output
+  std::int64_t phases = 1, first_position = 0;
+  std::int64_t phase_length = 0;  // elements
+  std::int64_t line_length() const { return phases * phase_length; }
+  std::int64_t elements() const { return depths.size() * rows.size() * line_length(); }
+};
+
+// Input indices that outputs [out.begin, out.end) read along one axis.
+inline Range input_range(const ConvProblem& p, int axis, const Range& out) {
+  const std::int64_t first = out.begin * p.stride[axis] - p.pad_lo[axis];
+  const std::int64_t last = (out.end - 1) * p.stride[axis] - p.pad_lo[axis] + (p.kernel[axis] - 1) * p.dilation[axis];
+  const Range r{std::max<std::int64_t>(first, 0), std::min(last + 1, p.input[axis])};
+  return {r.begin, std::max(r.begin, r.end)};
+}
+
+inline Region block_region(const ConvProblem& p, const Block& b) {
+  Region r;
+  r.depths = input_range(p, 0, {b.od, b.od + 1});
+  r.rows = input_range(p, 1, b.oh);
+  r.columns = input_range(p, 2, b.ow);
+  r.channels = b.channels;
+  r.first_position = r.columns.begin;
+  r.phase_length = r.columns.size() * r.channels.size();
+  return r;
+}
+
+// Phases are those of the stride along W. `slack` elements may be read in front of and behind the columns.
+inline Region flat_region(const ConvProblem& p, const Block& b, std::int64_t slack) {
+  Region r = block_region(p, b);
+  r.phases = p.stride[2];
+  const std::int64_t channels = r.channels.size(), margin = ceil_div(slack, channels);
+  r.first_position = floor_div(r.columns.begin, r.phases) - margin;
+  r.phase_length = (floor_div(r.columns.end, r.phases) + 1 + margin - r.first_position) * channels;
+  return r;
+}
+
+// Elements of the line that is widened before its channels are repeated.
+inline std::int64_t stage_line_elements(const ConvProblem& p, const Region& r) {
+  return r.columns.size() * (r.channels.size() / p.out_channels_per_group() + 2);
+}
+
+}  // namespace vkconv::cpu::depthwise

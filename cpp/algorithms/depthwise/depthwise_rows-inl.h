@@ -1,0 +1,134 @@
+// Walks the rows and columns of a block with the register tiles. Included once per instruction set.
+#if defined(VKCONV_DEPTHWISE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_DEPTHWISE_ROWS_INL_H_
+#undef VKCONV_DEPTHWISE_ROWS_INL_H_
+#else
+#define VKCONV_DEPTHWISE_ROWS_INL_H_
+#endif
+
+#include <numeric>
+#include <vector>
+
+#include "algorithms/depthwise/depthwise_stage-inl.h"
+#include "algorithms/depthwise/depthwise_tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
+
+// The input of one image as the tiles read it: element (d, h, w, o) at data + (d - first[0]) * stride[0] + ... + o,
+// o an output channel from `channel` on.
+template <class T>
+struct Source {
+  const T* data;
+  Extent3 first, stride;
+  std::int64_t channel;
+  const T* line(std::int64_t d, std::int64_t h) const {
+    return data + (d - first[0]) * stride[0] + (h - first[1]) * stride[1] - channel;
+  }
+};
+
+template <class T>
+Source<T> direct_source(const Call& call, const Block& b) {
+  const View<std::byte*>& x = call.operands.input;
+  return {reinterpret_cast<const T*>(x.data) + b.n * x.stride[0], {0, 0, 0}, {x.stride[1], x.stride[2], x.stride[3]}, 0};
+}
+
+template <class T>
+Source<T> staged_source(const Call& call, const Block& b, std::byte* scratch) {
+  const Region r = block_region(call.p, b);
+  T* staged = reinterpret_cast<T*>(scratch);
+  stage_any<T>(call, b.n, r, staged);
+  const std::int64_t line = r.line_length();
+  return {staged,
+          {r.depths.begin, r.rows.begin, r.columns.begin},
+          {line * r.rows.size(), line, r.channels.size()},
+          r.channels.begin};
+}
+
+template <class T>
+class RowWalk {
+ public:
+  RowWalk(const Call& call, const Block& block, const Source<T>& source)
+      : call_(call), p_(call.p), b_(block), x_(source), kd_(taps_inside(p_, 0, block.od)) {
+    // Every step-th output reads taps `dilation` columns apart from its neighbour's: a dense row of stride
+    // stride / gcd(stride, dilation).
+    const std::int64_t g = std::gcd(p_.stride[2], p_.dilation[2]);
+    step_ = p_.dilation[2] / g;
+    tile_.stride = p_.stride[2] / g;
+    tile_.kernel_width = p_.kernel[2];
+    tile_.pixel = p_.dilation[2] * x_.stride[2];
+    tile_.weight_row = call.weights.row_length;
+    tile_.channels = b_.channels;
+    Sink<T>& s = tile_.sink;
+    s.epilogue = &p_.epilogue;
+    s.out_type = p_.output_dtype;
+    s.bias = reinterpret_cast<const T*>(call.operands.bias);
+    s.out_pixel = step_ * call.operands.output.stride[3];
+    s.addend_pixel = step_ * call.operands.addend.stride[3];
+    s.plain = p_.epilogue == Epilogue{} && p_.output_dtype == accumulator(p_.dtype);
+  }
+
+  void run() {
+    for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
+  }
+
+ private:
+  void run_row(std::int64_t oh) {
+    collect_lines(oh);
+    tile_.lines = lines_.data();
+    tile_.line_count = static_cast<std::int64_t>(lines_.size());
+    for (std::int64_t first = b_.ow.begin; first < std::min(b_.ow.begin + step_, b_.ow.end); ++first) {
+      const std::int64_t columns = ceil_div(b_.ow.end - first, step_);
+      for (std::int64_t i = 0; i < columns; i += kMaxColumns) {
+        place(oh, first + i * step_, std::min<std::int64_t>(columns - i, kMaxColumns));
+        find_row_tile<T>(tile_.kernel_width, tile_.stride, tile_.width)(tile_);
+      }
+    }
+  }
+
+  // The kernel rows that read inside the input for output row oh.
+  void collect_lines(std::int64_t oh) {
+    const auto* weights = reinterpret_cast<const T*>(call_.weights.data);
+    const Range kh = taps_inside(p_, 1, oh);
+    lines_.clear();
+    for (std::int64_t d = kd_.begin; d < kd_.end; ++d)
+      for (std::int64_t h = kh.begin; h < kh.end; ++h)
+        lines_.push_back({x_.line(b_.od * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
+                                  oh * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]),
+                          weights + (d * p_.kernel[1] + h) * p_.kernel[2] * call_.weights.row_length});
+  }
+
+  // Moves the tile to `width` columns from ow on.
+  void place(std::int64_t oh, std::int64_t ow, std::int64_t width) {
+    const std::int64_t column = ow * p_.stride[2] - p_.pad_lo[2];  // of position 0
+    tile_.left = ceil_div(-column, p_.dilation[2]);
+    tile_.right = floor_div(p_.input[2] - 1 - column, p_.dilation[2]) + 1;
+    tile_.origin = (column - x_.first[2]) * x_.stride[2];
+    tile_.width = width;
+    const auto offset = [&](const View<std::byte*>& v) {
+      return b_.n * v.stride[0] + b_.od * v.stride[1] + oh * v.stride[2] + ow * v.stride[3];
+    };
+    const View<std::byte*>& y = call_.operands.output;
+    tile_.sink.out = y.data + offset(y) * static_cast<std::int64_t>(size_bytes(p_.output_dtype));
+    tile_.sink.addend = reinterpret_cast<const T*>(call_.operands.addend.data) + offset(call_.operands.addend);
+  }
+
+  const Call& call_;
+  const ConvProblem& p_;
+  const Block& b_;
+  Source<T> x_;
+  Range kd_;
+  std::int64_t step_ = 1;
+  std::vector<Line<T>> lines_;
+  Tile<T> tile_;
+};
+
+template <class T>
+void run_rows(const Call& call, const Block& b, std::byte* scratch) {
+  RowWalk<T>(call, b, call.mode == Mode::direct ? direct_source<T>(call, b) : staged_source<T>(call, b, scratch))
+      .run();
+}
+
+}  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

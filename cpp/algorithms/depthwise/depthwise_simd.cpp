@@ -1,0 +1,42 @@
+// Depthwise kernels, compiled once per instruction set and chosen at run time.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "algorithms/depthwise/depthwise_simd.cpp"
+#include "hwy/foreach_target.h"
+// foreach_target.h comes first.
+#include "algorithms/depthwise/depthwise_flat-inl.h"
+#include "algorithms/depthwise/depthwise_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
+
+std::int64_t lanes_of(DType dtype) {
+  return static_cast<std::int64_t>(dtype == DType::f64 ? hn::Lanes(hn::ScalableTag<double>())
+                                                       : hn::Lanes(hn::ScalableTag<float>()));
+}
+
+template <class T>
+void run_mode(const Call& call, const Block& block, std::byte* scratch) {
+  if (call.mode == Mode::flat) return run_flat<T>(call, block, scratch);
+  run_rows<T>(call, block, scratch);
+}
+
+void run(const Call& call, const Block& block, std::byte* scratch) {
+  call.p.dtype == DType::f64 ? run_mode<double>(call, block, scratch) : run_mode<float>(call, block, scratch);
+}
+
+}  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vkconv::cpu::depthwise {
+HWY_EXPORT(lanes_of);
+HWY_EXPORT(run);
+
+std::int64_t vector_lanes(DType dtype) { return HWY_DYNAMIC_DISPATCH(lanes_of)(dtype); }
+
+void run_block(const Call& call, const Block& block, std::byte* scratch) {
+  HWY_DYNAMIC_DISPATCH(run)(call, block, scratch);
+}
+
+}  // namespace vkconv::cpu::depthwise
+#endif

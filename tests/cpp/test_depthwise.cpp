@@ -1,0 +1,229 @@
+#include <gtest/gtest.h>
+
+#include "cpu/thread_pool.h"
+#include "harness.h"
+#include "hwy/targets.h"
+
+namespace vkconv {
+namespace {
+
+using CpuPlanner = Planner<cpu::Device>;
+using tools::Data;
+
+const char* const kProblems[] = {
+    // ranks, kernels and strides
+    "fwd_f32_n1c32o32g32_i17x19_k3x3_p1x1",
+    "fwd_f32_n2c16o16g16_i13x9_k3x3_s2x2_p1x1",
+    "fwd_f32_n1c48o48g48_i12x29_k5x5_p2x2",
+    "fwd_f32_n1c33o33g33_i20x17_k7x7_p3x3",
+    "fwd_f32_n1c17o17g17_i11x14_k5x5_s2x2_p2x2",
+    "fwd_f32_n2c64o64g64_i40_k4_p3:0",
+    "fwd_f32_n2c21o21g21_i50_k9_p4",
+    "fwd_f32_n1c18o18g18_i5x6x7_k3x3x3_p1x1x1",
+    "fwd_f32_n1c54o54g54_i4x9x8_k3x3x3_s1x2x2_p1x1x1",
+    "fwd_f32_n1c20o20g20_i9x9_k4x4",
+    "fwd_f32_n1c20o20g20_i9x9_k2x2_s2x2",
+    "fwd_f32_n1c20o20g20_i9x9_k1x1_s3x2",
+    "fwd_f32_n1c20o20g20_i19x18_k3x3_s3x4_p1x2",
+    "fwd_f32_n1c24o24g24_i9x8_k6x1_p3x0",
+    "fwd_f32_n1c24o24g24_i9x30_k1x11_p0x5",
+    // dilation, alone and with strides
+    "fwd_f32_n1c33o33g33_i15x15_k5x5_d2x2_p4x4",
+    "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d2x2_p2x2",
+    "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d3x3_p3x3",
+    "fwd_f32_n1c16o16g16_i21x22_k3x4_s4x6_d2x4_p3x3",
+    "fwd_f32_n1c16o16g16_i7x300_k3x3_d1x70_p1x70",
+    // padding: asymmetric, negative, wider than the kernel, wider than the input
+    "fwd_f32_n1c19o19g19_i9x10_k3x3_p0:2x2:0",
+    "fwd_f32_n1c19o19g19_i9x10_k3x3_p-1x-2:1",
+    "fwd_f32_n1c19o19g19_i9x10_k3x3_p5x6",
+    "fwd_f32_n1c19o19g19_i1x1_k7x7_p3x3",
+    "fwd_f32_n1c19o19g19_i2x1_k3x3_p4:3x7",
+    "fwd_f32_n1c3o3g3_i9x10_k3x3_p5x9:1",
+    "fwd_f32_n1c3o3g3_i9x10_k3x3_p-1x-2:1",
+    // few channels, and multipliers
+    "fwd_f32_n2c1o1g1_i15x40_k5x5_p2x2",
+    "fwd_f32_n1c2o2g2_i15x40_k3x3_s2x2_p1x1",
+    "fwd_f32_n1c3o3g3_i15x71_k3x3_p1x1",
+    "fwd_f32_n1c3o3g3_i16x30_k3x3_s2x3_d3x2_p1x1",
+    "fwd_f32_n1c5o5g5_i100_k7_p3",
+    "fwd_f32_n1c15o15g15_i12x13_k3x3_p1x1",
+    "fwd_f32_n1c1o8g1_i12x13_k3x3_p1x1",
+    "fwd_f32_n1c1o40g1_i12x13_k3x3_p1x1",
+    "fwd_f32_n1c3o6g3_i12x13_k3x3_p1x1",
+    "fwd_f32_n1c32o64g32_i12x13_k3x3_p1x1",
+    "fwd_f32_n1c11o33g11_i12x13_k5x3_s2x1_p1x1",
+    "fwd_f32_n1c7o35g7_i5x6x7_k2x3x2_p1x1x1_d1x1x2",
+    // other types
+    "fwd_f64_n1c9o9g9_i12x13_k3x3_p1x1",
+    "fwd_f64_n1c3o3g3_i12x13_k3x3_s2x2_p1x1",
+    "fwd_f64_n1c10o20g10_i12x13_k5x5_p2x2",
+    "fwd_f16_n1c40o40g40_i12x13_k3x3_p1x1",
+    "fwd_f16_n1c5o5g5_i12x13_k3x3_p1x1",
+    "fwd_f16>f32_n1c40o40g40_i12x13_k3x3_s2x2_p1x1",
+    "fwd_bf16_n2c40o40g40_i50_k4_p3:0",
+    "fwd_bf16_n1c3o9g3_i12x13_k3x3_p1x1",
+    "fwd_bf16>f32_n1c37o37g37_i12x13_k3x3_p1x1",
+    // epilogues
+    "fwd_f32_n1c33o33g33_i12x13_k3x3_p1x1_bias_relu",
+    "fwd_f32_n1c33o33g33_i12x13_k3x3_p1x1_add",
+    "fwd_f32_n1c33o33g33_i12x13_k3x3_p1x1_bias_add_relu6",
+    "fwd_f32_n1c3o3g3_i12x13_k3x3_p1x1_bias_add_clip-1:1.5",
+    "fwd_f32_n1c3o6g3_i12x13_k3x3_p1x1_bias_leaky_relu0.5",
+    "fwd_f16_n1c33o33g33_i12x13_k3x3_p1x1_bias_add_relu",
+    "fwd_bf16_n1c3o3g3_i12x13_k3x3_p1x1_bias_relu",
+    "fwd_f64_n1c3o3g3_i12x13_k3x3_p1x1_bias_add",
+};
+
+std::vector<double> reference(const ConvProblem& p, const tools::Arrays& a, CpuPlanner& planner) {
+  return tools::run_cpu(p, a, planner, "reference");
+}
+
+void expect_exact(const std::string& text, bool prepare = false,
+                  std::size_t limit = kDefaultWorkspaceLimitBytes) {
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+  EXPECT_EQ(tools::run_cpu(p, a, planner, "depthwise", limit, prepare), reference(p, a, planner)) << text;
+}
+
+void for_each_target(void (*test)()) {
+  const std::int64_t all = hwy::SupportedTargets();
+  for (std::int64_t rest = all; rest != 0; rest &= rest - 1) {
+    const std::int64_t target = rest & -rest;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    test();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+TEST(Depthwise, SmallIntegersAreExactOnEveryTarget) {
+  for_each_target([] {
+    for (const char* text : kProblems) expect_exact(text);
+  });
+}
+
+TEST(Depthwise, PreparedWeightsAndMirroredKernelsAreExact) {
+  for (const char* text : kProblems) expect_exact(std::string(text) + "_flip", true);
+}
+
+TEST(Depthwise, TightWorkspaceGivesTheSameAnswer) {
+  for (const char* text : kProblems) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+    const tools::Arrays a = tools::make_arrays(p, Data::random);
+    std::size_t limit = kDefaultWorkspaceLimitBytes;
+    const auto wide = tools::run_cpu(p, a, planner, "depthwise", limit);
+    for (;;) {
+      limit = planner.plan({p, "depthwise", limit})->workspace_bytes();
+      if (limit == 0) break;
+      try {
+        ASSERT_LE(planner.plan({p, "depthwise", limit - 1})->workspace_bytes(), limit - 1) << text;
+      } catch (const ProblemError&) {
+        break;
+      }
+      EXPECT_EQ(tools::run_cpu(p, a, planner, "depthwise", --limit), wide) << text << " limit " << limit;
+    }
+  }
+}
+
+TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const char* text : {"fwd_f32_n1c64o64g64_i15x15_k3x3_p1x1", "fwd_f32_n1c20o20g20_i40x40_k31x31_p15x15",
+                           "fwd_f32_n1c16o16g16_i600_k600_p599:0", "fwd_f32_n1c2o2g2_i600_k600_p599:0",
+                           "fwd_f64_n1c20o20g20_i9x9_k5x5_p2x2", "fwd_f16_n1c48o48g48_i9x9_k3x3_p1x1_bias_silu",
+                           "fwd_bf16_n1c48o48g48_i9x9_k7x7_p3x3", "fwd_f32_n1c48o48g48_i9x9_k3x3_p1x1_bias_gelu"})
+    for (const bool positive : {false, true}) {
+      const ConvProblem p = parse_problem(text);
+      tools::Arrays a = tools::make_arrays(p, Data::random);
+      if (positive)
+        for (auto* v : {&a.input, &a.weight, &a.bias})
+          for (double& x : *v) x = std::abs(x);
+      const auto result = tools::accuracy(p, tools::run_cpu(p, a, planner, "depthwise"),
+                                          tools::run_exact(p, a, planner), tools::run_magnitudes(p, a, planner));
+      EXPECT_TRUE(result.finite) << text;
+      if (size_bytes(p.output_dtype) == 2) EXPECT_GE(result.rounded, 0.995) << text;
+      else EXPECT_LE(result.c, 8) << text;
+    }
+}
+
+TEST(Depthwise, EveryThreadCountGivesTheSameBits) {
+  for (const char* text : {"fwd_f32_n1c200o200g200_i15x15_k3x3_p1x1", "fwd_f32_n1c150o150g150_i301_k4_p3:0",
+                           "fwd_f16_n1c130o130g130_i15x16_k5x5_p2x2", "fwd_f32_n2c3o3g3_i40x41_k3x3_s2x2_p1x1",
+                           "fwd_f32_n1c40o80g40_i6x15x16_k3x3x3_p1x1x1", "fwd_f32_n1c20o20g20_i24x24_k31x31_p15x15"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays a = tools::make_arrays(p, Data::random);
+    std::vector<double> first;
+    for (int threads = 1; threads <= 5; ++threads) {
+      cpu::set_num_threads(threads);
+      CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+      const auto got = tools::run_cpu(p, a, planner, "depthwise");
+      if (threads == 1) first = got;
+      EXPECT_EQ(got, first) << text << ' ' << threads << " threads";
+    }
+  }
+  cpu::set_num_threads(cpu::default_num_threads());
+}
+
+TEST(Depthwise, PaddingNeverMeetsInfiniteWeights) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const char* text : {"fwd_f32_n1c20o20g20_i6x7_k3x3_p1x1", "fwd_f32_n1c3o3g3_i6x7_k3x3_p1x1",
+                           "fwd_bf16_n1c20o20g20_i6x7_k5x5_p2x2", "fwd_f32_n1c20o20g20_i9x9_k3x3_s2x2_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+    for (std::size_t i = 0; i < a.input.size(); ++i) a.input[i] = 1;
+    for (std::size_t i = 0; i < a.weight.size(); i += 2) a.weight[i] = HUGE_VAL;
+    const auto got = tools::run_cpu(p, a, planner, "depthwise"), expected = reference(p, a, planner);
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], expected[i]) << text << " at " << i;
+  }
+}
+
+// Reversed, cropped and broadcast input, a transposed output, and the addend in place of the output.
+void expect_views_exact(const char* text) {
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+  const auto run = [&](const std::string& algorithm) {
+    tools::HostOperands host(p, a);
+    auto& x = host.operands.input;
+    x = x.sliced(2, p.input[1] - 1, -1, p.dtype);
+    x.stride[3] = 0;
+    auto& y = host.operands.output;
+    y.stride[2] = p.out_channels;
+    y.stride[3] = p.out_channels * p.output[1];
+    if (p.epilogue.addend) {
+      std::memcpy(host.output.data(), host.addend.data(), host.output.size());
+      host.operands.addend = y;
+    }
+    const auto plan = planner.plan({p, algorithm});
+    cpu::Buffer workspace(plan->workspace_bytes());
+    cpu::Device::Stream stream;
+    plan->execute(stream, host.operands, workspace.pointer());
+    return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+  };
+  EXPECT_EQ(run("depthwise"), run("reference")) << text;
+}
+
+TEST(Depthwise, ViewsAreExact) {
+  for (const char* text :
+       {"fwd_f32_n1c33o33g33_i12x13_k3x3_p1x1", "fwd_f32_n1c3o3g3_i12x13_k3x3_p1x1",
+        "fwd_bf16_n1c33o33g33_i12x13_k3x3_p1x1_bias", "fwd_f32_n1c33o33g33_i12x13_k3x3_p1x1_bias_add_relu",
+        "fwd_f32_n1c3o6g3_i12x13_k3x3_p1x1_add", "fwd_f64_n1c9o9g9_i12x13_k3x3_s1x2_p1x1_add"})
+    expect_views_exact(text);
+}
+
+TEST(Depthwise, SaysWhyNot) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const auto& [text, reason] : {std::pair{"fwd_f32_n1c4o4_i9_k3", "groups"}, {"igrad_f32_n1c4o4g4_i9_k3", "forward"},
+                                     {"fwd_f32_n1c4o4g4_i9_k3_t2", "dilated"}}) {
+    for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
+      if (c.name == "depthwise") EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
+  }
+  EXPECT_THROW(planner.plan({parse_problem("fwd_f32_n1c64o64g64_i9_k3"), "depthwise", 16}), ProblemError);
+}
+
+}  // namespace
+}  // namespace vkconv
