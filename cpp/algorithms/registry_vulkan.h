@@ -1,0 +1,11 @@
+// The rows of Vulkan's registry, each defined in its algorithm's folder.
+#pragma once
+#include "core/algorithm.h"
+#include "vulkan/device.h"
+
+namespace vkconv {
+
+template <>
+std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>();
+
+}  // namespace vkconv

@@ -1,0 +1,21 @@
+// The Vulkan device as the core's templates see it. Includes no Vulkan header.
+#pragma once
+#include "vulkan/buffer.h"
+#include "vulkan/kernel.h"
+#include "vulkan/stream.h"
+#include "vulkan/traits.h"
+
+namespace vkconv::vulkan {
+
+struct Device {
+  using Pointer = vulkan::Pointer;
+  using Traits = vulkan::Traits;
+  using Buffer = vulkan::Buffer;
+  using Stream = vulkan::Stream;
+};
+
+// The i-th device of enumerate_devices(), shared by the process: created by the first call, and again by the first
+// call after it was lost. Streams and buffers of a lost device stay valid objects whose calls throw DeviceError.
+std::shared_ptr<LogicalDevice> open_device(int index);
+
+}  // namespace vkconv::vulkan

@@ -1,0 +1,134 @@
+#include "vulkan/instance.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
+constexpr std::size_t kMaxMessages = 1000;
+
+std::atomic<bool> forked_child{false};
+
+struct Messages {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+};
+Messages& messages() {
+  static Messages& m = *new Messages;
+  return m;
+}
+
+VKAPI_ATTR VkBool32 VKAPI_CALL collect(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                                       const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
+  Messages& m = messages();
+  std::lock_guard lock(m.mutex);
+  if (m.texts.size() < kMaxMessages) m.texts.emplace_back(data->pMessage ? data->pMessage : "");
+  return VK_FALSE;
+}
+
+vk::DebugUtilsMessengerCreateInfoEXT messenger_info() {
+  using Severity = vk::DebugUtilsMessageSeverityFlagBitsEXT;
+  return {{}, Severity::eWarning | Severity::eError, vk::DebugUtilsMessageTypeFlagBitsEXT::eValidation, &collect};
+}
+
+bool validation_wanted() {
+  const char* text = std::getenv("VKCONV_VALIDATION");
+  return text && *text && std::strcmp(text, "0") != 0;
+}
+
+}  // namespace
+
+bool forked() { return forked_child; }
+
+void require_not_forked() {
+  if (forked())
+    throw DeviceError(
+        "Vulkan was used before this process was forked and cannot be used in the child; start child processes with "
+        "the 'spawn' or 'forkserver' method");
+}
+
+Instance& Instance::get() {
+  static Instance& instance = *new Instance;
+  require_not_forked();
+  return instance;
+}
+
+Instance::Instance() {
+  try {
+    create();
+    list_devices();
+    if (devices_.empty()) list_.reason = "the Vulkan loader found no driver";
+  } catch (const vk::IncompatibleDriverError&) {
+    list_.reason = "the Vulkan loader found no driver";
+  } catch (const vk::LayerNotPresentError&) {
+    list_.reason = std::string("VKCONV_VALIDATION is set and ") + kValidationLayer + " is not installed";
+  } catch (const std::exception& e) {
+    list_.reason = instance_   ? std::string("the Vulkan devices cannot be read: ") + e.what()
+                   : context_ ? std::string("no Vulkan instance: ") + e.what()
+                              : std::string("the Vulkan loader (libvulkan.so.1) is not installed");
+  }
+  pthread_atfork(nullptr, nullptr, [] { forked_child = true; });
+}
+
+void Instance::create() {
+  context_ = std::make_unique<vk::raii::Context>();
+  const vk::ApplicationInfo application("vkconv", 1, "vkconv", 1, VK_API_VERSION_1_3);
+  vk::InstanceCreateInfo info({}, &application);
+  if (!validation_wanted()) {
+    // MoltenVK is listed only to applications that say they know portability subsets.
+    std::vector<const char*> extensions;
+    for (const auto& e : context_->enumerateInstanceExtensionProperties())
+      if (std::strcmp(e.extensionName, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME) == 0) {
+        extensions.push_back(VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
+        info.flags |= vk::InstanceCreateFlagBits::eEnumeratePortabilityKHR;
+      }
+    info.setPEnabledExtensionNames(extensions);
+    instance_ = std::make_unique<vk::raii::Instance>(*context_, info);
+    return;
+  }
+  const auto enabled = vk::ValidationFeatureEnableEXT::eSynchronizationValidation;
+  vk::ValidationFeaturesEXT features(enabled);
+  vk::DebugUtilsMessengerCreateInfoEXT messenger = messenger_info();
+  const char* extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
+  const char* layers[] = {kValidationLayer};
+  features.pNext = &messenger;  // messages of the instance's own creation
+  info.pNext = &features;
+  info.setPEnabledLayerNames(layers);
+  info.setPEnabledExtensionNames(extensions);
+  instance_ = std::make_unique<vk::raii::Instance>(*context_, info);
+  messenger_ = std::make_unique<vk::raii::DebugUtilsMessengerEXT>(*instance_, messenger);
+}
+
+void Instance::list_devices() {
+  for (vk::raii::PhysicalDevice& device : instance_->enumeratePhysicalDevices()) {
+    DeviceInfo info = describe(*instance_, device);
+    devices_.push_back({std::move(device), std::move(info)});
+  }
+  std::stable_sort(devices_.begin(), devices_.end(), [](const PhysicalDevice& a, const PhysicalDevice& b) {
+    const bool usable_a = a.info.unusable.empty(), usable_b = b.info.unusable.empty();
+    if (usable_a != usable_b) return usable_a;
+    return a.info.traits.type < b.info.traits.type;
+  });
+  for (const PhysicalDevice& device : devices_) list_.devices.push_back(device.info);
+}
+
+const DeviceList& enumerate_devices() {
+  static const DeviceList& after_fork = *new DeviceList{
+      {}, "Vulkan was used before this process was forked and cannot be used in the child"};
+  return forked() ? after_fork : Instance::get().list();
+}
+
+std::vector<std::string> take_validation_messages() {
+  Messages& m = messages();
+  std::lock_guard lock(m.mutex);
+  return std::exchange(m.texts, {});
+}
+
+}  // namespace vkconv::vulkan

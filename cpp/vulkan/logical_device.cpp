@@ -1,0 +1,217 @@
+#include "vulkan/logical_device.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "vulkan/cooperative_matrix.h"
+#include "vulkan/shaders.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+// Polling sees the end of short work about 30 us before a wait in the driver returns.
+constexpr auto kPollTime = std::chrono::microseconds(200);
+constexpr std::uint64_t kWaitSeconds = 600;
+
+// A family that computes and does not draw runs beside graphics; else the first that computes.
+std::uint32_t compute_family(const vk::raii::PhysicalDevice& physical) {
+  const auto families = physical.getQueueFamilyProperties();
+  std::uint32_t best = 0;
+  bool found = false;
+  for (std::uint32_t i = 0; i < families.size(); ++i) {
+    const auto flags = families[i].queueFlags;
+    if (!(flags & vk::QueueFlagBits::eCompute)) continue;
+    if (!found || !(flags & vk::QueueFlagBits::eGraphics)) best = i;
+    if (!(flags & vk::QueueFlagBits::eGraphics)) return best;
+    found = true;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::shared_ptr<LogicalDevice> LogicalDevice::create(const PhysicalDevice& physical) {
+  require_not_forked();
+  return vulkan_call("create the device", [&] {
+    return std::shared_ptr<LogicalDevice>(new LogicalDevice(physical), [](LogicalDevice* device) {
+      if (!forked()) delete device;
+    });
+  });
+}
+
+LogicalDevice::LogicalDevice(const PhysicalDevice& physical)
+    : traits_(physical.info.traits),
+      queue_family_(compute_family(physical.handle)),
+      device_(create_device(physical)),
+      memory_(physical.handle, device_, traits_) {
+  queue_ = device_.getQueue(queue_family_, 0);
+  const vk::SemaphoreTypeCreateInfo timeline(vk::SemaphoreType::eTimeline, 0);
+  timeline_ = vk::raii::Semaphore(device_, vk::SemaphoreCreateInfo({}, &timeline));
+  const vk::PushConstantRange push(vk::ShaderStageFlagBits::eCompute, 0, sizeof(PushConstants));
+  pipeline_layout_ = vk::raii::PipelineLayout(device_, vk::PipelineLayoutCreateInfo({}, {}, push));
+  pipeline_cache_ = vk::raii::PipelineCache(device_, vk::PipelineCacheCreateInfo());
+}
+
+LogicalDevice::~LogicalDevice() {
+  try {
+    device_.waitIdle();
+  } catch (const std::exception&) {  // lost: nothing runs any more
+  }
+}
+
+vk::raii::Device LogicalDevice::create_device(const PhysicalDevice& physical) {
+  const Features& f = traits_.features;
+  std::vector<const char*> extensions;
+  vk::PhysicalDeviceVulkan11Features v11;
+  vk::PhysicalDeviceVulkan12Features v12;
+  vk::PhysicalDeviceSubgroupSizeControlFeatures subgroups(f.subgroup_size_control, f.full_subgroups);
+  CooperativeMatrixFeatures matrix;
+  BFloat16Features bfloat16;
+  vk::PhysicalDeviceFeatures2 features;
+  features.pNext = &v11;
+  v11.pNext = &v12;
+  void** end = &v12.pNext;
+  v11.storageBuffer16BitAccess = VK_TRUE;
+  v12.bufferDeviceAddress = v12.timelineSemaphore = v12.scalarBlockLayout = VK_TRUE;
+  v12.shaderFloat16 = f.float16;
+  v12.shaderInt8 = v12.storageBuffer8BitAccess = f.int8;
+  v12.vulkanMemoryModel = v12.vulkanMemoryModelDeviceScope = f.memory_model;
+  features.features.shaderInt64 = features.features.shaderInt16 = VK_TRUE;
+  features.features.shaderFloat64 = f.float64;
+  if (f.subgroup_size_control) {
+    if (traits_.api_version < VK_API_VERSION_1_3) extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    *end = &subgroups;
+    end = &subgroups.pNext;
+  }
+  if (!traits_.cooperative_matrices.empty()) {
+    extensions.push_back(kCooperativeMatrixExtension);
+    matrix.cooperative_matrix = VK_TRUE;
+    *end = &matrix;
+    end = &matrix.next;
+  }
+  if (f.bfloat16) {
+    extensions.push_back(kBFloat16Extension);
+    bfloat16.bfloat16_type = VK_TRUE;
+    const auto& shapes = traits_.cooperative_matrices;
+    bfloat16.cooperative_matrix =
+        std::any_of(shapes.begin(), shapes.end(), [](const auto& s) { return s.operand == DType::bf16; });
+    *end = &bfloat16;
+  }
+  for (const auto& e : physical.handle.enumerateDeviceExtensionProperties())
+    if (std::string_view(e.extensionName) == "VK_KHR_portability_subset")  // must be enabled where it is offered
+      extensions.push_back("VK_KHR_portability_subset");
+  const float priority = 1;
+  const vk::DeviceQueueCreateInfo queue({}, queue_family_, 1, &priority);
+  return {physical.handle, vk::DeviceCreateInfo({}, queue, {}, extensions, nullptr, &features)};
+}
+
+template <class F>
+decltype(auto) LogicalDevice::call(const char* what, F&& f) {
+  require_not_forked();
+  try {
+    return vulkan_call(what, std::forward<F>(f));
+  } catch (const DeviceLost&) {
+    lost_ = true;
+    throw;
+  }
+}
+
+Buffer LogicalDevice::allocate(std::size_t bytes, MemoryKind kind) {
+  return memory_.allocate(std::shared_ptr<MemoryPool>(shared_from_this(), &memory_), bytes, kind);
+}
+
+vk::Pipeline LogicalDevice::pipeline(const Kernel& kernel) {
+  PipelineEntry* entry;
+  {
+    std::lock_guard lock(pipelines_mutex_);
+    entry = &pipelines_[kernel];  // entries never move
+  }
+  std::lock_guard lock(entry->mutex);
+  if (!*entry->pipeline) entry->pipeline = create_pipeline(kernel);
+  return *entry->pipeline;
+}
+
+vk::raii::Pipeline LogicalDevice::create_pipeline(const Kernel& kernel) {
+  const std::span<const std::uint32_t> words = spirv(kernel.shader);
+  std::vector<vk::SpecializationMapEntry> entries;
+  for (std::uint32_t i = 0; i < kernel.constants.size(); ++i) entries.push_back({i, i * 4, 4});
+  const vk::SpecializationInfo constants(static_cast<std::uint32_t>(entries.size()), entries.data(),
+                                         kernel.constants.size() * 4, kernel.constants.data());
+  return call("create a pipeline", [&] {
+    const vk::raii::ShaderModule module(device_, vk::ShaderModuleCreateInfo({}, words.size_bytes(), words.data()));
+    const vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo size(kernel.subgroup_size);
+    vk::PipelineShaderStageCreateInfo stage({}, vk::ShaderStageFlagBits::eCompute, *module, "main", &constants);
+    if (kernel.subgroup_size != 0) {
+      stage.pNext = &size;
+      if (traits_.features.full_subgroups)
+        stage.flags = vk::PipelineShaderStageCreateFlagBits::eRequireFullSubgroups;
+    }
+    return vk::raii::Pipeline(
+        device_, pipeline_cache_,
+        vk::ComputePipelineCreateInfo(vk::PipelineCreateFlagBits::eDispatchBase, stage, *pipeline_layout_));
+  });
+}
+
+CommandRecorder LogicalDevice::take_recorder() {
+  {
+    std::lock_guard lock(recorders_mutex_);
+    if (!recorders_.empty()) {
+      CommandRecorder recorder = std::move(recorders_.back());
+      recorders_.pop_back();
+      return recorder;
+    }
+  }
+  return call("create a command pool", [&] {
+    CommandRecorder recorder;
+    recorder.pool = vk::raii::CommandPool(
+        device_, vk::CommandPoolCreateInfo(vk::CommandPoolCreateFlagBits::eTransient, queue_family_));
+    return recorder;
+  });
+}
+
+// The recorder's work has ended.
+void LogicalDevice::give_recorder(CommandRecorder recorder) noexcept {
+  try {
+    recorder.pool.reset();
+    std::lock_guard lock(recorders_mutex_);
+    recorders_.push_back(std::move(recorder));
+  } catch (...) {  // it is destroyed instead
+  }
+}
+
+vk::raii::CommandBuffer LogicalDevice::make_command_buffer(const CommandRecorder& recorder) {
+  return call("create a command buffer", [&] {
+    const vk::CommandBufferAllocateInfo info(*recorder.pool, vk::CommandBufferLevel::ePrimary, 1);
+    return std::move(vk::raii::CommandBuffers(device_, info).front());
+  });
+}
+
+std::uint64_t LogicalDevice::submit(vk::CommandBuffer commands) {
+  return call("submit", [&] {
+    std::lock_guard lock(queue_mutex_);
+    const std::uint64_t number = submitted_ + 1;
+    const vk::TimelineSemaphoreSubmitInfo values({}, number);
+    queue_.submit(vk::SubmitInfo({}, {}, commands, *timeline_, &values));
+    submitted_ = number;
+    return number;
+  });
+}
+
+void LogicalDevice::wait(std::uint64_t number) {
+  call("wait for the device", [&] {
+    if (traits_.type != DeviceType::software) {  // there it would take the processor from the work
+      const auto deadline = std::chrono::steady_clock::now() + kPollTime;
+      do {
+        if (timeline_.getCounterValue() >= number) return;
+      } while (std::chrono::steady_clock::now() < deadline);
+    }
+    const vk::SemaphoreWaitInfo info({}, *timeline_, number);
+    if (device_.waitSemaphores(info, kWaitSeconds * 1'000'000'000) == vk::Result::eTimeout) {
+      lost_ = true;
+      throw DeviceLost("the Vulkan device did not finish within " + std::to_string(kWaitSeconds) + " s");
+    }
+  });
+}
+
+}  // namespace vkconv::vulkan

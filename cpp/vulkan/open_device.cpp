@@ -1,0 +1,43 @@
+#include <vector>
+
+#include "vulkan/device.h"
+#include "vulkan/logical_device.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+struct Slots {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<LogicalDevice>> devices;
+};
+
+// Never destroyed: buffers may outlive static destructors.
+Slots& slots() {
+  static Slots& s = *new Slots;
+  return s;
+}
+
+}  // namespace
+
+std::shared_ptr<LogicalDevice> open_device(int index) {
+  const Instance& instance = Instance::get();
+  if (index < 0 || index >= static_cast<int>(instance.devices().size())) {
+    const std::string name = "there is no device 'vulkan:" + std::to_string(index) + "': ";
+    throw DeviceError(name + (instance.devices().empty() ? instance.list().reason
+                                                         : std::to_string(instance.devices().size()) + " found"));
+  }
+  const PhysicalDevice& physical = instance.devices()[static_cast<std::size_t>(index)];
+  if (!physical.info.unusable.empty())
+    throw DeviceError("'" + physical.info.traits.name + "' cannot be used: " + physical.info.unusable);
+  Slots& s = slots();
+  std::lock_guard lock(s.mutex);
+  std::shared_ptr<LogicalDevice>& device = s.devices[index];
+  if (device && device->lost()) device.reset();
+  if (!device) device = LogicalDevice::create(physical);
+  return device;
+}
+
+MemoryInfo memory_info(int index) { return open_device(index)->memory().info(); }
+void trim_memory(int index) { open_device(index)->memory().trim(); }
+
+}  // namespace vkconv::vulkan

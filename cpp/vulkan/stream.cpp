@@ -1,0 +1,180 @@
+#include "vulkan/stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/checked.h"
+#include "vulkan/logical_device.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::size_t kParamsChunkBytes = 64 << 10;
+constexpr std::size_t kParamsAlignmentBytes = 64;
+
+}  // namespace
+
+struct Stream::State {
+  explicit State(std::shared_ptr<LogicalDevice> d) : device(std::move(d)), recorder(device->take_recorder()) {}
+
+  std::shared_ptr<LogicalDevice> device;
+  CommandRecorder recorder;
+  std::size_t used_commands = 0;  // of recorder.buffers
+  bool recording = false, ordered = true;
+  double seconds = 0;                // estimate of what is recorded and not submitted
+  std::uint64_t submitted = 0;       // number of the last submit, 0 when nothing runs
+  std::vector<Buffer> kept;
+  Buffer chunk;
+  std::size_t chunk_used = 0;
+
+  const vk::raii::CommandBuffer& commands();
+  const vk::raii::CommandBuffer& ordered_commands(bool order_next);
+  Pointer write_params(std::span<const std::byte> params);
+};
+
+// The command buffer being recorded.
+const vk::raii::CommandBuffer& Stream::State::commands() {
+  if (recording) return recorder.buffers[used_commands - 1];
+  if (used_commands == recorder.buffers.size()) recorder.buffers.push_back(device->make_command_buffer(recorder));
+  const vk::raii::CommandBuffer& made = recorder.buffers[used_commands];
+  vulkan_call("record", [&] { made.begin({vk::CommandBufferUsageFlagBits::eOneTimeSubmit}); });
+  ++used_commands;
+  recording = true;
+  return made;
+}
+
+// The same, behind a barrier when the next command must see the effects of the earlier ones. The barrier also
+// covers earlier submits of the queue.
+const vk::raii::CommandBuffer& Stream::State::ordered_commands(bool order_next) {
+  using Stage = vk::PipelineStageFlagBits;
+  using Access = vk::AccessFlagBits;
+  const vk::raii::CommandBuffer& c = commands();
+  if (ordered) {
+    const vk::MemoryBarrier all(Access::eShaderWrite | Access::eTransferWrite | Access::eShaderRead |
+                                    Access::eTransferRead,
+                                Access::eShaderRead | Access::eShaderWrite | Access::eTransferRead |
+                                    Access::eTransferWrite);
+    const auto stages = Stage::eComputeShader | Stage::eTransfer;
+    c.pipelineBarrier(stages, stages, {}, all, {}, {});
+  }
+  ordered = order_next;
+  return c;
+}
+
+Pointer Stream::State::write_params(std::span<const std::byte> params) {
+  const auto bytes = static_cast<std::size_t>(
+      round_up(static_cast<std::int64_t>(params.size()), static_cast<std::int64_t>(kParamsAlignmentBytes)));
+  if (chunk_used + bytes > chunk.size_bytes()) {
+    Buffer next = device->allocate(std::max(bytes, kParamsChunkBytes), MemoryKind::params);
+    if (chunk.pointer()) kept.push_back(std::move(chunk));
+    chunk = std::move(next);
+    chunk_used = 0;
+  }
+  std::memcpy(chunk.mapped() + chunk_used, params.data(), params.size());
+  return chunk.pointer() + std::exchange(chunk_used, chunk_used + bytes);
+}
+
+Stream::Stream(std::shared_ptr<LogicalDevice> device) : state_(std::make_unique<State>(std::move(device))) {}
+Stream::Stream(Stream&&) noexcept = default;
+Stream& Stream::operator=(Stream&&) noexcept = default;
+
+Stream::~Stream() {
+  if (!state_ || forked()) {
+    (void)state_.release();  // the child of a fork abandons what its parent owns
+    return;
+  }
+  State& s = *state_;
+  try {
+    if (s.submitted) s.device->wait(s.submitted);
+  } catch (const std::exception&) {  // lost: nothing runs any more
+  }
+  s.device->give_recorder(std::move(s.recorder));
+}
+
+void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> params, Groups groups, double seconds) {
+  if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return;
+  State& s = *state_;
+  const vk::Pipeline pipeline = s.device->pipeline(kernel);
+  const PushConstants push{s.write_params(params), groups[0], groups[1]};
+  // Parts along the longest axis, of equal estimated time, independent of each other.
+  const int axis = static_cast<int>(std::max_element(groups.begin(), groups.end()) - groups.begin());
+  const auto parts = static_cast<std::uint32_t>(std::clamp(seconds / kSubmitSeconds + 1, 1.0, double(groups[axis])));
+  const std::uint32_t step = (groups[axis] + parts - 1) / parts;
+  const int order = independent_;
+  for (std::uint32_t first = 0; first < groups[axis]; first += step) {
+    const bool last = groups[axis] - first <= step;
+    if (s.seconds > 0 && s.seconds + seconds / parts > kSubmitSeconds) submit();
+    s.seconds += seconds / parts;
+    Groups base{0, 0, 0}, count = groups;
+    base[axis] = first;
+    count[axis] = std::min(step, groups[axis] - first);
+    const vk::raii::CommandBuffer& c = s.ordered_commands(last && order == 0);
+    c.bindPipeline(vk::PipelineBindPoint::eCompute, pipeline);
+    c.pushConstants<PushConstants>(s.device->pipeline_layout(), vk::ShaderStageFlagBits::eCompute, 0, push);
+    c.dispatchBase(base[0], base[1], base[2], count[0], count[1], count[2]);
+    if (last) break;
+  }
+}
+
+Groups Stream::linear_groups(std::uint64_t count) const {
+  const auto& limit = traits().limits.workgroup_count;
+  if (count <= limit[0]) return {static_cast<std::uint32_t>(count), 1, 1};
+  const std::uint64_t rows = (count + limit[0] - 1) / limit[0];
+  if (rows > limit[1]) throw DeviceError("a dispatch of " + std::to_string(count) + " workgroups is too large");
+  return {static_cast<std::uint32_t>((count + rows - 1) / rows), static_cast<std::uint32_t>(rows), 1};
+}
+
+void Stream::barrier() { state_->ordered = true; }
+
+void Stream::copy(Pointer to, Pointer from, std::size_t bytes) {
+  if (bytes == 0) return;
+  State& s = *state_;
+  const BufferRange source = s.device->memory().find(from), target = s.device->memory().find(to);
+  s.ordered_commands(independent_ == 0)
+      .copyBuffer(source.buffer, target.buffer, vk::BufferCopy(source.offset, target.offset, bytes));
+}
+
+void Stream::fill(Pointer to, std::size_t bytes, std::uint32_t value) {
+  if (bytes == 0) return;
+  State& s = *state_;
+  const BufferRange target = s.device->memory().find(to);
+  s.ordered_commands(independent_ == 0).fillBuffer(target.buffer, target.offset, bytes, value);
+}
+
+Buffer Stream::allocate(std::size_t bytes) { return allocate(bytes, MemoryKind::device); }
+Buffer Stream::allocate(std::size_t bytes, MemoryKind kind) { return state_->device->allocate(bytes, kind); }
+void Stream::keep(Buffer buffer) { state_->kept.push_back(std::move(buffer)); }
+
+std::uint64_t Stream::submit() {
+  State& s = *state_;
+  if (!s.recording) return s.submitted;
+  const vk::raii::CommandBuffer& c = s.recorder.buffers[s.used_commands - 1];
+  const vk::MemoryBarrier to_host(vk::AccessFlagBits::eShaderWrite | vk::AccessFlagBits::eTransferWrite,
+                                  vk::AccessFlagBits::eHostRead);
+  c.pipelineBarrier(vk::PipelineStageFlagBits::eComputeShader | vk::PipelineStageFlagBits::eTransfer,
+                    vk::PipelineStageFlagBits::eHost, {}, to_host, {}, {});
+  vulkan_call("record", [&] { c.end(); });
+  s.recording = false;
+  s.seconds = 0;
+  return s.submitted = s.device->submit(*c);
+}
+
+void Stream::wait_for(std::uint64_t number) { state_->device->wait(number); }
+
+void Stream::wait() {
+  submit();
+  State& s = *state_;
+  if (!s.submitted) return;
+  s.device->wait(s.submitted);
+  s.submitted = 0;
+  s.kept.clear();
+  s.chunk_used = 0;
+  s.used_commands = 0;
+  vulkan_call("record", [&] { s.recorder.pool.reset(); });
+}
+
+const Traits& Stream::traits() const { return state_->device->traits(); }
+LogicalDevice& Stream::device() const { return *state_->device; }
+
+}  // namespace vkconv::vulkan

@@ -1,0 +1,79 @@
+// Records work in order, submits it and waits for it. One stream is used by one thread at a time; streams of
+// different threads share the device's queue.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "vulkan/buffer.h"
+#include "vulkan/kernel.h"
+#include "vulkan/traits.h"
+
+namespace vkconv::vulkan {
+
+class LogicalDevice;
+
+// Workgroups along x, y, z.
+using Groups = std::array<std::uint32_t, 3>;
+
+// Work of one submit. Displays and other processes wait while it runs, and drivers kill work that takes seconds.
+inline constexpr double kSubmitSeconds = 0.05;
+
+class Stream {
+ public:
+  explicit Stream(std::shared_ptr<LogicalDevice> device);
+  Stream(Stream&&) noexcept;
+  Stream& operator=(Stream&&) noexcept;
+  ~Stream();  // waits for submitted work; recorded work that was not submitted is dropped
+
+  // Runs `kernel` over `groups` workgroups. `params` is copied (scalar layout) and the shader gets its address, see
+  // glsl/dispatch.glsl.
+  // `seconds` estimates the run time: a long dispatch is cut into several, and submits stay under kSubmitSeconds.
+  // Zero groups along an axis record nothing.
+  template <class Params>
+  void dispatch(const Kernel& kernel, const Params& params, Groups groups, double seconds = 0) {
+    static_assert(std::is_trivially_copyable_v<Params>);
+    dispatch_bytes(kernel, std::as_bytes(std::span(&params, 1)), groups, seconds);
+  }
+  // The workgroups of a one-dimensional count, folded into two axes under the device's limits. The shader's index
+  // is linear_group(), and it returns when that is not below `count`.
+  Groups linear_groups(std::uint64_t count) const;
+
+  // Each dispatch, copy and fill waits for the ones before it, except inside independent(f): what f records may run at
+  // the same time. A plan of several dispatches calls barrier() before each of them, so that it is right in there too.
+  template <class F>
+  void independent(F&& f) {
+    barrier();
+    ++independent_;
+    f();
+    --independent_;
+    barrier();
+  }
+  void barrier();
+
+  void copy(Pointer to, Pointer from, std::size_t bytes);  // multiples of 4 on both sides
+  void fill(Pointer to, std::size_t bytes, std::uint32_t value);
+
+  Buffer allocate(std::size_t bytes);  // throws OutOfMemory
+  Buffer allocate(std::size_t bytes, MemoryKind kind);
+  void keep(Buffer buffer);  // until wait() returns
+
+  std::uint64_t submit();             // what was recorded so far; does not wait, returns the number to wait for
+  void wait_for(std::uint64_t number);  // a submit of this stream
+  void wait();                        // submits and waits for everything
+
+  const Traits& traits() const;
+  LogicalDevice& device() const;
+
+ private:
+  struct State;
+  void dispatch_bytes(const Kernel& kernel, std::span<const std::byte> params, Groups groups, double seconds);
+
+  std::unique_ptr<State> state_;
+  int independent_ = 0;
+};
+
+}  // namespace vkconv::vulkan

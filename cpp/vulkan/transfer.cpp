@@ -1,0 +1,189 @@
+#include "vulkan/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "core/checked.h"
+#include "cpu/thread_pool.h"
+#include "vulkan/logical_device.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::int64_t kTaskBytes = 256 << 10;   // of one packing task
+constexpr std::int64_t kSliceBytes = 8 << 20;    // of one staging copy
+constexpr std::size_t kSlicesInFlight = 4;
+
+// The array with axes of extent 1 dropped and contiguous neighbours merged; the last axis is the run copied at once.
+struct Rows {
+  std::array<std::int64_t, 6> extent{}, stride{};
+  int axes = 0;  // before the run
+  std::int64_t run = 1, run_stride = 1;
+
+  explicit Rows(const HostArray& array) {
+    for (int a = 0; a < 6; ++a) {
+      const std::int64_t n = array.extent[a], s = array.stride[a];
+      if (n == 1) continue;
+      if (axes > 0 && stride[axes - 1] == n * s) {
+        extent[axes - 1] *= n;
+        stride[axes - 1] = s;
+      } else {
+        extent[axes] = n;
+        stride[axes++] = s;
+      }
+    }
+    if (axes == 0) return;
+    --axes;
+    run = extent[axes];
+    run_stride = stride[axes];
+  }
+
+  std::int64_t offset(std::int64_t row) const {
+    std::int64_t at = 0;
+    for (int a = axes - 1; a >= 0; --a) {
+      at += row % extent[a] * stride[a];
+      row /= extent[a];
+    }
+    return at;
+  }
+};
+
+template <class T, bool to_array>
+void copy_strided(std::byte* array, std::int64_t stride, std::byte* packed, std::int64_t count) {
+  T* a = reinterpret_cast<T*>(array);
+  T* p = reinterpret_cast<T*>(packed);
+  for (std::int64_t i = 0; i < count; ++i)
+    if constexpr (to_array)
+      std::memcpy(a + i * stride, p + i, sizeof(T));
+    else
+      std::memcpy(p + i, a + i * stride, sizeof(T));
+}
+
+template <bool to_array>
+void copy_run(std::byte* array, std::int64_t stride, std::byte* packed, std::int64_t count, std::size_t element) {
+  if (stride == 1) {
+    std::memcpy(to_array ? array : packed, to_array ? packed : array, static_cast<std::size_t>(count) * element);
+    return;
+  }
+  switch (element) {
+    case 2: return copy_strided<std::uint16_t, to_array>(array, stride, packed, count);
+    case 4: return copy_strided<std::uint32_t, to_array>(array, stride, packed, count);
+    default: return copy_strided<std::uint64_t, to_array>(array, stride, packed, count);
+  }
+}
+
+template <bool to_array>
+void copy_range(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* packed) {
+  const Rows rows(array);
+  const auto element = static_cast<std::int64_t>(array.element_bytes);
+  const std::int64_t per_task = kTaskBytes / element;
+  cpu::thread_pool().run(ceil_div(end - begin, per_task), [&](std::int64_t task) {
+    const std::int64_t last = std::min(end, begin + (task + 1) * per_task);
+    for (std::int64_t i = begin + task * per_task; i < last;) {
+      const std::int64_t row = i / rows.run, within = i % rows.run, count = std::min(rows.run - within, last - i);
+      copy_run<to_array>(array.data + (rows.offset(row) + within * rows.run_stride) * element, rows.run_stride,
+                         packed + (i - begin) * element, count, array.element_bytes);
+      i += count;
+    }
+  });
+}
+
+// Calls f(begin, end) for each slice of the array.
+template <class F>
+void for_slices(const HostArray& array, F&& f) {
+  const std::int64_t elements = array.elements(), step = kSliceBytes / static_cast<std::int64_t>(array.element_bytes);
+  for (std::int64_t begin = 0; begin < elements; begin += step) f(begin, std::min(elements, begin + step));
+}
+
+std::size_t copied_bytes(std::int64_t elements, std::size_t element_bytes) {
+  return static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(element_bytes), 4));
+}
+
+struct Slice {
+  Buffer staging;
+  std::uint64_t submitted;
+  std::int64_t begin, end;
+};
+
+}  // namespace
+
+std::int64_t HostArray::elements() const {
+  std::int64_t n = 1;
+  for (const std::int64_t e : extent) n *= e;
+  return n;
+}
+
+HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels,
+                     DType t) {
+  HostArray a{v.data, {1, batch, extent[0], extent[1], extent[2], channels}, {}, size_bytes(t)};
+  for (int axis = 0; axis < 5; ++axis) a.stride[1 + axis] = v.stride[axis];
+  return a;
+}
+
+HostArray host_array(const WeightView<std::byte*>& w, const ConvProblem& p, DType t) {
+  return {w.data,
+          {p.groups, p.out_channels_per_group(), p.kernel[0], p.kernel[1], p.kernel[2], p.in_channels_per_group()},
+          {w.group, w.out, w.tap[0], w.tap[1], w.tap[2], w.in},
+          size_bytes(t)};
+}
+
+void pack(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* to) {
+  copy_range<false>(array, begin, end, to);
+}
+
+void unpack(const HostArray& array, std::int64_t begin, std::int64_t end, const std::byte* from) {
+  copy_range<true>(array, begin, end, const_cast<std::byte*>(from));
+}
+
+void upload(Stream& stream, const HostArray& array, const Buffer& to) {
+  if (to.mapped()) return pack(array, 0, array.elements(), to.mapped());
+  std::deque<Slice> in_flight;
+  for_slices(array, [&](std::int64_t begin, std::int64_t end) {
+    Slice slice{{}, 0, begin, end};
+    if (in_flight.size() == kSlicesInFlight) {
+      stream.wait_for(in_flight.front().submitted);
+      slice.staging = std::move(in_flight.front().staging);
+      in_flight.pop_front();
+    } else {
+      slice.staging = stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
+    }
+    pack(array, begin, end, slice.staging.mapped());
+    stream.independent([&] {
+      stream.copy(to.pointer() + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
+                  copied_bytes(end - begin, array.element_bytes));
+    });
+    slice.submitted = stream.submit();
+    in_flight.push_back(std::move(slice));
+  });
+  for (Slice& slice : in_flight) stream.keep(std::move(slice.staging));
+}
+
+void download(Stream& stream, const Buffer& from, const HostArray& array) {
+  if (from.mapped() && stream.device().memory().host_cached(MemoryKind::device)) {
+    stream.wait();
+    return unpack(array, 0, array.elements(), from.mapped());
+  }
+  std::deque<Slice> in_flight;
+  const auto finish_first = [&] {
+    Slice slice = std::move(in_flight.front());
+    in_flight.pop_front();
+    stream.wait_for(slice.submitted);
+    unpack(array, slice.begin, slice.end, slice.staging.mapped());
+    return std::move(slice.staging);
+  };
+  for_slices(array, [&](std::int64_t begin, std::int64_t end) {
+    Slice slice{{}, 0, begin, end};
+    slice.staging = in_flight.size() == kSlicesInFlight
+                        ? finish_first()
+                        : stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
+    stream.copy(slice.staging.pointer(), from.pointer() + static_cast<std::uint64_t>(begin) * array.element_bytes,
+                copied_bytes(end - begin, array.element_bytes));
+    slice.submitted = stream.submit();
+    in_flight.push_back(std::move(slice));
+  });
+  while (!in_flight.empty()) finish_first();
+  stream.wait();
+}
+
+}  // namespace vkconv::vulkan

@@ -1,0 +1,36 @@
+// Arrays between the host and the device. Any strides on the host; contiguous, in the order of the axes, on the
+// device. Packing runs in the thread pool and, where a copy engine is needed, beside the copies of other slices.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/view.h"
+#include "vulkan/stream.h"
+
+namespace vkconv::vulkan {
+
+// A host array of up to six axes, strides in elements.
+struct HostArray {
+  std::byte* data = nullptr;
+  std::array<std::int64_t, 6> extent{1, 1, 1, 1, 1, 1}, stride{};
+  std::size_t element_bytes = 4;
+
+  std::int64_t elements() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes; }
+};
+
+HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels, DType t);
+HostArray host_array(const WeightView<std::byte*>& w, const ConvProblem& p, DType t);
+
+// Elements [begin, end) of the array in row-major order, to or from contiguous memory.
+void pack(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* to);
+void unpack(const HostArray& array, std::int64_t begin, std::int64_t end, const std::byte* from);
+
+// Records (and submits, slice by slice, where staging is needed) the copy of `array` into `to`, which holds at least
+// array.bytes().
+void upload(Stream& stream, const HostArray& array, const Buffer& to);
+// Waits for the stream and copies `from` into `array`.
+void download(Stream& stream, const Buffer& from, const HostArray& array);
+
+}  // namespace vkconv::vulkan
