@@ -1,0 +1,233 @@
+#include "bindings/arguments.h"
+
+#include <cmath>
+#include <iterator>
+#include <optional>
+
+namespace vkconv::bindings {
+namespace {
+
+constexpr std::size_t kReprLength = 80;
+
+bool is_text(py::handle value) {
+  return PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || PyByteArray_Check(value.ptr());
+}
+
+// The items of a list, tuple, 1-D array or other sequence; nothing for text and for what cannot be iterated.
+std::optional<py::object> sequence_of(py::handle value) {
+  if (PyLong_Check(value.ptr()) || is_text(value) || !PySequence_Check(value.ptr())) return std::nullopt;
+  PyObject* fast = PySequence_Fast(value.ptr(), "");
+  if (!fast) {
+    PyErr_Clear();  // a zero-dimensional array
+    return std::nullopt;
+  }
+  return py::reinterpret_steal<py::object>(fast);
+}
+
+Py_ssize_t length_of(const py::object& sequence) { return PySequence_Fast_GET_SIZE(sequence.ptr()); }
+py::handle item_of(const py::object& sequence, Py_ssize_t i) { return PySequence_Fast_GET_ITEM(sequence.ptr(), i); }
+
+std::string count(std::int64_t n, const std::string& noun) {
+  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
+}
+
+[[noreturn]] void wrong_type(const std::string& name, const std::string& wanted, py::handle got) {
+  throw py::type_error(name + " must be " + wanted + ", got " + type_name(got));
+}
+
+Extent3 parse_axes(const py::object& items, const std::string& name, int rank, std::int64_t minimum,
+                   std::int64_t absent) {
+  if (length_of(items) != rank)
+    throw py::value_error(name + " has " + count(length_of(items), "value") + ", wanted an integer or " +
+                          count(rank, "value") + ", one for each spatial axis");
+  Extent3 extents{absent, absent, absent};
+  for (int i = 0; i < rank; ++i) extents[3 - rank + i] = parse_int(item_of(items, i), name, minimum);
+  return extents;
+}
+
+// No sum of two paddings overflows.
+constexpr std::int64_t kLeastPadding = -(std::int64_t{1} << 62);
+
+PaddingMode parse_mode(py::handle padding) {
+  constexpr std::pair<const char*, PaddingMode> kModes[] = {{"valid", PaddingMode::valid},
+                                                            {"same", PaddingMode::same},
+                                                            {"same_lower", PaddingMode::same_lower},
+                                                            {"full", PaddingMode::full},
+                                                            {"causal", PaddingMode::causal}};
+  for (auto [word, mode] : kModes)
+    if (PyUnicode_CompareWithASCIIString(padding.ptr(), word) == 0) return mode;
+  throw py::value_error("padding is " + repr_text(padding) +
+                        ", wanted numbers or one of 'valid', 'same', 'same_lower', 'full', 'causal'");
+}
+
+// (lo..., hi...): two sequences with one number an axis each, as in MLX.
+Padding parse_lo_hi(const py::object& items, int rank) {
+  if (length_of(items) != 2)
+    throw py::value_error("padding has " + count(length_of(items), "sequence") +
+                          ", wanted the pair (lo..., hi...); pads=[(lo, hi), ...] takes one pair an axis");
+  Padding parsed;
+  for (int side = 0; side < 2; ++side) {
+    const auto values = sequence_of(item_of(items, side));
+    if (!values) wrong_type("padding", "a pair of sequences (lo..., hi...)", item_of(items, side));
+    (side == 0 ? parsed.lo : parsed.hi) = parse_axes(*values, "padding", rank, kLeastPadding, 0);
+  }
+  return parsed;
+}
+
+Padding parse_pads(py::handle pads, int rank) {
+  const auto axes = sequence_of(pads);
+  if (!axes) wrong_type("pads", "a sequence of pairs (lo, hi), one for each spatial axis", pads);
+  if (length_of(*axes) != rank)
+    throw py::value_error("pads has " + count(length_of(*axes), "item") + ", wanted " + count(rank, "pair") +
+                          " (lo, hi), one for each spatial axis");
+  Padding parsed;
+  for (int i = 0; i < rank; ++i) {
+    const auto pair = sequence_of(item_of(*axes, i));
+    if (!pair) wrong_type("pads", "a sequence of pairs (lo, hi)", item_of(*axes, i));
+    if (length_of(*pair) != 2)
+      throw py::value_error("pads has an item with " + count(length_of(*pair), "value") + ", wanted a pair (lo, hi)");
+    parsed.lo[3 - rank + i] = parse_int(item_of(*pair, 0), "pads", kLeastPadding);
+    parsed.hi[3 - rank + i] = parse_int(item_of(*pair, 1), "pads", kLeastPadding);
+  }
+  return parsed;
+}
+
+bool is_zero(py::handle value) {
+  return PyLong_CheckExact(value.ptr()) && PyObject_RichCompareBool(value.ptr(), py::int_(0).ptr(), Py_EQ) == 1;
+}
+
+Activation activation_named(py::handle name) {
+  for (int i = 0; i <= static_cast<int>(Activation::clip); ++i)
+    if (PyUnicode_CompareWithASCIIString(name.ptr(), to_string(static_cast<Activation>(i)).data()) == 0)
+      return static_cast<Activation>(i);
+  throw py::value_error("activation is " + repr_text(name) +
+                        ", wanted None or one of 'identity', 'relu', 'relu6', 'leaky_relu', 'silu', 'gelu', "
+                        "'sigmoid', 'tanh', 'hardswish', 'clip'");
+}
+
+}  // namespace
+
+std::string repr_text(py::handle value) {
+  std::string text = py::repr(value);
+  if (text.size() > kReprLength) text = text.substr(0, kReprLength) + "...";
+  return text;
+}
+
+std::string type_name(py::handle value) {
+  return value.is_none() ? "None" : py::str(py::type::of(value).attr("__name__"));
+}
+
+std::int64_t parse_int(py::handle value, const std::string& name, std::int64_t minimum) {
+  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) wrong_type(name, "an integer", value);
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!index) {
+    PyErr_Clear();
+    wrong_type(name, "an integer", value);
+  }
+  int overflow = 0;
+  const long long parsed = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0) throw py::value_error(name + " is " + repr_text(index) + ", which exceeds 64-bit integers");
+  if (parsed < minimum)
+    throw py::value_error(name + " is " + std::to_string(parsed) + ", wanted at least " + std::to_string(minimum));
+  return parsed;
+}
+
+double parse_number(py::handle value, const std::string& name) {
+  const bool number = PyFloat_Check(value.ptr()) || PyIndex_Check(value.ptr()) ||
+                      (Py_TYPE(value.ptr())->tp_as_number && Py_TYPE(value.ptr())->tp_as_number->nb_float);
+  if (PyBool_Check(value.ptr()) || is_text(value) || !number) wrong_type(name, "a number", value);
+  const double parsed = PyFloat_AsDouble(value.ptr());
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    wrong_type(name, "a number", value);
+  }
+  if (std::isnan(parsed)) throw py::value_error(name + " is NaN, wanted a number");
+  return parsed;
+}
+
+bool parse_bool(py::handle value, const std::string& name) {
+  if (!PyBool_Check(value.ptr())) wrong_type(name, "a bool", value);
+  return value.ptr() == Py_True;
+}
+
+std::string parse_word(py::handle value, const std::string& name) {
+  if (value.is_none()) return {};
+  if (!PyUnicode_Check(value.ptr())) wrong_type(name, "a string or None", value);
+  std::string word = value.cast<std::string>();
+  if (word.empty()) throw py::value_error(name + " is an empty string");
+  return word;
+}
+
+Extent3 parse_extents(py::handle value, const std::string& name, int rank, std::int64_t minimum, std::int64_t absent) {
+  if (const auto items = sequence_of(value)) return parse_axes(*items, name, rank, minimum, absent);
+  if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()))
+    wrong_type(name, "an integer or a sequence of " + count(rank, "integer"), value);
+  const std::int64_t every = parse_int(value, name, minimum);
+  Extent3 extents{absent, absent, absent};
+  for (int a = 3 - rank; a < 3; ++a) extents[a] = every;
+  return extents;
+}
+
+std::vector<std::int64_t> parse_shape(py::handle value, const std::string& name, int length) {
+  const auto items = sequence_of(value);
+  if (!items) wrong_type(name, "a sequence of " + count(length, "integer"), value);
+  if (length_of(*items) != length)
+    throw py::value_error(name + " has " + count(length_of(*items), "value") + ", wanted " + std::to_string(length));
+  std::vector<std::int64_t> shape;
+  for (int i = 0; i < length; ++i) shape.push_back(parse_int(item_of(*items, i), name, 0));
+  return shape;
+}
+
+Padding parse_padding(py::handle padding, py::handle pads, int rank) {
+  if (!pads.is_none()) {
+    if (!is_zero(padding)) throw py::value_error("padding and pads are both given, wanted one of them");
+    return parse_pads(pads, rank);
+  }
+  Padding parsed;
+  if (PyUnicode_Check(padding.ptr())) {
+    parsed.mode = parse_mode(padding);
+    return parsed;
+  }
+  const auto items = sequence_of(padding);
+  if (items && length_of(*items) > 0 && sequence_of(item_of(*items, 0))) return parse_lo_hi(*items, rank);
+  if (!items && (PyBool_Check(padding.ptr()) || !PyIndex_Check(padding.ptr())))
+    wrong_type("padding", "an integer, a sequence, a pair (lo..., hi...) of sequences or a string", padding);
+  parsed.lo = parsed.hi = parse_extents(padding, "padding", rank, kLeastPadding, 0);
+  return parsed;
+}
+
+void parse_activation(py::handle value, Epilogue& epilogue) {
+  if (value.is_none()) return;
+  const auto items = sequence_of(value);
+  const bool named = items && length_of(*items) > 0 && PyUnicode_Check(item_of(*items, 0).ptr());
+  if (!named && !PyUnicode_Check(value.ptr()))
+    wrong_type("activation", "a string, a tuple (name, parameters...) or None", value);
+  epilogue.activation = activation_named(named ? item_of(*items, 0) : value);
+  const Py_ssize_t parameters = named ? length_of(*items) - 1 : 0;
+  const auto parameter = [&](int i) { return parse_number(item_of(*items, i), "activation parameter"); };
+  switch (epilogue.activation) {
+    case Activation::leaky_relu:
+      if (parameters > 1) throw py::value_error("activation 'leaky_relu' takes one parameter, its slope");
+      epilogue.alpha = parameters == 1 ? parameter(1) : 0.01;
+      return;
+    case Activation::clip:
+      if (parameters != 2) throw py::value_error("activation 'clip' takes two parameters: ('clip', lo, hi)");
+      epilogue.alpha = parameter(1);
+      epilogue.beta = parameter(2);
+      if (epilogue.alpha > epilogue.beta) throw py::value_error("activation 'clip' has a lower bound above the upper");
+      return;
+    default:
+      if (parameters != 0)
+        throw py::value_error("activation '" + std::string(to_string(epilogue.activation)) + "' takes no parameters");
+  }
+}
+
+Precision parse_precision(py::handle value) {
+  if (value.is_none()) return Precision::high;
+  if (!PyUnicode_Check(value.ptr())) wrong_type("precision", "'highest', 'high', 'fast' or None", value);
+  for (Precision p : {Precision::highest, Precision::high, Precision::fast})
+    if (PyUnicode_CompareWithASCIIString(value.ptr(), to_string(p).data()) == 0) return p;
+  throw py::value_error("precision is " + repr_text(value) + ", wanted 'highest', 'high' or 'fast'");
+}
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,213 @@
+#include "bindings/arrays.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "bindings/arguments.h"
+#include "cpu/memory.h"
+
+namespace vkconv::bindings {
+namespace {
+
+// Numbers of NumPy's built-in types; types of other packages (bfloat16 of ml_dtypes) start at 256.
+constexpr int kNumPyFloat = 11, kNumPyDouble = 12, kNumPyHalf = 23, kFirstUserType = 256;
+
+// ml_dtypes is never imported here: who passes a bfloat16 array has imported it.
+bool is_bfloat16(const py::dtype& dtype, int number) {
+  static int known = -1;
+  if (number < kFirstUserType) return false;
+  if (number == known) return true;
+  if (dtype.attr("name").cast<std::string>() != "bfloat16") return false;
+  known = number;
+  return true;
+}
+
+DType dtype_of(const py::array& array, const py::dtype& dtype, const char* name) {
+  switch (const int number = dtype.num()) {
+    case kNumPyFloat: return DType::f32;
+    case kNumPyDouble: return DType::f64;
+    case kNumPyHalf: return DType::f16;
+    default:
+      if (is_bfloat16(dtype, number)) return DType::bf16;
+  }
+  throw py::type_error(std::string(name) + " has dtype " + py::str(array.dtype()).cast<std::string>() +
+                       ", wanted float32, float16, bfloat16 or float64");
+}
+
+bool is_native(const py::dtype& dtype) { return dtype.byteorder() == '=' || dtype.byteorder() == '|'; }
+
+// Whole elements at aligned addresses.
+bool has_element_strides(const py::array& array) {
+  const auto element = static_cast<std::size_t>(array.itemsize());
+  if (reinterpret_cast<std::uintptr_t>(array.data()) % element != 0) return false;
+  for (py::ssize_t a = 0; a < array.ndim(); ++a)
+    if (array.shape(a) > 1 && array.strides(a) % static_cast<py::ssize_t>(element) != 0) return false;
+  return true;
+}
+
+bool has_layout(const py::array& array, Layout layout) {
+  const py::ssize_t last = array.ndim() - 1;
+  return layout == Layout::any || array.shape(last) <= 1 || array.strides(last) == array.itemsize();
+}
+
+Array describe(py::array owner, DType dtype) {
+  Array a;
+  a.dtype = dtype;
+  a.ndim = static_cast<int>(owner.ndim());
+  a.data = static_cast<std::byte*>(const_cast<void*>(owner.data()));
+  for (int i = 0; i < a.ndim; ++i) {
+    a.shape[i] = owner.shape(i);
+    a.stride[i] = owner.strides(i) / owner.itemsize();
+  }
+  for (int i = a.ndim - 1; i >= 0; --i)
+    if (a.shape[i] <= 1) a.stride[i] = i + 1 < a.ndim ? a.stride[i + 1] * a.shape[i + 1] : 1;
+  a.owner = std::move(owner);
+  return a;
+}
+
+py::array require_array(py::handle value, const char* name) {
+  if (!py::isinstance<py::array>(value))
+    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value));
+  return py::reinterpret_borrow<py::array>(value);
+}
+
+void free_buffer(void* buffer) { delete static_cast<cpu::Buffer*>(buffer); }
+
+py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
+  const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  auto buffer = std::make_unique<cpu::Buffer>(static_cast<std::size_t>(elements * dtype.itemsize()));
+  std::byte* data = buffer->pointer();
+  py::capsule owner(buffer.get(), free_buffer);
+  buffer.release();
+  return py::array(dtype, shape, data, owner);
+}
+
+// Axes sorted by stride must each step over everything the smaller ones reach.
+bool may_overlap_itself(const Array& a) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, extent
+  for (int i = 0; i < a.ndim; ++i)
+    if (a.shape[i] > 1) axes.emplace_back(std::abs(a.stride[i]), a.shape[i]);
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, extent] : axes) {
+    if (stride <= reach) return true;
+    reach += (extent - 1) * stride;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Array::empty() const { return std::find(shape.begin(), shape.begin() + ndim, 0) != shape.begin() + ndim; }
+
+Array read_array(py::handle value, const char* name, int least, int most, Layout layout) {
+  py::array array = require_array(value, name);
+  if (array.ndim() < least || array.ndim() > most)
+    throw py::value_error(std::string(name) + " has " + std::to_string(array.ndim()) + " dimensions, wanted " +
+                          (least == most ? std::to_string(least)
+                                         : std::to_string(least) + " to " + std::to_string(most)));
+  const py::dtype dtype = array.dtype();
+  const DType type = dtype_of(array, dtype, name);
+  if (!is_native(dtype))
+    array = array.attr("astype")(dtype.attr("newbyteorder")("="), "C");
+  else if (!has_element_strides(array) || !has_layout(array, layout))
+    array = array.attr("copy")("C");
+  return describe(std::move(array), type);
+}
+
+Array read_bias(py::handle value, DType dtype, std::int64_t length) {
+  py::array array = require_array(value, "bias");
+  const py::dtype given = array.dtype();
+  const DType type = dtype_of(array, given, "bias"), wanted = accumulator(dtype);
+  if (type != dtype && type != wanted)
+    throw py::type_error("bias has dtype " + py::str(given).cast<std::string>() + ", wanted the dtype of input" +
+                         (wanted == dtype ? "" : " or float32"));
+  if (array.ndim() != 1 || array.shape(0) != length)
+    throw py::value_error("bias has shape " + py::str(array.attr("shape")).cast<std::string>() + ", wanted (" +
+                          std::to_string(length) + ",), one value for each output channel");
+  if (type != wanted || !is_native(given) || !has_element_strides(array) ||
+      !has_layout(array, Layout::contiguous_channels))
+    array = array.attr("astype")(wanted == DType::f64 ? py::dtype::of<double>() : py::dtype::of<float>(), "C");
+  return describe(std::move(array), wanted);
+}
+
+View<std::byte*> as_view(const Array& a) {
+  View<std::byte*> v{a.data, {}};
+  v.stride[4] = 1;
+  const int rank = a.ndim - 2;
+  for (int i = 0; i < 3; ++i) {
+    const int axis = 2 - i;  // W, H, D
+    v.stride[1 + axis] = i < rank ? a.stride[rank - i] : a.stride[1] * a.shape[1];
+  }
+  v.stride[0] = a.stride[0];
+  return v;
+}
+
+WeightView<std::byte*> as_weight(const Array& a, std::int64_t groups) {
+  WeightView<std::byte*> w{a.data};
+  const int rank = a.ndim - 2;
+  for (int i = 0; i < 3; ++i) w.tap[2 - i] = i < rank ? a.stride[rank - i] : a.stride[1] * a.shape[1];
+  w.in = a.stride[a.ndim - 1];
+  w.out = a.stride[0];
+  w.group = a.stride[0] * (a.shape[0] / groups);
+  return w;
+}
+
+Extent3 spatial_extents(const Array& a) {
+  Extent3 extents{1, 1, 1};
+  const int rank = a.ndim - 2;
+  for (int i = 0; i < rank; ++i) extents[3 - rank + i] = a.shape[1 + i];
+  return extents;
+}
+
+std::string shape_text(const std::int64_t* shape, std::size_t ndim) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < ndim; ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + (ndim == 1 ? ",)" : ")");
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return shape_text(shape.data(), shape.size()); }
+
+Destination::Destination(py::handle out, const py::dtype& dtype, const std::vector<std::int64_t>& shape,
+                         Layout layout)
+    : out_(py::reinterpret_borrow<py::object>(out)) {
+  if (out.is_none()) {
+    array_ = describe(new_array(dtype, shape), DType::f32);
+    return;
+  }
+  check_out(dtype, shape);
+  const auto given = py::reinterpret_borrow<py::array>(out);
+  staged_ = !has_element_strides(given) || !has_layout(given, layout);
+  const Array view = describe(given, DType::f32);
+  if (may_overlap_itself(view)) throw py::value_error("out has elements that share memory with each other");
+  array_ = staged_ ? describe(new_array(dtype, shape), DType::f32) : view;
+}
+
+void Destination::check_out(const py::dtype& dtype, const std::vector<std::int64_t>& shape) const {
+  const py::array out = require_array(out_, "out");
+  if (!out.dtype().equal(dtype))
+    throw py::type_error("out has dtype " + py::str(out.dtype()).cast<std::string>() + ", wanted " +
+                         py::str(dtype).cast<std::string>());
+  const std::vector<std::int64_t> given(out.shape(), out.shape() + out.ndim());
+  if (given != shape)
+    throw py::value_error("out has shape " + shape_text(given) + ", wanted " + shape_text(shape));
+  if (!out.writeable()) throw py::value_error("out is read-only");
+}
+
+void Destination::must_not_overlap(const Array& operand, const char* name) const {
+  if (out_.is_none()) return;
+  // Exact for every layout in practice; answers yes when the exact answer would take too long.
+  constexpr int kMaxWork = 10000;
+  static const py::object& may_share = *new py::object(py::module_::import("numpy").attr("may_share_memory"));
+  if (may_share(out_, operand.owner, kMaxWork).cast<bool>())
+    throw py::value_error(std::string("out shares memory with ") + name);
+}
+
+py::array Destination::finish() {
+  if (out_.is_none()) return std::move(array_.owner);
+  if (staged_ && PyObject_SetItem(out_.ptr(), Py_Ellipsis, array_.owner.ptr()) != 0) throw py::error_already_set();
+  return py::reinterpret_steal<py::array>(out_.release());
+}
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,71 @@
+// NumPy arrays as strided views of host memory, and new arrays that own memory of the pool.
+#pragma once
+#include <pybind11/numpy.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/problem.h"
+#include "core/view.h"
+
+namespace vkconv::bindings {
+namespace py = pybind11;
+
+inline constexpr int kMaxDimensions = 5;
+
+// An array as its kernels read it: native byte order, aligned, strides in elements. `owner` keeps the memory.
+struct Array {
+  py::array owner;
+  DType dtype = DType::f32;
+  int ndim = 0;
+  std::array<std::int64_t, kMaxDimensions> shape{}, stride{};
+  std::byte* data = nullptr;
+
+  std::int64_t last() const { return shape[ndim - 1]; }
+  bool empty() const;
+};
+
+// What a kernel asks of an operand's memory, beyond whole elements at aligned addresses.
+enum class Layout : std::uint8_t {
+  any,                 // weights
+  contiguous_channels  // input, output, addend
+};
+
+// Accepts every array of a supported dtype with `least` to `most` dimensions; copies it only when it has foreign byte
+// order, elements at unaligned addresses, or a channel axis that `layout` does not allow.
+Array read_array(py::handle value, const char* name, int least, int most, Layout layout);
+
+// A vector of `length` values as a contiguous array of `dtype`'s accumulator type. Its own dtype is either of the two.
+Array read_bias(py::handle value, DType dtype, std::int64_t length);
+
+// The axes (N, spatial..., C) of an array at their places among N, D, H, W, C; extents of 1 get the stride that makes
+// a dense array look dense.
+View<std::byte*> as_view(const Array& a);
+WeightView<std::byte*> as_weight(const Array& a, std::int64_t groups);
+Extent3 spatial_extents(const Array& a);
+
+// "(2, 3)", as NumPy prints a shape.
+std::string shape_text(const std::int64_t* shape, std::size_t ndim);
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+// The array an operation writes: a new one, or the caller's `out`. A caller's array whose strides no kernel can write
+// is served by a new array that finish() copies.
+class Destination {
+ public:
+  Destination(py::handle out, const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout);
+  const Array& array() const { return array_; }
+  // Throws when `operand` shares memory with the caller's array.
+  void must_not_overlap(const Array& operand, const char* name) const;
+  py::array finish();  // the caller's array, or the new one
+
+ private:
+  void check_out(const py::dtype& dtype, const std::vector<std::int64_t>& shape) const;
+
+  Array array_;
+  py::object out_;  // None when there is none
+  bool staged_ = false;
+};
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,139 @@
+#include "bindings/call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/checked.h"
+#include "core/error.h"
+
+namespace vkconv::bindings {
+namespace {
+
+thread_local Captured* capture = nullptr;
+
+bool logging() {
+  static const bool enabled = [] {
+    const char* text = std::getenv("VKCONV_LOG");
+    return text && *text && std::strcmp(text, "0") != 0;
+  }();
+  return enabled;
+}
+
+// VKCONV_WORKSPACE_LIMIT in bytes, or the default.
+std::size_t default_workspace_limit() {
+  static const std::size_t limit = [] {
+    const char* text = std::getenv("VKCONV_WORKSPACE_LIMIT");
+    if (!text || !*text) return kDefaultWorkspaceLimitBytes;
+    char* end = nullptr;
+    const unsigned long long bytes = std::strtoull(text, &end, 10);
+    if (*end != '\0' || *text == '-')
+      throw ProblemError("VKCONV_WORKSPACE_LIMIT is '" + std::string(text) + "', wanted a number of bytes");
+    return static_cast<std::size_t>(bytes);
+  }();
+  return limit;
+}
+
+struct Sides {
+  std::int64_t lo, hi;
+};
+
+// `signal` is the extent of the dilated input, `reach` that of the dilated kernel.
+Sides same_padding(std::int64_t signal, std::int64_t reach, std::int64_t stride, bool lower) {
+  const std::int64_t outputs = ceil_div(signal, stride);
+  const std::int64_t total = std::max<std::int64_t>((outputs - 1) * stride + reach - signal, 0);
+  const std::int64_t less = total / 2;
+  return lower ? Sides{total - less, less} : Sides{less, total - less};
+}
+
+Sides axis_padding(const Padding& padding, const ConvProblem& p, int a, int first_axis) {
+  const std::int64_t signal = p.input[a] > 0 ? checked_add(checked_mul(p.input[a] - 1, p.input_dilation[a]), 1) : 0;
+  const std::int64_t reach = checked_add(checked_mul(p.kernel[a] - 1, p.dilation[a]), 1);
+  switch (padding.mode) {
+    case PaddingMode::numbers: return {padding.lo[a], padding.hi[a]};
+    case PaddingMode::valid: return {0, 0};
+    case PaddingMode::full: return {reach - 1, reach - 1};
+    case PaddingMode::same: return same_padding(signal, reach, p.stride[a], false);
+    case PaddingMode::same_lower: return same_padding(signal, reach, p.stride[a], true);
+    case PaddingMode::causal:
+      return a == first_axis ? Sides{reach - 1, 0} : same_padding(signal, reach, p.stride[a], false);
+  }
+  return {0, 0};
+}
+
+void log_line(const Options& options, const PlanRequest& request, double seconds) {
+  const std::string tree = options.device.backend->summary(request).tree;
+  std::fprintf(stderr, "vkconv %s %s %s %.3f ms\n", options.device.name.c_str(), to_string(request.problem).c_str(),
+               tree.c_str(), seconds * 1e3);
+}
+
+}  // namespace
+
+Options parse_options(const OptionArguments& arguments) {
+  Options options;
+  options.precision = parse_precision(arguments.precision);
+  options.algorithm = parse_word(arguments.algorithm, "algorithm");
+  options.workspace_limit_bytes =
+      arguments.workspace_limit.is_none()
+          ? default_workspace_limit()
+          : static_cast<std::size_t>(parse_int(arguments.workspace_limit, "workspace_limit", 0));
+  options.device = DeviceTable::instance().open(parse_word(arguments.device, "device"));
+  return options;
+}
+
+void Geometry::apply(ConvProblem& p) const {
+  p.stride = stride;
+  p.dilation = dilation;
+  p.input_dilation = input_dilation;
+  p.groups = groups;
+  p.flip = flip;
+  for (int a = 3 - rank; a < 3; ++a) {
+    const Sides sides = axis_padding(padding, p, a, 3 - rank);
+    p.pad_lo[a] = sides.lo;
+    p.output[a] = output_extent(p.input[a], p.kernel[a], p.stride[a], p.dilation[a], p.input_dilation[a], sides.lo,
+                                sides.hi);
+    if (p.output[a] < 1)
+      throw ProblemError("input is smaller than the kernel along spatial axis " + std::to_string(a - 3 + rank) +
+                         ": extent " + std::to_string(dilated(p.input[a], p.input_dilation[a])) + " with padding " +
+                         std::to_string(sides.lo) + " and " + std::to_string(sides.hi) + ", kernel reach " +
+                         std::to_string(dilated(p.kernel[a], p.dilation[a])));
+  }
+  validate(p);
+}
+
+void Geometry::transpose(const Extent3& kernel, const Extent3& output_padding) {
+  for (int a = 0; a < 3; ++a) {
+    const std::int64_t reach = checked_mul(kernel[a] - 1, dilation[a]);
+    padding.lo[a] = checked_add(reach, -padding.lo[a]);
+    padding.hi[a] = checked_add(checked_add(reach, -padding.hi[a]), output_padding[a]);
+  }
+  input_dilation = stride;
+  stride = {1, 1, 1};
+  flip = true;
+}
+
+CaptureScope::CaptureScope(Captured& target) : outer_(capture) { capture = &target; }
+CaptureScope::~CaptureScope() { capture = outer_; }
+bool capturing() { return capture != nullptr; }
+
+void execute(const Options& options, ConvProblem problem, HostOperands operands, PreparedConv* prepared) {
+  problem.precision = options.precision;
+  if (capture) {  // no memory stands behind the operands
+    problem = canonical(problem);
+    problem.flip = false;
+    *capture = {true, {problem, options.algorithm, options.workspace_limit_bytes}, options.device};
+    return;
+  }
+  canonicalize(problem, operands);
+  const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    py::gil_scoped_release release;
+    options.device.backend->run(request, operands, prepared);
+  }
+  if (logging()) log_line(options, request, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,66 @@
+// One operation on its way from arguments to a result: the geometry a caller describes, the request the planner sees,
+// and the execution with the interpreter's lock released.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "bindings/arguments.h"
+#include "bindings/arrays.h"
+#include "bindings/devices.h"
+#include "core/backend.h"
+
+namespace vkconv::bindings {
+
+// The arguments every operation shares.
+struct Options {
+  Precision precision = Precision::high;
+  OpenDevice device;
+  std::string algorithm;
+  std::size_t workspace_limit_bytes = 0;
+};
+struct OptionArguments {
+  py::handle precision, device, algorithm, workspace_limit;
+};
+Options parse_options(const OptionArguments& arguments);
+
+// The index map a caller describes; numbers that depend on the input's size are filled in by apply().
+struct Geometry {
+  int rank = 0;
+  Extent3 stride{1, 1, 1}, dilation{1, 1, 1}, input_dilation{1, 1, 1};
+  Padding padding;
+  std::int64_t groups = 1;
+  bool flip = false;
+
+  // Completes `p`, whose batch, channels, input and kernel are set: strides, pad_lo, groups, output. Throws
+  // ProblemError when the kernel does not fit into the padded input.
+  void apply(ConvProblem& p) const;
+  // A transposed convolution is a convolution of the dilated signal with the mirrored kernel.
+  void transpose(const Extent3& kernel, const Extent3& output_padding);
+};
+
+// What `explain` asks of an operation: its request, instead of the execution.
+struct Captured {
+  bool filled = false;
+  PlanRequest request;
+  OpenDevice device;
+};
+
+// Makes execute() of this thread record its request and compute nothing, during its life.
+class CaptureScope {
+ public:
+  explicit CaptureScope(Captured& target);
+  ~CaptureScope();
+  CaptureScope(const CaptureScope&) = delete;
+
+ private:
+  Captured* outer_;
+};
+bool capturing();
+
+// Runs the request, or records it when this thread captures. With VKCONV_LOG set, writes a line to stderr.
+void execute(const Options& options, ConvProblem problem, HostOperands operands, PreparedConv* prepared = nullptr);
+
+}  // namespace vkconv::bindings

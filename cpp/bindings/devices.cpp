@@ -1,0 +1,156 @@
+#include "bindings/devices.h"
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "bindings/vulkan_devices.h"
+#include "cpu/backend.h"
+#include "cpu/thread_pool.h"
+
+namespace vkconv::bindings {
+namespace {
+
+namespace py = pybind11;
+
+constexpr std::string_view kCpu = "cpu", kVulkan = "vulkan", kVulkanPrefix = "vulkan:";
+
+// Names of the devices of this thread's `with` blocks, already resolved.
+thread_local std::vector<std::string> stack;
+
+DeviceEntry cpu_entry() {
+  const cpu::Traits t = cpu::host_traits();
+  const auto kib = [](std::size_t bytes) { return std::to_string(bytes >> 10) + " KiB"; };
+  return {std::string(kCpu),
+          "cpu",
+          t.isa,
+          "",
+          {{"instruction_set", t.isa},
+           {"threads", std::to_string(t.threads)},
+           {"bf16_dot", t.bf16_dot ? "yes" : "no"},
+           {"l1", kib(t.l1_bytes)},
+           {"l2", kib(t.l2_bytes)},
+           {"l3", kib(t.l3_bytes)}}};
+}
+
+// The index of "vulkan:3", or -1.
+int vulkan_index(std::string_view name) {
+  if (!name.starts_with(kVulkanPrefix)) return -1;
+  const std::string_view digits = name.substr(kVulkanPrefix.size());
+  int index = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  return error == std::errc{} && end == digits.data() + digits.size() ? index : -1;
+}
+
+}  // namespace
+
+DeviceTable& DeviceTable::instance() {
+  // Never destroyed: prepared objects may outlive static destructors.
+  static DeviceTable& table = *new DeviceTable;
+  return table;
+}
+
+const std::vector<DeviceEntry>& DeviceTable::entries() {
+  std::call_once(enumerated_, [this] {
+    VulkanDevices vulkan = vulkan_devices();
+    entries_ = std::move(vulkan.entries);
+    entries_.insert(entries_.begin(), cpu_entry());
+    if (entries_.size() == 1) no_vulkan_reason_ = std::move(vulkan.reason);
+  });
+  return entries_;
+}
+
+const std::string& DeviceTable::no_vulkan_reason() {
+  entries();
+  return no_vulkan_reason_;
+}
+
+// Vulkan devices come best first, unusable ones last.
+const DeviceEntry* DeviceTable::best_vulkan() {
+  const auto& all = entries();
+  return all.size() > 1 && all[1].unusable.empty() ? &all[1] : nullptr;
+}
+
+std::string DeviceTable::resolve(std::string_view name) {
+  if (name == kCpu) return std::string(kCpu);
+  const int index = name == kVulkan ? 0 : vulkan_index(name);
+  if (index < 0) throw ProblemError("device is '" + std::string(name) + "', wanted 'cpu', 'vulkan' or 'vulkan:0', ...");
+  const std::size_t count = entries().size() - 1;
+  if (count == 0) throw DeviceError("device '" + std::string(name) + "' is not here: " + no_vulkan_reason_);
+  if (static_cast<std::size_t>(index) >= count)
+    throw DeviceError("device '" + std::string(name) + "' is not here: this machine has " + std::to_string(count) +
+                      " Vulkan device" + (count == 1 ? "" : "s"));
+  const DeviceEntry& entry = entries()[1 + static_cast<std::size_t>(index)];
+  if (!entry.unusable.empty()) throw DeviceError("device '" + std::string(name) + "' is unusable: " + entry.unusable);
+  return entry.name;
+}
+
+std::string DeviceTable::default_name() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!default_.empty()) return default_;
+  }
+  const char* from_environment = std::getenv("VKCONV_DEVICE");
+  const bool given = from_environment && *from_environment;
+  const DeviceEntry* best = given ? nullptr : best_vulkan();
+  const bool gpu = best && (best->kind == "discrete" || best->kind == "integrated");
+  std::string chosen = given ? resolve(from_environment) : gpu ? best->name : std::string(kCpu);
+  std::lock_guard lock(mutex_);
+  if (default_.empty()) default_ = std::move(chosen);
+  return default_;
+}
+
+void DeviceTable::set_default(std::string_view name) {
+  std::string resolved = resolve(name);
+  std::lock_guard lock(mutex_);
+  default_ = std::move(resolved);
+}
+
+void DeviceTable::push(std::string_view name) { stack.push_back(resolve(name)); }
+void DeviceTable::pop() {
+  if (!stack.empty()) stack.pop_back();
+}
+
+std::shared_ptr<Backend> DeviceTable::find(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  for (const OpenDevice& d : opened_)
+    if (d.name == name) return d.backend;
+  return nullptr;
+}
+
+OpenDevice DeviceTable::open(std::string_view name) {
+  std::string wanted = !name.empty() ? std::string(name) : !stack.empty() ? stack.back() : default_name();
+  if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};
+  wanted = resolve(wanted);
+  if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};
+  // Opening takes long and calls no Python; another thread may wait here without the interpreter's lock.
+  py::gil_scoped_release release;
+  std::lock_guard opening(opening_);
+  if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};
+  std::shared_ptr<Backend> made = wanted == kCpu ? cpu::make_backend() : make_vulkan_backend(vulkan_index(wanted));
+  std::lock_guard lock(mutex_);
+  made->set_cache_capacity(cache_capacity_);
+  opened_.push_back({wanted, made});
+  return {std::move(wanted), std::move(made)};
+}
+
+std::vector<OpenDevice> DeviceTable::opened() {
+  std::lock_guard lock(mutex_);
+  return opened_;
+}
+
+void DeviceTable::set_cache_capacity(std::size_t capacity) {
+  std::lock_guard lock(mutex_);
+  cache_capacity_ = capacity;
+  for (const OpenDevice& d : opened_) d.backend->set_cache_capacity(capacity);
+}
+
+void DeviceTable::set_num_threads(int threads) {
+  cpu::set_num_threads(threads);
+  std::lock_guard lock(mutex_);
+  std::erase_if(opened_, [](const OpenDevice& d) { return d.name == kCpu; });
+}
+
+}  // namespace vkconv::bindings

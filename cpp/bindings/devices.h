@@ -1,0 +1,69 @@
+// The devices of this process by name, and which one a call uses. Nothing is opened before it is needed.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/backend.h"
+
+namespace vkconv::bindings {
+
+struct DeviceEntry {
+  std::string name;         // cpu, vulkan:0
+  std::string kind;         // cpu, discrete, integrated, virtual, software
+  std::string description;  // as the driver names it
+  std::string unusable;     // why it cannot be used; empty when it can
+  std::vector<std::pair<std::string, std::string>> properties;  // features and limits, for people
+};
+
+// A device in use. The backend outlives the table's entry while a call or a prepared object holds it.
+struct OpenDevice {
+  std::string name;
+  std::shared_ptr<Backend> backend;
+};
+
+class DeviceTable {
+ public:
+  static DeviceTable& instance();
+
+  // All devices: "cpu" first, then every Vulkan device. The first call opens the Vulkan loader.
+  const std::vector<DeviceEntry>& entries();
+  const std::string& no_vulkan_reason();  // empty when there is a Vulkan device
+
+  // The device called `name` ("vulkan" is the best Vulkan device), or, when it is empty, the one that a call in this
+  // thread uses. Opened on first use. Throws ProblemError for a name that is no device's form and DeviceError for a
+  // device that this machine lacks.
+  OpenDevice open(std::string_view name);
+  std::vector<OpenDevice> opened();
+
+  // VKCONV_DEVICE or set_default(); without either a discrete or integrated GPU if there is one, else the CPU.
+  std::string default_name();
+  void set_default(std::string_view name);
+  // Devices of `with device(name):` in this thread, innermost last.
+  void push(std::string_view name);
+  void pop();
+
+  void set_cache_capacity(std::size_t capacity);
+  // Plans of the CPU depend on the number of threads, so the CPU is opened anew.
+  void set_num_threads(int threads);
+
+ private:
+  std::string resolve(std::string_view name);
+  const DeviceEntry* best_vulkan();
+  std::shared_ptr<Backend> find(const std::string& name);
+
+  std::mutex mutex_;  // of opened_, default_ and cache_capacity_; never held while a device is opened
+  std::vector<OpenDevice> opened_;
+  std::string default_;
+  std::size_t cache_capacity_ = kDefaultPlanCacheCapacity;
+
+  std::mutex opening_;  // one device is opened at a time
+  std::once_flag enumerated_;
+  std::vector<DeviceEntry> entries_;
+  std::string no_vulkan_reason_;
+};
+
+}  // namespace vkconv::bindings

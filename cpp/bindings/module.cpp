@@ -1,0 +1,96 @@
+// The extension module vkconv._core: positional functions behind the documented ones of the package.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/operations.h"
+#include "bindings/prepared.h"
+#include "bindings/settings.h"
+#include "core/error.h"
+
+namespace vkconv::bindings {
+namespace {
+
+void bind_errors(py::module_& m) {
+  static PyObject* error = py::exception<Error>(m, "Error", PyExc_RuntimeError).release().ptr();
+  static PyObject* device_error = py::exception<DeviceError>(m, "DeviceError", error).release().ptr();
+  py::register_exception_translator([](std::exception_ptr p) {
+    try {
+      if (p) std::rethrow_exception(p);
+    } catch (const ProblemError& e) {
+      PyErr_SetString(PyExc_ValueError, e.what());
+    } catch (const OutOfMemory& e) {
+      PyErr_SetString(PyExc_MemoryError, e.what());
+    } catch (const DeviceError& e) {
+      PyErr_SetString(device_error, e.what());
+    } catch (const Error& e) {
+      PyErr_SetString(error, e.what());
+    }
+  });
+}
+
+void bind_forward(py::module_& m) {
+  m.def("conv", [](int rank, Object input, Object weight, Object stride, Object padding, Object dilation,
+                   Object input_dilation, Object groups, Object flip, Object pads, Object bias, Object activation,
+                   Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
+    return conv(rank, input, weight, {stride, padding, pads, dilation, input_dilation, groups, flip},
+                {bias, activation}, {precision, device, algorithm, workspace_limit}, out);
+  });
+  m.def("depthwise_conv", [](int rank, Object input, Object weight, Object stride, Object padding, Object dilation,
+                             Object pads, Object bias, Object activation, Object precision, Object device,
+                             Object algorithm, Object workspace_limit, Object out) {
+    return depthwise_conv(rank, input, weight, {stride, padding, pads, dilation}, {bias, activation},
+                          {precision, device, algorithm, workspace_limit}, out);
+  });
+  m.def("conv_transpose", [](int rank, Object input, Object weight, Object stride, Object padding, Object dilation,
+                             Object output_padding, Object groups, Object pads, Object bias, Object activation,
+                             Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
+    return conv_transpose(rank, input, weight, {stride, padding, pads, dilation, {}, groups}, output_padding,
+                          {bias, activation}, {precision, device, algorithm, workspace_limit}, out);
+  });
+}
+
+void bind_gradients(py::module_& m) {
+  m.def("conv_input_grad", [](Object grad, Object weight, Object input_shape, Object stride, Object padding,
+                              Object dilation, Object input_dilation, Object groups, Object flip, Object pads,
+                              Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
+    return conv_input_grad(grad, weight, input_shape, {stride, padding, pads, dilation, input_dilation, groups, flip},
+                           {precision, device, algorithm, workspace_limit}, out);
+  });
+  m.def("conv_weight_grad", [](Object grad, Object input, Object weight_shape, Object stride, Object padding,
+                               Object dilation, Object input_dilation, Object groups, Object flip, Object pads,
+                               Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
+    return conv_weight_grad(grad, input, weight_shape, {stride, padding, pads, dilation, input_dilation, groups, flip},
+                            {precision, device, algorithm, workspace_limit}, out);
+  });
+  m.def("conv_bias_grad", [](Object grad, Object precision, Object device, Object algorithm, Object workspace_limit,
+                             Object out) {
+    return conv_bias_grad(grad, {precision, device, algorithm, workspace_limit}, out);
+  });
+}
+
+void bind_prepared(py::module_& m) {
+  py::class_<PreparedConvolution>(m, "PreparedConv")
+      .def(py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation,
+                       Object input_dilation, Object groups, Object flip, Object pads, Object output_padding,
+                       Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
+        return std::make_unique<PreparedConvolution>(
+            weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
+            output_padding.is_none() ? Object{} : output_padding, EpilogueArguments{bias, activation},
+            OptionArguments{precision, device, algorithm, workspace_limit});
+      }))
+      .def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none())
+      .def("__repr__", &PreparedConvolution::repr);
+}
+
+}  // namespace
+}  // namespace vkconv::bindings
+
+PYBIND11_MODULE(_core, m) {
+  using namespace vkconv::bindings;
+  m.doc() = "The compiled half of vkconv. Use the functions of the package vkconv.";
+  bind_errors(m);
+  bind_forward(m);
+  bind_gradients(m);
+  bind_prepared(m);
+  bind_settings(m);
+}

@@ -1,0 +1,288 @@
+#include "bindings/operations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "core/dispatch.h"
+#include "core/error.h"
+
+namespace vkconv::bindings {
+namespace {
+
+std::string number(std::int64_t n) { return std::to_string(n); }
+
+void check_kernel(const Extent3& kernel, const std::string& name) {
+  for (std::int64_t extent : kernel)
+    if (extent < 1) throw py::value_error(name + " has a kernel extent of 0, wanted at least 1");
+}
+
+// The channel counts of input, weight and groups, as `p` holds them.
+void check_channels(const ConvProblem& p, std::int64_t weight_channels) {
+  if (p.in_channels % p.groups != 0)
+    throw py::value_error("groups is " + number(p.groups) + ", which does not divide the " + number(p.in_channels) +
+                          " channels of input");
+  if (p.out_channels % p.groups != 0)
+    throw py::value_error("groups is " + number(p.groups) + ", which does not divide the " + number(p.out_channels) +
+                          " output channels of weight");
+  if (weight_channels != p.in_channels_per_group())
+    throw py::value_error("weight has " + number(weight_channels) + " input channels per group, input has " +
+                          number(p.in_channels) + " in " + number(p.groups) + (p.groups == 1 ? " group" : " groups"));
+}
+
+std::vector<std::int64_t> shape_of(int rank, std::int64_t outer, const Extent3& extents, std::int64_t channels) {
+  std::vector<std::int64_t> shape{outer};
+  shape.insert(shape.end(), extents.end() - rank, extents.end());
+  shape.push_back(channels);
+  return shape;
+}
+
+Extent3 extents_of(const std::vector<std::int64_t>& shape) {
+  Extent3 extents{1, 1, 1};
+  for (std::size_t i = 1; i + 1 < shape.size(); ++i) extents[4 + i - shape.size()] = shape[i];
+  return extents;
+}
+
+void check_grad(const Array& grad, const ConvProblem& p) {
+  const auto wanted = shape_of(grad.ndim - 2, p.batch, p.output, p.out_channels);
+  if (!std::equal(wanted.begin(), wanted.end(), grad.shape.begin()))
+    throw py::value_error("grad has shape " + shape_text(grad.shape.data(), wanted.size()) + ", wanted " +
+                          shape_text(wanted) + ", that of the convolution's output");
+}
+
+void set_dtype(ConvProblem& p, DType dtype) { p.dtype = p.output_dtype = dtype; }
+
+// Completes the spec from the arguments that all forward operations share, and runs it.
+py::object run_forward(ForwardSpec& spec, const Array& input, const Array& weight, const EpilogueArguments& epilogue,
+                       const OptionArguments& options, Object out) {
+  parse_activation(epilogue.activation, spec.epilogue);
+  std::optional<Array> bias;
+  if (!epilogue.bias.is_none()) bias = read_bias(epilogue.bias, weight.dtype, weight.shape[0]);
+  spec.options = parse_options(options);
+  return forward(spec, input, &weight, bias ? &*bias : nullptr, out);
+}
+
+}  // namespace
+
+Array read_input(Object value, int rank, const char* name) {
+  return read_array(value, name, rank ? rank + 2 : 3, rank ? rank + 2 : kMaxDimensions, Layout::contiguous_channels);
+}
+
+Array read_weight(Object value, int least, int most) { return read_array(value, "weight", least, most, Layout::any); }
+
+void require_same_dtype(const Array& a, const char* a_name, const Array& b, const char* b_name) {
+  if (a.dtype == b.dtype) return;
+  throw py::type_error(std::string(a_name) + " has dtype " + py::str(a.owner.dtype()).cast<std::string>() + ", " +
+                       b_name + " has " + py::str(b.owner.dtype()).cast<std::string>() + ": they must agree");
+}
+
+Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char* dilation_name) {
+  Geometry g;
+  g.rank = rank;
+  g.stride = parse_extents(arguments.stride, "stride", rank, 1, 1);
+  g.padding = parse_padding(arguments.padding, arguments.pads, rank);
+  g.dilation = parse_extents(arguments.dilation, dilation_name, rank, 1, 1);
+  if (arguments.input_dilation)
+    g.input_dilation = parse_extents(arguments.input_dilation, "input_dilation", rank, 1, 1);
+  if (arguments.groups) g.groups = parse_int(arguments.groups, "groups", 1);
+  if (arguments.flip) g.flip = parse_bool(arguments.flip, "flip");
+  return g;
+}
+
+void transpose_geometry(Geometry& geometry, const Array& weight, Object padding, Object output_padding) {
+  if (geometry.padding.mode != PaddingMode::numbers)
+    throw py::value_error("padding is " + repr_text(padding) + ", wanted numbers: a transposed convolution has no named "
+                          "padding");
+  const Extent3 kernel = spatial_extents(weight);
+  check_kernel(kernel, "weight");
+  geometry.transpose(kernel, parse_extents(output_padding, "output_padding", geometry.rank, 0, 0));
+}
+
+void set_weight(ForwardSpec& spec, const Array& weight) {
+  spec.dtype = weight.dtype;
+  spec.kernel = spatial_extents(weight);
+  check_kernel(spec.kernel, "weight");
+  spec.out_channels = weight.shape[0];
+  spec.in_channels_per_group = weight.last();
+}
+
+py::object forward(const ForwardSpec& spec, const Array& input, const Array* weight, const Array* bias, Object out,
+                   PreparedConv* prepared) {
+  ConvProblem p;
+  set_dtype(p, spec.dtype);
+  p.batch = input.shape[0];
+  p.in_channels = input.last();
+  p.out_channels = spec.out_channels;
+  p.groups = spec.geometry.groups;
+  p.input = spatial_extents(input);
+  p.kernel = spec.kernel;
+  p.epilogue = spec.epilogue;
+  p.epilogue.bias = bias != nullptr;
+  check_channels(p, spec.in_channels_per_group);
+  spec.geometry.apply(p);
+
+  if (capturing()) {
+    execute(spec.options, p, {});
+    return py::none();
+  }
+  HostOperands operands;
+  operands.input = as_view(input);
+  if (weight) operands.weight = as_weight(*weight, p.groups);
+  if (bias) operands.bias = bias->data;
+  Destination destination(out, input.owner.dtype(), shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels),
+                          Layout::contiguous_channels);
+  destination.must_not_overlap(input, "input");
+  if (weight) destination.must_not_overlap(*weight, "weight");
+  if (bias) destination.must_not_overlap(*bias, "bias");
+  operands.output = as_view(destination.array());
+  if (!destination.array().empty()) execute(spec.options, p, operands, prepared);
+  return destination.finish();
+}
+
+py::object conv(int rank, Object input_argument, Object weight_argument, const GeometryArguments& geometry,
+                const EpilogueArguments& epilogue, const OptionArguments& options, Object out) {
+  const Array input = read_input(input_argument, rank);
+  const Array weight = read_weight(weight_argument, input.ndim, input.ndim);
+  require_same_dtype(weight, "weight", input, "input");
+  ForwardSpec spec;
+  spec.geometry = parse_geometry(input.ndim - 2, geometry, rank ? "dilation" : "kernel_dilation");
+  set_weight(spec, weight);
+  return run_forward(spec, input, weight, epilogue, options, out);
+}
+
+py::object depthwise_conv(int rank, Object input_argument, Object weight_argument, const GeometryArguments& geometry,
+                          const EpilogueArguments& epilogue, const OptionArguments& options, Object out) {
+  const Array input = read_input(input_argument, rank);
+  const Array weight = read_weight(weight_argument, input.ndim, input.ndim);
+  require_same_dtype(weight, "weight", input, "input");
+  const std::int64_t channels = input.last(), outputs = weight.shape[0];
+  if (weight.last() != 1)
+    throw py::value_error("weight has " + number(weight.last()) + " input channels per group, wanted 1");
+  if (channels == 0 ? outputs != 0 : outputs % channels != 0)
+    throw py::value_error("weight has " + number(outputs) + " output channels, wanted a multiple of the " +
+                          number(channels) + " channels of input");
+  ForwardSpec spec;
+  spec.geometry = parse_geometry(input.ndim - 2, geometry, "dilation");
+  spec.geometry.groups = std::max<std::int64_t>(channels, 1);
+  set_weight(spec, weight);
+  spec.in_channels_per_group = std::min<std::int64_t>(channels, 1);
+  return run_forward(spec, input, weight, epilogue, options, out);
+}
+
+py::object conv_transpose(int rank, Object input_argument, Object weight_argument, const GeometryArguments& geometry,
+                          Object output_padding, const EpilogueArguments& epilogue, const OptionArguments& options,
+                          Object out) {
+  const Array input = read_input(input_argument, rank);
+  const Array weight = read_weight(weight_argument, input.ndim, input.ndim);
+  require_same_dtype(weight, "weight", input, "input");
+  ForwardSpec spec;
+  spec.geometry = parse_geometry(input.ndim - 2, geometry, "dilation");
+  transpose_geometry(spec.geometry, weight, geometry.padding, output_padding);
+  set_weight(spec, weight);
+  return run_forward(spec, input, weight, epilogue, options, out);
+}
+
+namespace {
+
+// The forward geometry behind a gradient, from the shapes of input and weight.
+ConvProblem gradient_problem(Pass pass, DType dtype, const Geometry& geometry,
+                             const std::vector<std::int64_t>& input_shape,
+                             const std::vector<std::int64_t>& weight_shape) {
+  ConvProblem p;
+  p.pass = pass;
+  set_dtype(p, dtype);
+  p.batch = input_shape.front();
+  p.in_channels = input_shape.back();
+  p.out_channels = weight_shape.front();
+  p.groups = geometry.groups;
+  p.input = extents_of(input_shape);
+  p.kernel = extents_of(weight_shape);
+  check_kernel(p.kernel, pass == Pass::weight_grad ? "weight_shape" : "weight");
+  check_channels(p, weight_shape.back());
+  geometry.apply(p);
+  return p;
+}
+
+std::vector<std::int64_t> shape_of(const Array& a) { return {a.shape.begin(), a.shape.begin() + a.ndim}; }
+
+// Computes a gradient of `shape`. `place` puts the array that is written into the operands.
+template <class Place>
+py::object gradient(const Options& options, const ConvProblem& p, HostOperands& operands,
+                    const std::vector<std::int64_t>& shape, Layout layout, const Array& grad, const Array* other,
+                    Object out, Place place) {
+  if (capturing()) {
+    execute(options, p, {});
+    return py::none();
+  }
+  Destination destination(out, grad.owner.dtype(), shape, layout);
+  destination.must_not_overlap(grad, "grad");
+  if (other) destination.must_not_overlap(*other, p.pass == Pass::input_grad ? "weight" : "input");
+  place(destination.array());
+  if (!destination.array().empty()) execute(options, p, operands);
+  return destination.finish();
+}
+
+}  // namespace
+
+py::object conv_input_grad(Object grad_argument, Object weight_argument, Object input_shape,
+                           const GeometryArguments& arguments, const OptionArguments& option_arguments, Object out) {
+  const Array grad = read_input(grad_argument, 0, "grad");
+  const Array weight = read_weight(weight_argument, grad.ndim, grad.ndim);
+  require_same_dtype(weight, "weight", grad, "grad");
+  const std::vector<std::int64_t> shape = parse_shape(input_shape, "input_shape", grad.ndim);
+  const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
+  const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, shape_of(weight));
+  check_grad(grad, p);
+  const Options options = parse_options(option_arguments);
+  HostOperands operands;
+  operands.output = as_view(grad);
+  operands.weight = as_weight(weight, p.groups);
+  return gradient(options, p, operands, shape, Layout::contiguous_channels, grad, &weight, out,
+                  [&](const Array& result) { operands.input = as_view(result); });
+}
+
+py::object conv_weight_grad(Object grad_argument, Object input_argument, Object weight_shape,
+                            const GeometryArguments& arguments, const OptionArguments& option_arguments, Object out) {
+  const Array grad = read_input(grad_argument, 0, "grad");
+  const Array input = read_input(input_argument, grad.ndim - 2);
+  require_same_dtype(input, "input", grad, "grad");
+  const std::vector<std::int64_t> shape = parse_shape(weight_shape, "weight_shape", grad.ndim);
+  const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
+  const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, shape_of(input), shape);
+  check_grad(grad, p);
+  const Options options = parse_options(option_arguments);
+  HostOperands operands;
+  operands.output = as_view(grad);
+  operands.input = as_view(input);
+  return gradient(options, p, operands, shape, Layout::any, grad, &input, out,
+                  [&](const Array& result) { operands.weight = as_weight(result, p.groups); });
+}
+
+// The bias gradient is the weight gradient of a 1x1 convolution over a constant one. The one takes no memory: strides
+// of its view are 0.
+py::object conv_bias_grad(Object grad_argument, const OptionArguments& option_arguments, Object out) {
+  const Array grad = read_input(grad_argument, 0, "grad");
+  ConvProblem p;
+  p.pass = Pass::weight_grad;
+  set_dtype(p, grad.dtype);
+  p.batch = grad.shape[0];
+  p.out_channels = grad.last();
+  p.input = p.output = spatial_extents(grad);
+  validate(p);
+  const Options options = parse_options(option_arguments);
+  std::array<std::byte, sizeof(double)> one{};
+  with_type(p.dtype, [&](auto zero) {
+    const auto value = from_double<decltype(zero)>(1);
+    std::memcpy(one.data(), &value, sizeof value);
+  });
+  HostOperands operands;
+  operands.output = as_view(grad);
+  operands.input.data = one.data();
+  operands.input.stride[4] = 1;
+  return gradient(options, p, operands, {p.out_channels}, Layout::any, grad, nullptr, out, [&](const Array& result) {
+    operands.weight.data = result.data;
+    operands.weight.out = result.stride[0];
+  });
+}
+
+}  // namespace vkconv::bindings

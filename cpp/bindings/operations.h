@@ -1,0 +1,56 @@
+// The operations as Python calls them. Everything is parsed and checked here; the public functions in python/vkconv
+// only name the arguments. `rank` is the number of spatial axes a function is for, 0 for any.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include "bindings/call.h"
+
+namespace vkconv::bindings {
+
+using Object = py::handle;
+
+// Arguments that an operation does not have stay null and mean their defaults.
+struct GeometryArguments {
+  Object stride, padding, pads, dilation, input_dilation{}, groups{}, flip{};
+};
+struct EpilogueArguments {
+  Object bias, activation;
+};
+
+py::object conv(int rank, Object input, Object weight, const GeometryArguments& geometry,
+                const EpilogueArguments& epilogue, const OptionArguments& options, Object out);
+py::object depthwise_conv(int rank, Object input, Object weight, const GeometryArguments& geometry,
+                          const EpilogueArguments& epilogue, const OptionArguments& options, Object out);
+py::object conv_transpose(int rank, Object input, Object weight, const GeometryArguments& geometry,
+                          Object output_padding, const EpilogueArguments& epilogue, const OptionArguments& options,
+                          Object out);
+py::object conv_input_grad(Object grad, Object weight, Object input_shape, const GeometryArguments& geometry,
+                           const OptionArguments& options, Object out);
+py::object conv_weight_grad(Object grad, Object input, Object weight_shape, const GeometryArguments& geometry,
+                            const OptionArguments& options, Object out);
+py::object conv_bias_grad(Object grad, const OptionArguments& options, Object out);
+
+// ---- shared with the prepared object
+
+// The parts of a forward call that do not depend on the input: everything but batch, extents and memory.
+struct ForwardSpec {
+  Options options;
+  Geometry geometry;
+  Epilogue epilogue;
+  Extent3 kernel{1, 1, 1};
+  DType dtype = DType::f32;
+  std::int64_t out_channels = 0, in_channels_per_group = 0;
+};
+
+Array read_input(Object value, int rank, const char* name = "input");
+Array read_weight(Object value, int least, int most);
+void require_same_dtype(const Array& a, const char* a_name, const Array& b, const char* b_name);
+Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char* dilation_name);
+void transpose_geometry(Geometry& geometry, const Array& weight, Object padding, Object output_padding);
+// Fills in dtype, kernel and channel counts.
+void set_weight(ForwardSpec& spec, const Array& weight);
+// `weight` or `prepared` supplies the weights; `bias` is in the accumulator type, or null.
+py::object forward(const ForwardSpec& spec, const Array& input, const Array* weight, const Array* bias, Object out,
+                   PreparedConv* prepared = nullptr);
+
+}  // namespace vkconv::bindings

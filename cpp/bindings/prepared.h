@@ -1,0 +1,28 @@
+// The object `prepare` returns: one convolution with fixed weights, called for inputs of any size.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bindings/operations.h"
+
+namespace vkconv::bindings {
+
+// Holds copies of weight and bias on its device, so later changes of the caller's arrays have no effect. Safe to call
+// from many threads.
+class PreparedConvolution {
+ public:
+  // `output_padding` is null for a convolution; given, the convolution is transposed.
+  PreparedConvolution(Object weight, const GeometryArguments& geometry, Object output_padding,
+                      const EpilogueArguments& epilogue, const OptionArguments& options);
+
+  py::object call(Object input, Object out) const;
+  std::string repr() const;
+
+ private:
+  ForwardSpec spec_;
+  std::optional<Array> bias_;
+  std::shared_ptr<PreparedConv> weights_;
+};
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,131 @@
+#include "bindings/settings.h"
+
+#include <pybind11/stl.h>
+
+#include "bindings/call.h"
+#include "core/error.h"
+#include "cpu/memory.h"
+#include "cpu/thread_pool.h"
+
+namespace vkconv::bindings {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+OpenDevice open_device(py::handle device) { return DeviceTable::instance().open(parse_word(device, "device")); }
+
+std::string required_word(py::handle value, const char* name) {
+  if (value.is_none()) throw py::type_error(std::string(name) + " must be a string, got None");
+  return parse_word(value, name);
+}
+
+py::list device_list() {
+  py::list list;
+  for (const DeviceEntry& e : DeviceTable::instance().entries()) {
+    py::dict properties;
+    for (const auto& [name, value] : e.properties) properties[py::str(name)] = value;
+    list.append(py::make_tuple(e.name, e.kind, e.description, e.unusable, properties));
+  }
+  return list;
+}
+
+void bind_devices(py::module_& m) {
+  m.def("devices", device_list);
+  m.def("no_vulkan_reason", [] { return DeviceTable::instance().no_vulkan_reason(); });
+  m.def("default_device", [] { return DeviceTable::instance().default_name(); });
+  m.def("current_device", [] { return DeviceTable::instance().open({}).name; });
+  m.def("set_default_device",
+        [](py::handle name) { DeviceTable::instance().set_default(required_word(name, "name")); });
+  m.def("push_device", [](py::handle name) { DeviceTable::instance().push(required_word(name, "name")); });
+  m.def("pop_device", [] { DeviceTable::instance().pop(); });
+  m.def("algorithms", [](py::handle device) { return open_device(device).backend->algorithms(); });
+}
+
+void bind_plan_cache(py::module_& m) {
+  m.def("plan_cache_info", [](py::handle device) {
+    const CacheInfo info = open_device(device).backend->cache_info();
+    return py::make_tuple(info.hits, info.misses, info.size, info.capacity);
+  });
+  m.def("plan_cache_clear", [] {
+    for (const OpenDevice& d : DeviceTable::instance().opened()) d.backend->clear_cache();
+  });
+  m.def("set_plan_cache_capacity", [](py::handle n) {
+    DeviceTable::instance().set_cache_capacity(static_cast<std::size_t>(parse_int(n, "capacity", 0)));
+  });
+}
+
+void bind_threads_and_memory(py::module_& m) {
+  m.def("set_num_threads", [](py::handle n) {
+    const std::int64_t threads = parse_int(n, "n", 1);
+    if (threads > kMaxThreads)
+      throw py::value_error("n is " + std::to_string(threads) + ", wanted at most " + std::to_string(kMaxThreads));
+    DeviceTable::instance().set_num_threads(static_cast<int>(threads));
+  });
+  m.def("num_threads", &cpu::num_threads);
+  m.def("memory_info", [] {
+    const cpu::PoolInfo info = cpu::pool_info();
+    return py::make_tuple(info.used_bytes, info.peak_used_bytes, info.cached_bytes);
+  });
+  m.def("reset_memory_peak", &cpu::reset_pool_peak);
+  m.def("trim_memory", &cpu::trim_pool);
+}
+
+// (problem, device, plan or None, workspace bytes, why no plan, [(name, seconds, reason), ...])
+py::tuple explain_request(const PlanRequest& request, const OpenDevice& device) {
+  py::list rows;
+  for (const Candidate& c : device.backend->explain(request.problem, request.workspace_limit_bytes))
+    rows.append(py::make_tuple(c.name, c.reason.empty() ? py::cast(c.seconds) : py::none(), c.reason));
+  py::object plan = py::none();
+  std::size_t workspace_bytes = 0;
+  std::string reason;
+  try {
+    PlanSummary summary = device.backend->summary(request);
+    plan = py::cast(summary.tree);
+    workspace_bytes = summary.workspace_bytes;
+  } catch (const ProblemError& e) {
+    reason = e.what();
+  }
+  return py::make_tuple(to_string(request.problem), device.name, plan, workspace_bytes, reason, rows);
+}
+
+void bind_explain(py::module_& m) {
+  m.def("explain_call", [](const py::function& op, const py::args& args, const py::kwargs& kwargs) {
+    Captured captured;
+    {
+      CaptureScope scope(captured);
+      op(*args, **kwargs);
+    }
+    if (!captured.filled) throw py::type_error("op must be one of the operations of vkconv or a prepared convolution");
+    return explain_request(captured.request, captured.device);
+  });
+  m.def("explain_problem", [](const std::string& text, py::handle precision, py::handle device, py::handle algorithm,
+                              py::handle workspace_limit) {
+    const Options options = parse_options({precision, device, algorithm, workspace_limit});
+    PlanRequest request{canonical(parse_problem(text)), options.algorithm, options.workspace_limit_bytes};
+    if (!precision.is_none()) request.problem.precision = options.precision;
+    request.problem.flip = false;
+    return explain_request(request, options.device);
+  });
+}
+
+py::dict build_info() {
+  py::dict info;
+  info["version"] = VKCONV_VERSION;
+  info["compiler"] = VKCONV_COMPILER;
+  info["build_type"] = VKCONV_BUILD_TYPE;
+  info["vulkan"] = py::bool_(VKCONV_VULKAN != 0);
+  info["pybind11"] = std::to_string(PYBIND11_VERSION_MAJOR) + "." + std::to_string(PYBIND11_VERSION_MINOR);
+  return info;
+}
+
+}  // namespace
+
+void bind_settings(py::module_& m) {
+  bind_devices(m);
+  bind_plan_cache(m);
+  bind_threads_and_memory(m);
+  bind_explain(m);
+  m.def("build_info", build_info);
+}
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,9 @@
+// Devices, plan caches, threads, explanations and facts about the build.
+#pragma once
+#include <pybind11/pybind11.h>
+
+namespace vkconv::bindings {
+
+void bind_settings(pybind11::module_& m);
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,79 @@
+#include "bindings/vulkan_devices.h"
+
+#include "core/error.h"
+
+#if VKCONV_VULKAN && __has_include("vulkan/backend.h")
+#include "vulkan/backend.h"
+
+namespace vkconv::bindings {
+namespace {
+
+using Properties = std::vector<std::pair<std::string, std::string>>;
+
+std::string yes_no(bool b) { return b ? "yes" : "no"; }
+std::string mib(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+std::string version_text(std::uint32_t v) {
+  return std::to_string(v >> 22 & 0x7f) + "." + std::to_string(v >> 12 & 0x3ff) + "." + std::to_string(v & 0xfff);
+}
+
+std::string subgroup_text(const vulkan::Limits& l) {
+  const std::string size = std::to_string(l.subgroup_size);
+  if (l.min_subgroup_size == l.max_subgroup_size) return size;
+  return size + " (" + std::to_string(l.min_subgroup_size) + " to " + std::to_string(l.max_subgroup_size) + ")";
+}
+
+std::string matrices_text(const std::vector<vulkan::CooperativeMatrix>& matrices) {
+  std::string text;
+  for (const auto& m : matrices)
+    text += (text.empty() ? "" : ", ") + std::to_string(m.m) + "x" + std::to_string(m.n) + "x" + std::to_string(m.k) +
+            " " + std::string(to_string(m.operand)) + ">" + std::string(to_string(m.sum));
+  return text.empty() ? "none" : text;
+}
+
+Properties properties(const vulkan::Traits& t) {
+  const vulkan::Features& f = t.features;
+  const vulkan::Limits& l = t.limits;
+  return {{"api_version", version_text(t.api_version)},
+          {"driver", t.driver},
+          {"float16", yes_no(f.float16)},
+          {"float64", yes_no(f.float64)},
+          {"bfloat16", yes_no(f.bfloat16)},
+          {"int8", yes_no(f.int8)},
+          {"cooperative_matrices", matrices_text(t.cooperative_matrices)},
+          {"subgroup_size", subgroup_text(l)},
+          {"shared_memory", std::to_string(l.shared_memory_bytes >> 10) + " KiB"},
+          {"workgroup_invocations", std::to_string(l.workgroup_invocations)},
+          {"storage_buffer_range", mib(l.storage_buffer_range_bytes)},
+          {"largest_allocation", mib(l.allocation_bytes)},
+          {"memory", mib(l.memory_bytes)},
+          {"unified_memory", yes_no(t.unified_memory)}};
+}
+
+}  // namespace
+
+VulkanDevices vulkan_devices() {
+  const vulkan::DeviceList& list = vulkan::enumerate_devices();
+  VulkanDevices found;
+  found.reason = list.reason;
+  for (const vulkan::DeviceInfo& info : list.devices)
+    found.entries.push_back({"vulkan:" + std::to_string(found.entries.size()),
+                             std::string(to_string(info.traits.type)), info.traits.name, info.unusable,
+                             properties(info.traits)});
+  return found;
+}
+
+std::shared_ptr<Backend> make_vulkan_backend(int index) { return vulkan::make_backend(index); }
+
+}  // namespace vkconv::bindings
+
+#else
+
+namespace vkconv::bindings {
+
+VulkanDevices vulkan_devices() { return {{}, "this build has no Vulkan device (VKCONV_VULKAN=OFF)"}; }
+std::shared_ptr<Backend> make_vulkan_backend(int) { throw DeviceError(vulkan_devices().reason); }
+
+}  // namespace vkconv::bindings
+
+#endif

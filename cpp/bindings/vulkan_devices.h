@@ -1,0 +1,19 @@
+// The Vulkan half of the device table; without VKCONV_VULKAN a list that is empty for that reason.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/devices.h"
+
+namespace vkconv::bindings {
+
+struct VulkanDevices {
+  std::vector<DeviceEntry> entries;
+  std::string reason;  // why there is none
+};
+
+VulkanDevices vulkan_devices();
+std::shared_ptr<Backend> make_vulkan_backend(int index);
+
+}  // namespace vkconv::bindings

@@ -1,0 +1,82 @@
+"""Convolutions of every kind for NumPy arrays, on the CPU and through Vulkan.
+
+Arrays have the channels last: input ``(N, spatial..., C)``, weight ``(O, kernel..., C / groups)``, output
+``(N, spatial..., O)``, with one, two or three spatial axes, in float32, float16, bfloat16 (of ml_dtypes) or float64.
+"""
+
+from vkconv._config import (
+    Device,
+    MemoryInfo,
+    PlanCacheInfo,
+    algorithms,
+    build_info,
+    default_device,
+    device,
+    devices,
+    memory_info,
+    no_vulkan_reason,
+    num_threads,
+    plan_cache_clear,
+    plan_cache_info,
+    reset_memory_peak,
+    set_default_device,
+    set_num_threads,
+    set_plan_cache_capacity,
+    trim_memory,
+    version,
+)
+from vkconv._core import DeviceError, Error, PreparedConv
+from vkconv._depthwise import depthwise_conv, depthwise_conv1d, depthwise_conv2d, depthwise_conv3d
+from vkconv._explain import Candidate, Explanation, explain
+from vkconv._gradients import conv_bias_grad, conv_input_grad, conv_weight_grad
+from vkconv._ops import conv1d, conv2d, conv3d, conv_general
+from vkconv._prepare import prepare, prepare_transpose
+from vkconv._transpose import conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d
+
+__version__ = version
+
+__all__ = [
+    "Candidate",
+    "Device",
+    "DeviceError",
+    "Error",
+    "Explanation",
+    "MemoryInfo",
+    "PlanCacheInfo",
+    "PreparedConv",
+    "__version__",
+    "algorithms",
+    "build_info",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_bias_grad",
+    "conv_general",
+    "conv_input_grad",
+    "conv_transpose",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "conv_weight_grad",
+    "default_device",
+    "depthwise_conv",
+    "depthwise_conv1d",
+    "depthwise_conv2d",
+    "depthwise_conv3d",
+    "device",
+    "devices",
+    "explain",
+    "memory_info",
+    "no_vulkan_reason",
+    "num_threads",
+    "plan_cache_clear",
+    "plan_cache_info",
+    "prepare",
+    "prepare_transpose",
+    "reset_memory_peak",
+    "set_default_device",
+    "set_num_threads",
+    "set_plan_cache_capacity",
+    "trim_memory",
+    "version",
+]

@@ -1,0 +1,237 @@
+"""Convolutions, forward.
+
+Every function takes NumPy arrays with the channels last and returns a new one (or ``out``):
+
+    input   (N, spatial..., C)
+    weight  (O, kernel..., C / groups)
+    output  (N, spatial..., O)
+
+Sums run in float32 (float64 for float64) and are rounded once. The arguments after ``*`` mean the same everywhere:
+
+pads : sequence of (lo, hi)
+    Padding as one pair for each spatial axis, instead of ``padding``.
+bias : ndarray of shape (O,), optional
+    Added to the sums; of the input's dtype or float32.
+activation : str or tuple, optional
+    'relu', 'relu6', 'leaky_relu', 'silu', 'gelu', 'sigmoid', 'tanh', 'hardswish', or with parameters
+    ('leaky_relu', slope) and ('clip', lo, hi). Applied after the bias, before the rounding.
+precision : {'highest', 'high', 'fast'}, optional
+    'highest': direct sums only. 'high' (the default): also algorithms whose error stays within the documented
+    bounds, such as Winograd's F2 and F4. 'fast': also F6 and multipliers of reduced precision.
+device : str, optional
+    'cpu', 'vulkan' (the best one), 'vulkan:0', ...; the default is `default_device()`.
+algorithm : str, optional
+    One of `algorithms()`, instead of the planner's choice.
+workspace_limit : int, optional
+    Bytes of scratch memory an algorithm may use. The default is VKCONV_WORKSPACE_LIMIT or 256 MiB.
+out : ndarray, optional
+    Written and returned. It must have the output's shape and dtype and share no memory with the operands.
+
+Padding is an integer, one for each spatial axis, a pair ``(lo..., hi...)`` of sequences as in MLX
+(``((0, 1), (2, 3))`` pads the first axis by 0 and 2, the second by 1 and 3), or a word:
+
+'valid'
+    No padding.
+'same'
+    Output extent ceil(input / stride); when the total is odd, the extra element is at the high end.
+'same_lower'
+    The same with the extra element at the low end.
+'full'
+    kernel_dilation * (kernel - 1) on both sides: every position with any overlap.
+'causal'
+    Along the first spatial axis all of kernel_dilation * (kernel - 1) at the low end, so that no output depends on
+    later input; 'same' along the others.
+
+Negative numbers crop the (dilated) signal. The words count from the dilated signal where ``input_dilation`` is not 1.
+
+Errors: TypeError for an argument of the wrong kind or dtype, ValueError for one whose value or shape has no meaning
+(a kernel that reaches past the padded input, channel counts that disagree), `vkconv.DeviceError` for a device that is
+missing or lost, MemoryError when memory runs out. Each message names the argument.
+"""
+
+from __future__ import annotations
+
+from vkconv import _core
+from vkconv._types import Activation, Array, Axes, Padding, Pads, Precision
+
+
+def conv_general(
+    input: Array,
+    weight: Array,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    kernel_dilation: Axes = 1,
+    input_dilation: Axes = 1,
+    groups: int = 1,
+    flip: bool = False,
+    *,
+    pads: Pads | None = None,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    precision: Precision | None = None,
+    device: str | None = None,
+    algorithm: str | None = None,
+    workspace_limit: int | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Convolve along one, two or three spatial axes, with every parameter there is.
+
+    Parameters
+    ----------
+    input : ndarray of shape (N, spatial..., C)
+    weight : ndarray of shape (O, kernel..., C / groups)
+        Of the input's dtype.
+    stride, kernel_dilation, input_dilation : int or sequence with one int for each spatial axis
+        ``input_dilation`` puts that many steps between neighbouring input elements (zeros in between).
+    padding : int, sequence, pair of sequences or str
+        See the module's documentation for every form.
+    groups : int
+        Channels are convolved in this many independent groups.
+    flip : bool
+        Mirror the kernel along every spatial axis: convolution in the mathematical sense, not correlation.
+
+    Returns
+    -------
+    ndarray of shape (N, spatial..., O)
+        Spatial extent ``((input - 1) * input_dilation + lo + hi - kernel_dilation * (kernel - 1)) // stride + 1``.
+
+    Examples
+    --------
+    >>> x = np.ones((1, 8, 8, 3), np.float32)
+    >>> w = np.ones((4, 3, 3, 3), np.float32)
+    >>> vkconv.conv_general(x, w, stride=2, padding='same').shape
+    (1, 4, 4, 4)
+    """
+    return _core.conv(
+        0, input, weight, stride, padding, kernel_dilation, input_dilation, groups, flip,
+        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+    )  # fmt: skip
+
+
+def conv1d(
+    input: Array,
+    weight: Array,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+    *,
+    pads: Pads | None = None,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    precision: Precision | None = None,
+    device: str | None = None,
+    algorithm: str | None = None,
+    workspace_limit: int | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Convolve along one spatial axis.
+
+    Parameters
+    ----------
+    input : ndarray of shape (N, W, C)
+    weight : ndarray of shape (O, KW, C / groups)
+    stride, dilation : int or sequence of 1 int
+    padding : int, sequence, pair of sequences or str
+    groups : int
+
+    Returns
+    -------
+    ndarray of shape (N, W, O)
+
+    Examples
+    --------
+    >>> x, w = np.ones((1, 8, 3), np.float32), np.ones((4, 3, 3), np.float32)
+    >>> vkconv.conv1d(x, w, padding=1).shape
+    (1, 8, 4)
+    """
+    return _core.conv(
+        1, input, weight, stride, padding, dilation, 1, groups, False,
+        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+    )  # fmt: skip
+
+
+def conv2d(
+    input: Array,
+    weight: Array,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+    *,
+    pads: Pads | None = None,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    precision: Precision | None = None,
+    device: str | None = None,
+    algorithm: str | None = None,
+    workspace_limit: int | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Convolve along two spatial axes.
+
+    Parameters
+    ----------
+    input : ndarray of shape (N, H, W, C)
+    weight : ndarray of shape (O, KH, KW, C / groups)
+    stride, dilation : int or sequence of 2 ints
+    padding : int, sequence, pair of sequences or str
+    groups : int
+
+    Returns
+    -------
+    ndarray of shape (N, H, W, O)
+
+    Examples
+    --------
+    >>> x, w = np.ones((1, 8, 8, 3), np.float32), np.ones((4, 3, 3, 3), np.float32)
+    >>> vkconv.conv2d(x, w, padding=1).shape
+    (1, 8, 8, 4)
+    """
+    return _core.conv(
+        2, input, weight, stride, padding, dilation, 1, groups, False,
+        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+    )  # fmt: skip
+
+
+def conv3d(
+    input: Array,
+    weight: Array,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+    *,
+    pads: Pads | None = None,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    precision: Precision | None = None,
+    device: str | None = None,
+    algorithm: str | None = None,
+    workspace_limit: int | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Convolve along three spatial axes.
+
+    Parameters
+    ----------
+    input : ndarray of shape (N, D, H, W, C)
+    weight : ndarray of shape (O, KD, KH, KW, C / groups)
+    stride, dilation : int or sequence of 3 ints
+    padding : int, sequence, pair of sequences or str
+    groups : int
+
+    Returns
+    -------
+    ndarray of shape (N, D, H, W, O)
+
+    Examples
+    --------
+    >>> x, w = np.ones((1, 4, 8, 8, 3), np.float32), np.ones((4, 3, 3, 3, 3), np.float32)
+    >>> vkconv.conv3d(x, w, padding=1).shape
+    (1, 4, 8, 8, 4)
+    """
+    return _core.conv(
+        3, input, weight, stride, padding, dilation, 1, groups, False,
+        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+    )  # fmt: skip
