@@ -4,7 +4,10 @@ namespace vkconv {
 
 template <>
 std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
-  return {};
+  static const Algorithm<vulkan::Device> table[] = {
+      vulkan::kDepthwise,
+  };
+  return table;
 }
 
 }  // namespace vkconv

@@ -8,4 +8,9 @@ namespace vkconv {
 template <>
 std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>();
 
+namespace vulkan {
+
+extern const Algorithm<Device> kDepthwise;
+
+}  // namespace vulkan
 }  // namespace vkconv

@@ -1,18 +1,27 @@
-// y = activation(sum + addend + bias), one rounding, and its store. The specialization constants 0 to 3 of every
-// forward kernel; epilogue.h fills them and `EpilogueParams`.
+// y = activation(sum + addend + bias), one rounding, and its store. Every forward kernel has the specialization
+// constants 0 to 4 in common; epilogue.h fills them and EpilogueParams.
 #include "vulkan/glsl/types.glsl"
 
 layout(constant_id = 0) const bool kHasBias = false;
 layout(constant_id = 1) const bool kHasAddend = false;
 layout(constant_id = 2) const uint kActivation = 0;
-layout(constant_id = 3) const bool kStoresReal = false;  // output_dtype is the accumulator type
+layout(constant_id = 3) const bool kStoresReal = false;   // output_dtype is the accumulator type
+layout(constant_id = 4) const bool kStoresFours = false;  // output, addend and bias are aligned to four elements
 
 struct EpilogueParams {
   uint64_t bias;
   uint64_t addend;
   int64_t addend_stride[4];  // N D H W
-  real alpha, beta;
+  uvec2 alpha, beta;         // bits of a real, the low word first
 };
+
+real real_from_bits(uvec2 bits) {
+#ifdef VARIANT_F64
+  return packDouble2x32(bits);
+#else
+  return uintBitsToFloat(bits.x);
+#endif
+}
 
 #ifdef VARIANT_F64
 // exp(x) = 2^n exp(r), |r| <= ln2 / 2, by its Taylor series to r^13: error below 1e-16.
@@ -78,18 +87,18 @@ real activate(real x, EpilogueParams e) {
   switch (kActivation) {
     case 1: return x < 0 ? real(0) : x;
     case 2: return limit(x, real(0), real(6));
-    case 3: return x < 0 ? x * e.alpha : x;
+    case 3: return x < 0 ? x * real_from_bits(e.alpha) : x;
     case 4: return x * sigmoid(x);
     case 5: return real(0.5) * x * (1 + erf(x * sqrt(real(0.5))));
     case 6: return sigmoid(x);
     case 7: return hyperbolic_tangent(x);
     case 8: return x * (limit(x + 3, real(0), real(6)) / 6);
-    case 9: return limit(x, e.alpha, e.beta);
+    case 9: return limit(x, real_from_bits(e.alpha), real_from_bits(e.beta));
   }
   return x;
 }
 
-// Finishes and stores the sum of channel o. `out_offset` and `addend_offset` are those of the pixel's channel 0.
+// Finishes and stores the sum of channel o. The offsets are those of channel 0 of the pixel.
 void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, real sum, EpilogueParams e) {
   if (kHasAddend) sum += load_real(e.addend, addend_offset + o);
   if (kHasBias) sum += load_real(e.bias, o);
@@ -98,4 +107,21 @@ void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, r
     store_real(array, out_offset + o, y);
   else
     store(array, out_offset + o, y);
+}
+
+// The same for channels o to o + 3, of which those below `channels` exist.
+void finish4(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, uint channels, real4 sum,
+             EpilogueParams e) {
+  if (!kStoresFours) {
+    [[unroll]] for (uint j = 0; j < 4; ++j)
+      if (o + j < channels) finish(array, out_offset, addend_offset, o + j, sum[j], e);
+    return;
+  }
+  if (kHasAddend) sum += load_real4(e.addend, addend_offset + o);
+  if (kHasBias) sum += load_real4(e.bias, o);
+  [[unroll]] for (uint j = 0; j < 4; ++j) sum[j] = activate(sum[j], e);
+  if (kStoresReal)
+    store_real4(array, out_offset + o, sum);
+  else
+    store4(array, out_offset + o, sum);
 }

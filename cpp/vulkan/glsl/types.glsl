@@ -1,6 +1,7 @@
 // Element types of a shader variant. Arithmetic runs in `real` whatever the elements are: they are widened when read
 // and rounded once when written. 16-bit elements travel as uint16_t, so that a device needs 16-bit storage only, no
-// 16-bit arithmetic. Arrays are 64-bit addresses; strides and offsets are in elements.
+// 16-bit arithmetic. Arrays are 64-bit addresses; strides and offsets are in elements. Four elements travel as 64-bit
+// words: a GPU moves 16 bytes an instruction either way, a rasteriser loads component by component, lane by lane.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_scalar_block_layout : require
@@ -10,6 +11,7 @@
 #if defined(VARIANT_F64)
 #define real double
 #define real4 dvec4
+#define packed_real4 dvec4
 #define element double
 #define element4 dvec4
 #define ELEMENT_BYTES 8
@@ -17,15 +19,17 @@
 #elif defined(VARIANT_F32)
 #define real float
 #define real4 vec4
+#define packed_real4 u64vec2
 #define element float
-#define element4 vec4
+#define element4 u64vec2
 #define ELEMENT_BYTES 4
 #define REAL_BYTES 4
 #else
 #define real float
 #define real4 vec4
+#define packed_real4 u64vec2
 #define element uint16_t
-#define element4 uvec2
+#define element4 uint64_t
 #define ELEMENT_BYTES 2
 #define REAL_BYTES 4
 #endif
@@ -35,7 +39,7 @@
 layout(buffer_reference, scalar, buffer_reference_align = ELEMENT_BYTES) buffer ElementAt { element value; };
 layout(buffer_reference, scalar, buffer_reference_align = ELEMENT4_BYTES) buffer Element4At { element4 value; };
 layout(buffer_reference, scalar, buffer_reference_align = REAL_BYTES) buffer RealAt { real value; };
-layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Real4At { real4 value; };
+layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Real4At { packed_real4 value; };
 
 #if ELEMENT_BYTES == 2
 // The 16-bit pattern nearest to v, ties to even. NaN stays NaN.
@@ -54,21 +58,35 @@ uint round_bits(float v) {
 }
 #endif
 
-real4 widen4(element4 e) {
-#if defined(VARIANT_F16)
-  return vec4(unpackHalf2x16(e.x), unpackHalf2x16(e.y));
-#elif defined(VARIANT_BF16)
-  return uintBitsToFloat(uvec4(e.x << 16, e.x & 0xffff0000u, e.y << 16, e.y & 0xffff0000u));
+#ifdef VARIANT_F64
+dvec4 pack4(dvec4 v) { return v; }
+dvec4 unpack4(dvec4 v) { return v; }
 #else
-  return e;
+u64vec2 pack4(vec4 v) {
+  const uvec4 bits = floatBitsToUint(v);
+  return u64vec2(packUint2x32(bits.xy), packUint2x32(bits.zw));
+}
+vec4 unpack4(u64vec2 v) { return uintBitsToFloat(uvec4(unpackUint2x32(v.x), unpackUint2x32(v.y))); }
+#endif
+
+real4 widen4(element4 e) {
+#if ELEMENT_BYTES == 2
+  const uvec2 pairs = unpackUint2x32(e);
+#endif
+#if defined(VARIANT_F16)
+  return vec4(unpackHalf2x16(pairs.x), unpackHalf2x16(pairs.y));
+#elif defined(VARIANT_BF16)
+  return uintBitsToFloat(uvec4(pairs.x << 16, pairs.x & 0xffff0000u, pairs.y << 16, pairs.y & 0xffff0000u));
+#else
+  return unpack4(e);
 #endif
 }
 
 element4 round_element4(real4 v) {
 #if ELEMENT_BYTES == 2
-  return uvec2(round_bits(v.x) | round_bits(v.y) << 16, round_bits(v.z) | round_bits(v.w) << 16);
+  return packUint2x32(uvec2(round_bits(v.x) | round_bits(v.y) << 16, round_bits(v.z) | round_bits(v.w) << 16));
 #else
-  return v;
+  return pack4(v);
 #endif
 }
 
@@ -104,4 +122,10 @@ void store4(uint64_t array, int64_t offset, real4 v) {
 real load_real(uint64_t array, int64_t offset) { return RealAt(array + uint64_t(offset) * REAL_BYTES).value; }
 void store_real(uint64_t array, int64_t offset, real v) {
   RealAt(array + uint64_t(offset) * REAL_BYTES).value = v;
+}
+real4 load_real4(uint64_t array, int64_t offset) {
+  return unpack4(Real4At(array + uint64_t(offset) * REAL_BYTES).value);
+}
+void store_real4(uint64_t array, int64_t offset, real4 v) {
+  Real4At(array + uint64_t(offset) * REAL_BYTES).value = pack4(v);
 }

@@ -1,0 +1,81 @@
+#include "vulkan/kernel_params.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/checked.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+// Leaves room for tiles that reach past the last output.
+constexpr std::int64_t kIndexLimit = std::int64_t{1} << 30;
+
+Int3 narrow(const Extent3& e) {
+  return {static_cast<std::int32_t>(e[0]), static_cast<std::int32_t>(e[1]), static_cast<std::int32_t>(e[2])};
+}
+
+bool axis_fits(const ConvProblem& p, int a) {
+  const std::int64_t last_output = std::max<std::int64_t>(p.output[a] - 1, 0);
+  const std::int64_t last_tap = std::max<std::int64_t>(p.kernel[a] - 1, 0);
+  const std::int64_t reach =
+      checked_add(checked_mul(last_output, p.stride[a]), checked_mul(last_tap, p.dilation[a]));
+  return p.input[a] < kIndexLimit && checked_mul(p.input[a], p.input_dilation[a]) < kIndexLimit &&
+         p.output[a] < kIndexLimit && reach < kIndexLimit && p.stride[a] < kIndexLimit && p.dilation[a] < kIndexLimit &&
+         p.pad_lo[a] < kIndexLimit && p.pad_lo[a] > -kIndexLimit;
+}
+
+std::array<std::uint32_t, 2> real_bits(double v, DType t) {
+  if (accumulator(t) == DType::f64) {
+    const auto bits = std::bit_cast<std::uint64_t>(v);
+    return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32)};
+  }
+  return {std::bit_cast<std::uint32_t>(static_cast<float>(v)), 0};
+}
+
+}  // namespace
+
+Support kernel_support(const ConvProblem& p, const Traits& traits) {
+  if (!supports_dtype(traits, p.dtype)) return Support::no("the device has no arithmetic in " + std::string(to_string(p.dtype)));
+  const bool fits = axis_fits(p, 0) && axis_fits(p, 1) && axis_fits(p, 2) && p.batch < kIndexLimit &&
+                    p.in_channels < kIndexLimit && p.out_channels < kIndexLimit;
+  return fits ? Support::yes() : Support::no("an extent or position exceeds 2^30");
+}
+
+GeometryParams geometry_params(const ConvProblem& p) {
+  return {static_cast<std::int32_t>(p.batch), static_cast<std::int32_t>(p.in_channels),
+          static_cast<std::int32_t>(p.out_channels), static_cast<std::int32_t>(p.groups), narrow(p.input),
+          narrow(p.kernel), narrow(p.output), narrow(p.stride), narrow(p.dilation), narrow(p.input_dilation),
+          narrow(p.pad_lo)};
+}
+
+EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a) {
+  return {a.bias, a.addend.data, pixel_strides(a.addend), real_bits(p.epilogue.alpha, p.dtype),
+          real_bits(p.epilogue.beta, p.dtype)};
+}
+
+std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a) {
+  const DType sum = accumulator(p.dtype);
+  const bool fours = aligned_to_fours(a.output, p.out_channels, p.output_dtype) &&
+                     (!p.epilogue.addend || aligned_to_fours(a.addend, p.out_channels, sum)) &&
+                     (!p.epilogue.bias || a.bias % (4 * size_bytes(sum)) == 0);
+  return {p.epilogue.bias, p.epilogue.addend, static_cast<std::uint32_t>(p.epilogue.activation),
+          p.output_dtype != p.dtype, fours};
+}
+
+Strides4 pixel_strides(const View<Pointer>& v) { return {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}; }
+
+bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t) {
+  return channels % 4 == 0 && v.data % (4 * size_bytes(t)) == 0 &&
+         std::all_of(v.stride.begin(), v.stride.begin() + 4, [](std::int64_t s) { return s % 4 == 0; });
+}
+
+std::string shader_name(std::string_view algorithm, DType t) {
+  return std::string(algorithm) + "_" + std::string(to_string(t));
+}
+
+double flops_per_second(const Traits& traits, DType t) {
+  return t == DType::f64 ? traits.rates.f64_flops_per_second : traits.rates.f32_flops_per_second;
+}
+
+}  // namespace vkconv::vulkan

@@ -1,0 +1,44 @@
+// What kernels have in common: the C++ twins of glsl/geometry.glsl and glsl/epilogue.glsl, filled from a problem.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/algorithm.h"
+#include "vulkan/device.h"
+
+namespace vkconv::vulkan {
+
+using Int3 = std::array<std::int32_t, 3>;
+using Strides4 = std::array<std::int64_t, 4>;  // N D H W, in elements
+
+struct GeometryParams {
+  std::int32_t batch, in_channels, out_channels, groups;
+  Int3 input_extent, kernel, output_extent, stride, dilation, input_dilation, pad_lo;
+};
+
+struct EpilogueParams {
+  Pointer bias, addend;
+  Strides4 addend_stride;
+  std::array<std::uint32_t, 2> alpha, beta;  // bits of a number of the accumulator type
+};
+
+// Yes when kernels can run the problem: the device knows the dtype, and every count and position of the index map
+// fits 32 bits. Array offsets are 64 bits wide and need no proof.
+Support kernel_support(const ConvProblem& p, const Traits& traits);
+
+GeometryParams geometry_params(const ConvProblem& p);
+EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a);
+// Specialization constants 0 to 4 of a forward kernel.
+std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
+
+Strides4 pixel_strides(const View<Pointer>& v);
+// Whether every group of four channels that starts at a multiple of four is aligned like a vector of four.
+bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t);
+
+// "implicit_gemm" and f16 give "implicit_gemm_f16".
+std::string shader_name(std::string_view algorithm, DType t);
+double flops_per_second(const Traits& traits, DType t);
+
+}  // namespace vkconv::vulkan

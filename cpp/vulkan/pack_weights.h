@@ -1,0 +1,15 @@
+// Weights copied on the device into the order a kernel wants.
+#pragma once
+#include "core/problem.h"
+#include "core/view.h"
+#include "vulkan/device.h"
+
+namespace vkconv::vulkan {
+
+// Copies every weight of `p` from `source` to where `target` has it. supports_packing must hold.
+void pack_weights(Stream& stream, const ConvProblem& p, const WeightView<Pointer>& source,
+                  const WeightView<Pointer>& target);
+
+inline bool supports_packing(const ConvProblem& p) { return p.weight_elements() < std::int64_t{1} << 31; }
+
+}  // namespace vkconv::vulkan

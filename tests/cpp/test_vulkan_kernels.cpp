@@ -1,0 +1,97 @@
+// Every Vulkan kernel against the CPU's reference, on every device of this machine that is usable (lavapipe at least
+// where Mesa is installed). Small integers have one right answer; random data stays within the error bound.
+#if VKCONV_VULKAN
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "vulkan_harness.h"
+
+namespace vkconv {
+namespace {
+
+class VulkanKernels : public testing::Test {
+ protected:
+  // Under the validation layer where it is installed; any message fails the test.
+  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 1); }
+  void SetUp() override {
+    const vulkan::DeviceList& list = vulkan::enumerate_devices();
+    if (list.devices.empty() || !list.devices[0].unusable.empty()) GTEST_SKIP() << list.reason;
+    device_ = vulkan::open_device(0);
+    traits_ = list.devices[0].traits;
+  }
+  void TearDown() override {
+    for (const std::string& message : vulkan::take_validation_messages()) ADD_FAILURE() << message;
+  }
+
+  // Exactly the reference's bits.
+  void expect_exact(const std::string& algorithm, const std::string& text, bool prepare = false) {
+    const ConvProblem p = parse_problem(text);
+    if (!vulkan::supports_dtype(traits_, p.dtype)) return;
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    const auto want = tools::run_cpu(p, arrays, reference, "reference");
+    EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, algorithm, kDefaultWorkspaceLimitBytes, prepare), want)
+        << algorithm << " " << text << (prepare ? " prepared" : "");
+  }
+
+  void expect_accurate(const std::string& algorithm, const std::string& text) {
+    const ConvProblem p = parse_problem(text);
+    if (!vulkan::supports_dtype(traits_, p.dtype)) return;
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    const auto a = tools::accuracy(p, tools::run_vulkan(p, arrays, planner, stream, algorithm),
+                                   tools::run_exact(p, arrays, reference), tools::run_magnitudes(p, arrays, reference));
+    EXPECT_TRUE(a.finite) << algorithm << " " << text;
+    EXPECT_LE(a.c, 8) << algorithm << " " << text;
+    EXPECT_GE(size_bytes(p.output_dtype) == 2 ? a.rounded : 1, 0.99) << algorithm << " " << text;
+  }
+
+  std::shared_ptr<vulkan::LogicalDevice> device_;
+  vulkan::Traits traits_;
+};
+
+TEST_F(VulkanKernels, DepthwiseGeometry) {
+  for (const char* text : {
+           "fwd_f32_n2c8o8g8_i9x11_k3x3_p1x1",
+           "fwd_f32_n1c7o7g7_i15x13_k3x3_p1x1",                 // channel tail
+           "fwd_f32_n1c32o32g32_i30x17_k5x3_s2x1_p2x1",
+           "fwd_f32_n1c5o15g5_i9x9_k3x3_s2x2_p1x1",             // multiplier 3
+           "fwd_f32_n1c4o8g4_i8x8_k2x2_p0:1x1:0",               // asymmetric
+           "fwd_f32_n1c4o4g4_i8x9_k3x3_p-1:-2x2:-1",            // cropping
+           "fwd_f32_n1c12o12g12_i20x20_k3x3_d2x3_p2x3",
+           "fwd_f32_n1c4o4g4_i40x40_k3x3_s7x5_d9x11_p9x11",     // columns share nothing
+           "fwd_f32_n1c4o4g4_i6x7_k3x3_t2x3_p2x1",              // inserted zeros
+           "fwd_f32_n2c16o16g16_i37_k4_p3:0",                   // causal
+           "fwd_f32_n1c3o3g3_i700_k300_p10",                    // more taps than a block
+           "fwd_f32_n1c8o8g8_i4x5x6_k3x2x3_s1x2x1_p1x0x1",
+           "fwd_f32_n1c4o4g4_i19x19_k17x17_p8x8",
+           "fwd_f16_n1c8o8g8_i9x11_k3x3_p1x1_bias_relu",
+           "fwd_f16>f32_n1c6o6g6_i9x11_k3x3_p1x1_bias_add",
+           "fwd_bf16_n1c8o8g8_i9x11_k3x3_p1x1_add_relu6",
+           "fwd_bf16>f32_n1c9o9g9_i9x11_k3x3_p1x1",
+           "fwd_f64_n1c8o8g8_i9x11_k3x3_p1x1_bias_add_clip-1:1",
+           "fwd_f32_n1c8o8g8_i9x11_k3x3_p1x1_flip_leaky_relu0.5",
+       })
+    expect_exact("depthwise", text);
+}
+
+TEST_F(VulkanKernels, DepthwisePreparedWeights) {
+  for (const char* text : {"fwd_f32_n1c8o8g8_i9x11_k3x3_p1x1_flip", "fwd_f32_n1c5o15g5_i9x9_k3x3_s2x2_p1x1",
+                           "fwd_f16_n1c8o8g8_i9x11_k3x3_p1x1_bias_relu"})
+    expect_exact("depthwise", text, true);
+}
+
+TEST_F(VulkanKernels, DepthwiseAccuracy) {
+  for (const char* text : {"fwd_f32_n1c8o8g8_i40x30_k3x3_p1x1_bias_gelu", "fwd_f16_n1c8o8g8_i40x30_k3x3_p1x1_silu",
+                           "fwd_f32_n1c3o3g3_i1500_k1000_p10", "fwd_f64_n1c4o4g4_i9x9_k3x3_p1x1_bias_tanh"})
+    expect_accurate("depthwise", text);
+}
+
+}  // namespace
+}  // namespace vkconv
+#endif
