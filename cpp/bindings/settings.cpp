@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/call.h"
+#include "bindings/vulkan_devices.h"
 #include "core/error.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
@@ -38,6 +39,7 @@ void bind_devices(py::module_& m) {
         [](py::handle name) { DeviceTable::instance().set_default(required_word(name, "name")); });
   m.def("push_device", [](py::handle name) { DeviceTable::instance().push(required_word(name, "name")); });
   m.def("pop_device", [] { DeviceTable::instance().pop(); });
+  m.def("take_validation_messages", &take_validation_messages);
   m.def("algorithms", [](py::handle device) { return open_device(device).backend->algorithms(); });
 }
 

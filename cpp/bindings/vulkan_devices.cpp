@@ -64,6 +64,7 @@ VulkanDevices vulkan_devices() {
 }
 
 std::shared_ptr<Backend> make_vulkan_backend(int index) { return vulkan::make_backend(index); }
+std::vector<std::string> take_validation_messages() { return vulkan::take_validation_messages(); }
 
 }  // namespace vkconv::bindings
 
@@ -73,6 +74,7 @@ namespace vkconv::bindings {
 
 VulkanDevices vulkan_devices() { return {{}, "this build has no Vulkan device (VKCONV_VULKAN=OFF)"}; }
 std::shared_ptr<Backend> make_vulkan_backend(int) { throw DeviceError(vulkan_devices().reason); }
+std::vector<std::string> take_validation_messages() { return {}; }
 
 }  // namespace vkconv::bindings
 

@@ -15,5 +15,7 @@ struct VulkanDevices {
 
 VulkanDevices vulkan_devices();
 std::shared_ptr<Backend> make_vulkan_backend(int index);
+// What the validation layer said since the last call; empty unless VKCONV_VALIDATION is set.
+std::vector<std::string> take_validation_messages();
 
 }  // namespace vkconv::bindings
