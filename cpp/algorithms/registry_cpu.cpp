@@ -15,6 +15,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kReference,
       cpu::kImplicitGemm,
       cpu::kDepthwise,
+      cpu::kWinograd,
       small_kernel_depth<cpu::Device>(),
       transpose_phases<cpu::Device>(),
       phase_channels<cpu::Device>(),

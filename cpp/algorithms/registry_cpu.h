@@ -8,5 +8,6 @@ namespace vkconv::cpu {
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kDepthwise;
+extern const Algorithm<Device> kWinograd;
 
 }  // namespace vkconv::cpu

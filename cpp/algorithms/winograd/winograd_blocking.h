@@ -1,0 +1,49 @@
+// How the work of one geometry is cut so that it stays in cache, within a memory limit. Blockings differ in speed
+// only: every one gives the same bits.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "algorithms/winograd/winograd_geometry.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu::winograd {
+
+// Who shares what. by_tiles: a thread transforms a block of tiles and takes it through all outputs. by_outputs: all
+// threads transform a block of tiles into shared memory, then each takes output blocks: for few tiles and many weights.
+enum class Split : std::uint8_t { by_tiles, by_outputs };
+
+// Where transformed weights come from. prepared: the user's object. shared: transformed first, by all threads, into
+// the workspace. own: every thread transforms them all for itself. fused: one reduction block at a time, by the thread
+// that multiplies with it, each time it does.
+enum class WeightSource : std::uint8_t { prepared, shared, own, fused };
+
+struct Blocking {
+  Split split = Split::by_tiles;
+  WeightSource source = WeightSource::prepared;
+  std::int64_t threads = 1;
+  std::int64_t columns = 0;          // outputs a panel
+  std::int64_t tiles = 0;            // positions a block
+  std::int64_t depths_per_step = 1;  // outputs along the summed axis that share each panel
+  std::int64_t depths_per_unit = 1;  // outputs along the summed axis one task goes through
+  std::int64_t slots = 1;            // transformed slices alive at once
+
+  // Strides of the transformed input [slot][point][tile][channel] and of the sums [depth][point][tile][column].
+  std::int64_t tile_pitch = 0, input_point_stride = 0, slot_floats = 0;
+  std::int64_t sum_point_stride = 0, sum_floats = 0;
+  std::int64_t chunk_floats = 0;  // of the largest reduction block, transformed
+
+  std::size_t workspace_bytes = 0;  // shared by all threads
+  std::size_t scratch_bytes = 0;    // of each thread
+  double seconds = 0;
+
+  std::int64_t input_floats() const { return slots * slot_floats; }
+  std::size_t total_bytes() const { return workspace_bytes + scratch_bytes * static_cast<std::size_t>(threads); }
+};
+
+// The fastest blocking by estimate within the limit; none when even the smallest needs more.
+std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
+                                        std::size_t limit_bytes);
+
+}  // namespace vkconv::cpu::winograd

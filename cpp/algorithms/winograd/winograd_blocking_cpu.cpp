@@ -1,0 +1,196 @@
+#include "algorithms/winograd/winograd_blocking.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/checked.h"
+
+namespace vkconv::cpu::winograd {
+namespace {
+
+// Seconds of one thread for each float of the transformed array, measured at 3.5 GHz with 512-bit vectors.
+constexpr double kInputTransformSeconds = 0.06e-9;
+constexpr double kOutputTransformSeconds = 0.07e-9;
+constexpr double kWeightTransformSeconds = 0.14e-9;
+// One thread's rate out of the shared cache, between two cores' caches, and the time of a parallel section.
+constexpr double kSharedCacheBytesPerSecond = 45e9;
+constexpr double kBetweenCoresBytesPerSecond = 12e9;
+constexpr double kParallelSeconds = 1.5e-6;
+constexpr double kMicroKernelSeconds = 8e-9;  // of one call, beside its multiply-adds
+constexpr double kPeakShare = 0.97;
+
+constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
+constexpr std::int64_t kMaxDepthsPerStep = 3;
+
+struct Costs {
+  const Geometry& g;
+  const Traits& traits;
+  PanelLayout panels;
+
+  double flops_per_second() const { return traits.f32_flops_per_second / traits.threads * kPeakShare; }
+  double weight_floats() const {  // of one group, without padding
+    return static_cast<double>(g.shape.points() * g.terms() * g.out_channels);
+  }
+
+  // Products of `rows` tiles with every panel of one group.
+  double products(const Blocking& b, std::int64_t tiles, std::int64_t depths, double share_of_panels) const {
+    const double columns = static_cast<double>(panels.output_blocks * b.columns) * share_of_panels;
+    const double points = g.shape.points(), terms = static_cast<double>(g.terms());
+    const double rows = static_cast<double>(tiles * depths);
+    const double calls = rows / 10 * points * static_cast<double>(g.reduction.size()) * columns / b.columns;
+    const double compute = 2 * rows * points * terms * columns / flops_per_second() + calls * kMicroKernelSeconds;
+    const double panel_bytes = points * terms * columns * sizeof(float);
+    const double all_bytes = static_cast<double>(panels.floats()) * sizeof(float);
+    double rate = traits.cache_bytes_per_second / traits.threads;
+    if (all_bytes > 0.5 * static_cast<double>(traits.l2_bytes)) rate = kSharedCacheBytesPerSecond;
+    if (all_bytes > 0.8 * static_cast<double>(traits.l3_bytes)) rate = traits.memory_bytes_per_second / traits.threads;
+    const double steps = std::ceil(static_cast<double>(depths) / static_cast<double>(b.depths_per_step));
+    const double stream = b.source == WeightSource::fused ? 0 : steps * panel_bytes / rate;
+    return std::max(compute, stream);
+  }
+
+  double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
+    return static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch) * kInputTransformSeconds;
+  }
+  double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths) const {
+    return static_cast<double>(tiles * depths * g.shape.points() * panels.output_blocks * b.columns) *
+           kOutputTransformSeconds;
+  }
+};
+
+std::int64_t slices_of(const Geometry& g, std::int64_t depths) {
+  if (g.folded) return 1;
+  const std::int64_t span = (depths - 1) * g.problem.stride[0] + dilated(g.problem.kernel[0], g.problem.dilation[0]);
+  return std::min({span, depths * g.problem.kernel[0], g.problem.input[0]});
+}
+
+std::int64_t slots_of(const Geometry& g, std::int64_t depths) {
+  if (g.folded) return 1;
+  const std::int64_t span = (depths - 1) * g.problem.stride[0] + dilated(g.problem.kernel[0], g.problem.dilation[0]);
+  return std::min(span, g.problem.input[0]);
+}
+
+void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes, const PanelLayout& panels) {
+  b.columns = 2 * lanes;
+  b.tile_pitch = round_up(g.in_channels, lanes) + lanes;
+  b.input_point_stride = odd_lines(b.tiles * b.tile_pitch);
+  b.slot_floats = g.shape.points() * b.input_point_stride;
+  b.slots = slots_of(g, b.split == Split::by_tiles ? b.depths_per_step : b.depths_per_unit);
+  b.sum_point_stride = odd_lines(b.tiles * b.columns);
+  b.sum_floats = g.shape.points() * b.sum_point_stride;
+  b.chunk_floats = 0;
+  for (const ReductionBlock& r : g.reduction)
+    b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
+
+  std::int64_t own = b.depths_per_step * b.sum_floats, shared = 0;
+  (b.split == Split::by_tiles ? own : shared) += b.input_floats();
+  if (b.source == WeightSource::shared) shared += panels.floats();
+  if (b.source == WeightSource::own) own += panels.group_floats();
+  if (b.source == WeightSource::fused) own += b.chunk_floats;
+  b.workspace_bytes = static_cast<std::size_t>(shared) * sizeof(float);
+  b.scratch_bytes = static_cast<std::size_t>(own) * sizeof(float);
+}
+
+double estimate(const Blocking& b, const Costs& c) {
+  const Geometry& g = c.g;
+  const double threads = static_cast<double>(b.threads), groups = static_cast<double>(g.problem.groups);
+  const std::int64_t blocks = ceil_div(g.positions, b.tiles), chunks = ceil_div(g.depths, b.depths_per_unit);
+  const std::int64_t depths = std::min(b.depths_per_unit, g.depths), slices = slices_of(g, depths);
+  const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
+  const double weights = c.weight_floats() * kWeightTransformSeconds;
+  const double weight_bytes = c.weight_floats() * sizeof(float);
+  double total = kParallelSeconds;
+  if (b.source == WeightSource::shared)
+    total += groups * (weights + weight_bytes / kBetweenCoresBytesPerSecond / 2) / threads + kParallelSeconds;
+  if (b.split == Split::by_tiles) {
+    const double units = groups * static_cast<double>(blocks * chunks);
+    double unit = c.input_transform(b, b.tiles, slices) + c.products(b, b.tiles, depths, 1) +
+                  c.output_transform(b, b.tiles, depths);
+    // Transformed tiles that outgrow L2 come back from the shared cache for every output block.
+    const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
+    if (input_bytes > 0.8 * static_cast<double>(c.traits.l2_bytes))
+      unit += input_bytes * steps * static_cast<double>(c.panels.output_blocks) / (4 * kSharedCacheBytesPerSecond);
+    if (b.source == WeightSource::fused) unit += weights * steps;
+    if (b.source == WeightSource::own) total += weights * std::max(1.0, groups / threads);
+    return total + std::ceil(units / threads) * unit;
+  }
+  const double share = static_cast<double>(ceil_div(c.panels.output_blocks, b.threads)) /
+                       static_cast<double>(c.panels.output_blocks);
+  const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
+  double unit = c.input_transform(b, b.tiles, slices) / threads + 2 * kParallelSeconds +
+                input_bytes * (1 - 1 / threads) / kBetweenCoresBytesPerSecond + c.products(b, b.tiles, depths, share) +
+                c.output_transform(b, b.tiles, depths) * share;
+  if (b.source == WeightSource::fused) unit += weights * share * steps;
+  return total + groups * static_cast<double>(blocks * chunks) * unit;
+}
+
+// Blocks of nearly equal size, a multiple of the threads in number when they are few.
+std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_t multiple) {
+  std::int64_t blocks = ceil_div(positions, std::min(wanted, positions));
+  if (blocks < 4 * multiple) blocks = std::min(round_up(blocks, multiple), positions);
+  return ceil_div(positions, blocks);
+}
+
+class Search {
+ public:
+  Search(const Geometry& g, const Traits& traits, std::int64_t lanes, std::size_t limit_bytes)
+      : costs_{g, traits, panel_layout(g, 2 * lanes)}, lanes_(lanes), limit_(limit_bytes) {}
+
+  void consider(Blocking b) {
+    const Geometry& g = costs_.g;
+    lay_out(b, g, lanes_, costs_.panels);
+    if (b.total_bytes() > limit_) return;
+    b.seconds = estimate(b, costs_);
+    if (!best_ || b.seconds < best_->seconds) best_ = b;
+  }
+
+  void consider_tiles(Blocking b) {
+    const Geometry& g = costs_.g;
+    for (const std::int64_t wanted : kTileCandidates) {
+      b.tiles = even_tiles(g.positions, wanted, b.split == Split::by_tiles ? b.threads : 1);
+      for (b.depths_per_step = 1; b.depths_per_step <= std::min(kMaxDepthsPerStep, g.depths); ++b.depths_per_step)
+        for (std::int64_t chunks = 1; chunks <= std::min(4 * b.threads, g.depths); ++chunks) {
+          b.depths_per_unit = round_up(ceil_div(g.depths, chunks), b.depths_per_step);
+          consider(b);
+        }
+      if (wanted >= g.positions) break;
+    }
+  }
+
+  std::optional<Blocking> best() const { return best_; }
+
+ private:
+  Costs costs_;
+  std::int64_t lanes_;
+  std::size_t limit_;
+  std::optional<Blocking> best_;
+};
+
+}  // namespace
+
+std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
+                                        std::size_t limit_bytes) {
+  Search search(g, traits, lanes, limit_bytes);
+  for (Blocking b; const Split split : {Split::by_tiles, Split::by_outputs}) {
+    b.split = split;
+    b.threads = traits.threads;
+    if (prepared) {
+      b.source = WeightSource::prepared;
+      search.consider_tiles(b);
+      continue;
+    }
+    for (const WeightSource source : {WeightSource::shared, WeightSource::own, WeightSource::fused}) {
+      b.source = source;
+      if (split == Split::by_tiles || source != WeightSource::own) search.consider_tiles(b);
+    }
+  }
+  if (search.best()) return search.best();
+  // Under a tight limit: one thread, one tile, one output at a time.
+  Blocking smallest;
+  smallest.source = prepared ? WeightSource::prepared : WeightSource::fused;
+  smallest.tiles = smallest.depths_per_step = smallest.depths_per_unit = smallest.threads = 1;
+  search.consider(smallest);
+  return search.best();
+}
+
+}  // namespace vkconv::cpu::winograd

@@ -1,0 +1,117 @@
+// winograd: convolution through fewer products. A tile of outputs is a polynomial product, evaluated at a few points
+// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; points after Barabasz et al., 2018): F(4x4)
+// of a 3x3 kernel multiplies 36 values where the definition multiplies 144. At each point the products over all tiles
+// are one matrix product. Taps of a third axis are summed in the transform domain, so a 3x3x3 kernel transforms every
+// slice once. It wins on dense stride-1 kernels with enough channels to pay for the transforms; its error is a few
+// times that of a direct sum, so precision highest never uses it, and F(6x6) is for precision fast only.
+#include <limits>
+
+#include "algorithms/registry_cpu.h"
+#include "algorithms/winograd/winograd_execution.h"
+
+namespace vkconv::cpu {
+namespace {
+using namespace winograd;
+
+std::int64_t lanes_of(const Traits& traits) { return traits.vector_bytes / static_cast<std::int64_t>(sizeof(float)); }
+
+bool allowed(const Geometry& g, Precision precision) { return precision == Precision::fast || !g.shape.fast_only; }
+
+// The same geometry for every batch, thread count and limit, so that results do not depend on them.
+std::optional<Geometry> choose_geometry(const ConvProblem& p, Traits traits) {
+  ConvProblem single = p;
+  single.batch = 1;
+  traits.f32_flops_per_second /= traits.threads;
+  traits.memory_bytes_per_second /= traits.threads;
+  traits.cache_bytes_per_second /= traits.threads;
+  traits.threads = 1;
+  std::optional<Geometry> best;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  for (Geometry& g : geometries(single)) {
+    if (!allowed(g, p.precision)) continue;
+    const auto b = choose_blocking(g, traits, lanes_of(traits), true, std::numeric_limits<std::size_t>::max());
+    if (b && b->seconds < best_seconds) {
+      best_seconds = b->seconds;
+      best = std::move(g);
+    }
+  }
+  if (best) {
+    best->problem.batch = p.batch;
+    best->positions *= p.batch;
+  }
+  return best;
+}
+
+class WinogradPlan final : public Plan<Device> {
+ public:
+  WinogradPlan(Geometry g, const Blocking& prepared, const Blocking& per_call)
+      : geometry_(std::move(g)), prepared_(prepared), per_call_(per_call) {}
+
+  void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
+    Operands<Device> a = operands;
+    a.input = geometry_.reordered(a.input);
+    a.output = geometry_.reordered(a.output);
+    a.addend = geometry_.reordered(a.addend);
+    a.weight = geometry_.reordered(a.weight);
+    Execution(geometry_, a.prepared ? prepared_ : per_call_, a).run(workspace);
+  }
+
+  std::size_t workspace_bytes() const override { return std::max(prepared_.workspace_bytes, per_call_.workspace_bytes); }
+  std::string describe() const override { return geometry_.name(); }
+  std::string weight_layout() const override {
+    std::string s = geometry_.name() + "_c" + std::to_string(prepared_.columns);
+    for (const int axis : geometry_.axes) s += "_" + std::to_string(axis);
+    return s;
+  }
+
+  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
+    PreparedWeights<Device> p;
+    const PanelLayout layout = panel_layout(geometry_, prepared_.columns);
+    p.data = Buffer(static_cast<std::size_t>(layout.floats()) * sizeof(float));
+    Operands<Device> a;
+    a.weight = geometry_.reordered(weight);
+    Execution(geometry_, prepared_, a).transform_weights(reinterpret_cast<float*>(p.data.pointer()));
+    return p;
+  }
+
+ private:
+  Geometry geometry_;
+  Blocking prepared_, per_call_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& context) {
+  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
+  if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
+  if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
+  const auto g = choose_geometry(p, context.traits);
+  if (!g) return Support::no("no tile shape fits: it needs a stride-1, undilated kernel of 3x3 taps");
+  const auto fits = [&](bool prepared) {
+    return choose_blocking(*g, context.traits, lanes_of(context.traits), prepared, context.workspace_limit_bytes);
+  };
+  if (!fits(false) || !fits(true)) return Support::no("the workspace limit is smaller than one transformed tile");
+  return Support::yes();
+}
+
+// With weights given per call, as a planner cannot know better.
+double seconds(const ConvProblem& p, const Context<Device>& context) {
+  const Geometry g = *choose_geometry(p, context.traits);
+  const auto b = choose_blocking(g, context.traits, lanes_of(context.traits), false, context.workspace_limit_bytes);
+  return context.traits.launch_seconds + b->seconds;
+}
+
+std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
+  // The kernels of this process, whatever machine was described.
+  const std::int64_t lanes = kernels().lanes;
+  const Geometry g = *choose_geometry(p, context.traits);
+  const auto prepared = choose_blocking(g, context.traits, lanes, true, context.workspace_limit_bytes);
+  const auto per_call = choose_blocking(g, context.traits, lanes, false, context.workspace_limit_bytes);
+  return std::make_shared<WinogradPlan>(g, *prepared, *per_call);
+}
+
+}  // namespace
+
+const Algorithm<Device> kWinograd{"winograd", supports, seconds, make};
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,82 @@
+// How a problem is laid out for Winograd: which axis plays which part, and the sizes of everything transformed.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "algorithms/winograd/winograd_kernels.h"
+#include "core/geometry.h"
+#include "core/problem.h"
+#include "core/view.h"
+
+namespace vkconv::cpu::winograd {
+
+// Terms summed in one chain: taps [tap_begin, tap_end) of the summed axis, channels [channel_begin, channel_end). The
+// cut depends on the problem only, so every blocking gives the same bits.
+struct ReductionBlock {
+  std::int64_t tap_begin, tap_end, channel_begin, channel_end;
+  std::int64_t taps() const { return tap_end - tap_begin; }
+  std::int64_t channels() const { return channel_end - channel_begin; }
+  std::int64_t terms() const { return taps() * channels(); }
+};
+
+// The problem with its axes reordered as (summed, h, w): taps of the summed axis are added up in the transform domain
+// and may have any stride, dilation and padding; h and w are tiled.
+struct Geometry {
+  ConvProblem problem;
+  std::array<int, 3> axes{0, 1, 2};  // axes[i]: the axis of the original problem that plays part i
+  int shape_index = 0;
+  TileShape shape{};
+  std::int64_t tiles_h = 0, tiles_w = 0;
+  // A kernel without summed taps makes the summed axis part of the batch: its outputs are tile positions.
+  bool folded = false;
+  std::int64_t positions = 0;  // tiles of one summed-axis output: batch (x folded depth) x tiles_h x tiles_w
+  std::int64_t depths = 0;     // summed-axis outputs a position
+  std::int64_t in_channels = 0, out_channels = 0;  // of one group
+  std::vector<ReductionBlock> reduction;
+
+  std::int64_t terms() const { return problem.kernel[0] * in_channels; }
+  // Summed-axis taps of depth output `d` that read inside the input. A folded axis has its one tap everywhere: a
+  // tile on padding is transformed from zeros.
+  Range taps(std::int64_t d) const { return folded ? Range{0, 1} : taps_inside(problem, 0, d); }
+  // The input slice a tap reads.
+  std::int64_t slice(std::int64_t d, std::int64_t tap) const {
+    return d * problem.stride[0] + tap * problem.dilation[0] - problem.pad_lo[0];
+  }
+  // winograd_f4, or winograd_f2_5x5 for other kernels than 3x3.
+  std::string name() const;
+
+  template <class Pointer>
+  View<Pointer> reordered(const View<Pointer>& v) const {
+    View<Pointer> r = v;
+    for (int i = 0; i < 3; ++i) r.stride[1 + i] = v.stride[1 + axes[i]];
+    return r;
+  }
+  template <class Pointer>
+  WeightView<Pointer> reordered(const WeightView<Pointer>& w) const {
+    WeightView<Pointer> r = w;
+    for (int i = 0; i < 3; ++i) r.tap[i] = w.tap[axes[i]];
+    return r;
+  }
+};
+
+// Every way Winograd applies to the problem, whatever the precision.
+std::vector<Geometry> geometries(const ConvProblem& p);
+
+// Panels of transformed weights: [group][output block][point][term][columns].
+struct PanelLayout {
+  std::int64_t output_blocks, point_stride, panel_floats, groups;
+  std::int64_t group_floats() const { return output_blocks * panel_floats; }
+  std::int64_t floats() const { return groups * group_floats(); }
+};
+PanelLayout panel_layout(const Geometry& g, std::int64_t columns);
+
+// Floats of at least `count` values whose lines are odd in number, so that equal offsets in consecutive blocks fall
+// into different cache sets.
+constexpr std::int64_t odd_lines(std::int64_t count) {
+  constexpr std::int64_t kLine = 16;
+  return ((count + kLine - 1) / kLine | 1) * kLine;
+}
+
+}  // namespace vkconv::cpu::winograd

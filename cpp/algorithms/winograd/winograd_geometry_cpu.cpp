@@ -1,0 +1,85 @@
+#include "algorithms/winograd/winograd_geometry.h"
+
+#include <algorithm>
+
+#include "core/checked.h"
+
+namespace vkconv::cpu::winograd {
+namespace {
+
+ConvProblem reorder(ConvProblem p, const std::array<int, 3>& axes) {
+  for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo}) {
+    const Extent3 from = *e;
+    for (int i = 0; i < 3; ++i) (*e)[i] = from[axes[i]];
+  }
+  return p;
+}
+
+// A transformed axis needs the shape's taps, stride 1 and dilation 1; an axis with one tap and one output a tile has
+// neither and may have any stride.
+bool fits(const ConvProblem& p, int axis, int outputs, int taps) {
+  if (p.kernel[axis] != taps) return false;
+  return (outputs == 1 && taps == 1) || (p.stride[axis] == 1 && p.dilation[axis] == 1);
+}
+
+std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t channels) {
+  std::vector<ReductionBlock> blocks;
+  if (channels <= kBlockTerms) {
+    const std::int64_t step = kBlockTerms / channels;
+    for (std::int64_t t = 0; t < taps; t += step) blocks.push_back({t, std::min(t + step, taps), 0, channels});
+    return blocks;
+  }
+  const std::int64_t step = round_up(ceil_div(channels, ceil_div(channels, kBlockTerms)), kStagedChannels);
+  for (std::int64_t t = 0; t < taps; ++t)
+    for (std::int64_t c = 0; c < channels; c += step) blocks.push_back({t, t + 1, c, std::min(c + step, channels)});
+  return blocks;
+}
+
+Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int shape_index) {
+  Geometry g;
+  g.problem = reorder(p, axes);
+  g.axes = axes;
+  g.shape_index = shape_index;
+  g.shape = kTileShapes[shape_index];
+  g.tiles_h = ceil_div(g.problem.output[1], g.shape.mh);
+  g.tiles_w = ceil_div(g.problem.output[2], g.shape.mw);
+  g.folded = g.problem.kernel[0] == 1;
+  g.depths = g.folded ? 1 : g.problem.output[0];
+  g.positions = p.batch * (g.folded ? g.problem.output[0] : 1) * g.tiles_h * g.tiles_w;
+  g.in_channels = p.in_channels_per_group();
+  g.out_channels = p.out_channels_per_group();
+  g.reduction = cut_reduction(g.problem.kernel[0], g.in_channels);
+  return g;
+}
+
+}  // namespace
+
+std::string Geometry::name() const {
+  std::string s = "winograd_f" + std::to_string(std::max(shape.mh, shape.mw));
+  if (shape.rh == 3 && shape.rw == 3) return s;
+  return s + "_" + std::to_string(shape.rh) + "x" + std::to_string(shape.rw);
+}
+
+std::vector<Geometry> geometries(const ConvProblem& p) {
+  static constexpr std::array<int, 3> kOrders[] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}, {1, 2, 0}, {2, 1, 0}};
+  std::vector<Geometry> all;
+  for (int i = 0; i < kTileShapeCount; ++i)
+    for (const auto& axes : kOrders) {
+      const TileShape& s = kTileShapes[i];
+      const bool symmetric = s.mh == s.mw && s.rh == s.rw;
+      if (symmetric && axes[1] > axes[2]) continue;
+      if (fits(p, axes[1], s.mh, s.rh) && fits(p, axes[2], s.mw, s.rw)) all.push_back(make_geometry(p, axes, i));
+    }
+  return all;
+}
+
+PanelLayout panel_layout(const Geometry& g, std::int64_t columns) {
+  PanelLayout l;
+  l.output_blocks = ceil_div(g.out_channels, columns);
+  l.point_stride = odd_lines(g.terms() * columns);
+  l.panel_floats = g.shape.points() * l.point_stride;
+  l.groups = g.problem.groups;
+  return l;
+}
+
+}  // namespace vkconv::cpu::winograd

@@ -1,0 +1,81 @@
+// What the instruction-set specific half of Winograd offers to its driver: small kernels on float arrays, found
+// once a process by Highway's dispatch. `columns` is the width of a weight panel: two vectors of outputs.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/algorithm.h"
+#include "cpu/device.h"
+#include "cpu/gemm.h"
+
+namespace vkconv::cpu::winograd {
+
+// A tile shape F(mh x mw, rh x rw). Axes that are not transformed have m = r = 1.
+struct TileShape {
+  int mh, mw, rh, rw;
+  bool fast_only;  // error above the bounds of precision high
+  constexpr int points_h() const { return mh + rh - 1; }
+  constexpr int points_w() const { return mw + rw - 1; }
+  constexpr int points() const { return points_h() * points_w(); }
+  constexpr int outputs() const { return mh * mw; }
+};
+
+// Order of preference among equal estimates.
+inline constexpr TileShape kTileShapes[] = {
+    {4, 4, 3, 3, false},
+    {2, 2, 3, 3, false},
+    {6, 6, 3, 3, true},
+};
+inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
+inline constexpr int kMaxTilePoints = 64;
+inline constexpr int kMaxTileOutputs = 36;
+inline constexpr int kMaxTileTaps = 25;
+// Channels of weights staged at a time, so that all their taps stay in L1.
+inline constexpr std::int64_t kStagedChannels = 16;
+
+// The transforms of one tile shape. Strides are in floats; `point_stride` separates the points of the result (input,
+// weight) or of the sums (output).
+struct TileKernels {
+  // x: points_h x points_w pixels of `channels` values, a multiple of the vector length.
+  void (*input)(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels, float* v,
+                std::int64_t point_stride);
+  // taps: [rh * rw][channels][columns].
+  void (*weight)(const float* taps, std::int64_t channels, float* u, std::int64_t point_stride);
+  // y: mh x mw pixels of `columns` values, bias added.
+  void (*output)(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
+                 std::int64_t pixel_stride);
+};
+
+// `count` pixels of one tile row on their way from the staging buffer to the output array.
+struct FinishRow {
+  const float* sums;  // pixels `columns` apart
+  std::int64_t count, channels;
+  const float* addend;  // null: none
+  std::int64_t addend_stride;
+  std::byte* output;
+  std::int64_t output_stride;  // elements
+};
+
+// Weights of `outputs` x `channels` for all taps of one depth tap, to be staged as [rh * rw][channels][columns] with
+// zeros behind the last output.
+struct WeightBlock {
+  WeightView<std::byte*> view;  // at the first output, depth tap and channel of the block
+  DType dtype;
+  std::int64_t rh, rw, channels, outputs;  // channels <= kStagedChannels
+};
+
+struct Kernels {
+  std::int64_t lanes, max_rows;
+  TileKernels tiles[kTileShapeCount];
+  void (*gemm)(const GemmTile<float>& tile, std::int64_t rows, bool accumulate);
+  // Widens `count` values and adds zeros up to `padded`.
+  void (*widen)(const std::byte* x, DType dtype, std::int64_t count, std::int64_t padded, float* y);
+  void (*finish)(const FinishRow& row, DType output_dtype, const Epilogue& epilogue);
+  void (*stage_weights)(const WeightBlock& block, float* taps);
+  std::int64_t columns() const { return 2 * lanes; }
+};
+
+const Kernels& kernels();
+
+}  // namespace vkconv::cpu::winograd

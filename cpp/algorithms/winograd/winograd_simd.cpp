@@ -1,0 +1,46 @@
+// The table of Winograd's kernels, once per instruction set.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "algorithms/winograd/winograd_simd.cpp"
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "algorithms/winograd/winograd_kernels.h"
+#include "algorithms/winograd/winograd_staging-inl.h"
+#include "algorithms/winograd/winograd_transforms-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+
+template <int kShape>
+constexpr winograd::TileKernels tile_kernels() {
+  constexpr winograd::TileShape s = winograd::kTileShapes[kShape];
+  using T = TileTransforms<s.mh, s.mw, s.rh, s.rw>;
+  return {T::input, T::weight, T::output};
+}
+
+template <int... i>
+winograd::Kernels winograd_table(std::integer_sequence<int, i...>) {
+  return {static_cast<std::int64_t>(hn::Lanes(FloatTag())),
+          kMaxRows,
+          {tile_kernels<i>()...},
+          [](const GemmTile<float>& tile, std::int64_t rows, bool accumulate) {
+            micro_kernel_for<float>(static_cast<int>(rows), accumulate)(tile);
+          },
+          widen_values,
+          finish_row,
+          stage_weights};
+}
+
+const winograd::Kernels& winograd_kernels() {
+  static const winograd::Kernels table = winograd_table(std::make_integer_sequence<int, winograd::kTileShapeCount>());
+  return table;
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vkconv::cpu {
+HWY_EXPORT(winograd_kernels);
+const winograd::Kernels& winograd::kernels() { return HWY_DYNAMIC_DISPATCH(winograd_kernels)(); }
+}  // namespace vkconv::cpu
+#endif

@@ -1,0 +1,136 @@
+// Where Winograd meets arrays as they are: widening pixels, bringing weights of any layout into panels, and the
+// epilogue of tiles that cannot be stored directly.
+#if defined(VKCONV_WINOGRAD_STAGING_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_WINOGRAD_STAGING_INL_H_
+#undef VKCONV_WINOGRAD_STAGING_INL_H_
+#else
+#define VKCONV_WINOGRAD_STAGING_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+
+#include "algorithms/winograd/winograd_kernels.h"
+#include "cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// f(zero) with the Highway type of an operand.
+template <class F>
+HWY_INLINE void with_simd_type(DType dtype, F f) {
+  if (dtype == DType::f16) return f(hwy::float16_t{});
+  if (dtype == DType::bf16) return f(hwy::bfloat16_t{});
+  f(float{});
+}
+
+template <class T>
+HWY_INLINE void widen(const T* HWY_RESTRICT x, std::int64_t count, float* HWY_RESTRICT y) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t lanes = hn::Lanes(d);
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, x + i), d, y + i);
+  if (i < count) store_n(load_n(d, x + i, count - i), d, y + i, count - i);
+}
+
+inline void widen_values(const std::byte* x, DType dtype, std::int64_t count, std::int64_t padded, float* y) {
+  with_simd_type(dtype, [&](auto zero) { widen(reinterpret_cast<const decltype(zero)*>(x), count, y); });
+  std::fill(y + count, y + padded, 0.0f);
+}
+
+template <class T>
+HWY_INLINE void finish_pixels(const winograd::FinishRow& row, const Epilogue& epilogue) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t lanes = hn::Lanes(d), columns = 2 * lanes;
+  for (std::int64_t i = 0; i < row.count; ++i) {
+    T* output = reinterpret_cast<T*>(row.output) + i * row.output_stride;
+    for (std::int64_t c = 0; c < row.channels; c += lanes) {
+      const std::int64_t n = std::min(lanes, row.channels - c);
+      auto v = hn::LoadU(d, row.sums + i * columns + c);
+      if (row.addend) {
+        const float* addend = row.addend + i * row.addend_stride + c;
+        v = hn::Add(v, n == lanes ? hn::LoadU(d, addend) : load_n(d, addend, n));
+      }
+      v = activate(d, v, epilogue);
+      if (n == lanes)
+        store(v, d, output + c);
+      else
+        store_n(v, d, output + c, n);
+    }
+  }
+}
+
+inline void finish_row(const winograd::FinishRow& row, DType output_dtype, const Epilogue& epilogue) {
+  with_simd_type(output_dtype, [&](auto zero) { finish_pixels<decltype(zero)>(row, epilogue); });
+}
+
+// to[c * columns + o] = from[o * stride + c] for four o and four c.
+HWY_INLINE void transpose_4x4(const float* from, std::int64_t stride, float* to, std::int64_t columns) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int o = 0; o < 4; ++o)
+    for (int c = 0; c < 4; ++c) to[c * columns + o] = from[o * stride + c];
+#else
+  const hn::FixedTag<float, 4> d;
+  const hn::RepartitionToWide<decltype(d)> pairs;
+  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + stride);
+  const auto r2 = hn::LoadU(d, from + 2 * stride), r3 = hn::LoadU(d, from + 3 * stride);
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + columns);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * columns);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * columns);
+#endif
+}
+
+// Rows of outputs with contiguous channels, four at a time.
+template <class T>
+HWY_INLINE void stage_output_rows(const T* from, std::int64_t stride, std::int64_t channels, std::int64_t outputs,
+                                  float* to, std::int64_t columns) {
+  float widened[4 * winograd::kStagedChannels];
+  for (std::int64_t o = 0; o < outputs; o += 4) {
+    const std::int64_t rows = std::min<std::int64_t>(4, outputs - o);
+    const float* row = reinterpret_cast<const float*>(from + o * stride);
+    std::int64_t row_stride = stride;
+    if constexpr (!std::is_same_v<T, float>) {
+      for (std::int64_t r = 0; r < rows; ++r) widen(from + (o + r) * stride, channels, widened + r * channels);
+      row = widened;
+      row_stride = channels;
+    }
+    std::int64_t c = 0;
+    if (rows == 4)
+      for (; c + 4 <= channels; c += 4) transpose_4x4(row + c, row_stride, to + c * columns + o, columns);
+    for (; c < channels; ++c)
+      for (std::int64_t r = 0; r < rows; ++r) to[c * columns + o + r] = row[r * row_stride + c];
+  }
+}
+
+template <class T>
+HWY_INLINE void stage_tap(const T* from, const winograd::WeightBlock& block, float* to, std::int64_t columns) {
+  const auto& w = block.view;
+  if (w.in == 1) return stage_output_rows(from, w.out, block.channels, block.outputs, to, columns);
+  for (std::int64_t c = 0; c < block.channels; ++c)
+    if (w.out == 1)
+      widen(from + c * w.in, block.outputs, to + c * columns);
+    else
+      for (std::int64_t o = 0; o < block.outputs; ++o) widen(from + c * w.in + o * w.out, 1, to + c * columns + o);
+}
+
+inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
+  const std::int64_t columns = 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  const std::int64_t tap_size = block.channels * columns;
+  if (block.outputs < columns) std::fill(taps, taps + block.rh * block.rw * tap_size, 0.0f);
+  with_simd_type(block.dtype, [&](auto zero) {
+    const auto* from = reinterpret_cast<const decltype(zero)*>(block.view.data);
+    for (std::int64_t h = 0; h < block.rh; ++h)
+      for (std::int64_t w = 0; w < block.rw; ++w)
+        stage_tap(from + h * block.view.tap[1] + w * block.view.tap[2], block, taps + (h * block.rw + w) * tap_size, columns);
+  });
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
