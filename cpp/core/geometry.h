@@ -18,6 +18,7 @@ inline std::int64_t input_index(const ConvProblem& p, int axis, std::int64_t o, 
 struct Range {
   std::int64_t begin, end;
   std::int64_t size() const { return end > begin ? end - begin : 0; }
+  bool contains(std::int64_t i) const { return begin <= i && i < end; }
 };
 
 // Outputs of [0, output) whose tap `k` reads inside the input, for input_dilation 1.

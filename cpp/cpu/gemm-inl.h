@@ -36,7 +36,7 @@ inline constexpr int kMaxRows = 6;
 // f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
 // not fully unrolled they would live in memory.
 template <class F, int... i>
-HWY_INLINE void unroll(std::integer_sequence<int, i...>, F f) {
+HWY_INLINE void unroll(std::integer_sequence<int, i...>, [[maybe_unused]] F f) {
   (f(std::integral_constant<int, i>()), ...);
 }
 template <int n, class F>

@@ -42,6 +42,9 @@ struct Blocking {
   std::size_t total_bytes() const { return workspace_bytes + scratch_bytes * static_cast<std::size_t>(threads); }
 };
 
+// Fills in strides and sizes of a blocking whose choices (split to depths_per_unit) are made.
+void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes);
+
 // The fastest blocking by estimate within the limit; none when even the smallest needs more.
 std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
                                         std::size_t limit_bytes);

@@ -70,27 +70,6 @@ std::int64_t slots_of(const Geometry& g, std::int64_t depths) {
   return std::min(span, g.problem.input[0]);
 }
 
-void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes, const PanelLayout& panels) {
-  b.columns = 2 * lanes;
-  b.tile_pitch = round_up(g.in_channels, lanes) + lanes;
-  b.input_point_stride = odd_lines(b.tiles * b.tile_pitch);
-  b.slot_floats = g.shape.points() * b.input_point_stride;
-  b.slots = slots_of(g, b.split == Split::by_tiles ? b.depths_per_step : b.depths_per_unit);
-  b.sum_point_stride = odd_lines(b.tiles * b.columns);
-  b.sum_floats = g.shape.points() * b.sum_point_stride;
-  b.chunk_floats = 0;
-  for (const ReductionBlock& r : g.reduction)
-    b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
-
-  std::int64_t own = b.depths_per_step * b.sum_floats, shared = 0;
-  (b.split == Split::by_tiles ? own : shared) += b.input_floats();
-  if (b.source == WeightSource::shared) shared += panels.floats();
-  if (b.source == WeightSource::own) own += panels.group_floats();
-  if (b.source == WeightSource::fused) own += b.chunk_floats;
-  b.workspace_bytes = static_cast<std::size_t>(shared) * sizeof(float);
-  b.scratch_bytes = static_cast<std::size_t>(own) * sizeof(float);
-}
-
 double estimate(const Blocking& b, const Costs& c) {
   const Geometry& g = c.g;
   const double threads = static_cast<double>(b.threads), groups = static_cast<double>(g.problem.groups);
@@ -138,7 +117,7 @@ class Search {
 
   void consider(Blocking b) {
     const Geometry& g = costs_.g;
-    lay_out(b, g, lanes_, costs_.panels);
+    lay_out(b, g, lanes_);
     if (b.total_bytes() > limit_) return;
     b.seconds = estimate(b, costs_);
     if (!best_ || b.seconds < best_->seconds) best_ = b;
@@ -167,6 +146,28 @@ class Search {
 };
 
 }  // namespace
+
+void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
+  b.columns = 2 * lanes;
+  const PanelLayout panels = panel_layout(g, b.columns);
+  b.tile_pitch = round_up(g.in_channels, lanes) + lanes;
+  b.input_point_stride = odd_lines(b.tiles * b.tile_pitch);
+  b.slot_floats = g.shape.points() * b.input_point_stride;
+  b.slots = slots_of(g, b.split == Split::by_tiles ? b.depths_per_step : b.depths_per_unit);
+  b.sum_point_stride = odd_lines(b.tiles * b.columns);
+  b.sum_floats = g.shape.points() * b.sum_point_stride;
+  b.chunk_floats = 0;
+  for (const ReductionBlock& r : g.reduction)
+    b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
+
+  std::int64_t own = b.depths_per_step * b.sum_floats, shared = 0;
+  (b.split == Split::by_tiles ? own : shared) += b.input_floats();
+  if (b.source == WeightSource::shared) shared += panels.floats();
+  if (b.source == WeightSource::own) own += panels.group_floats();
+  if (b.source == WeightSource::fused) own += b.chunk_floats;
+  b.workspace_bytes = static_cast<std::size_t>(shared) * sizeof(float);
+  b.scratch_bytes = static_cast<std::size_t>(own) * sizeof(float);
+}
 
 std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
                                         std::size_t limit_bytes) {

@@ -44,6 +44,10 @@ struct Geometry {
   std::int64_t slice(std::int64_t d, std::int64_t tap) const {
     return d * problem.stride[0] + tap * problem.dilation[0] - problem.pad_lo[0];
   }
+  // Outputs along a tiled axis whose taps do not all fall on padding.
+  Range outputs_with_input(int axis) const {
+    return {outputs_inside(problem, axis, problem.kernel[axis] - 1).begin, outputs_inside(problem, axis, 0).end};
+  }
   // winograd_f4, or winograd_f2_5x5 for other kernels than 3x3.
   std::string name() const;
 

@@ -1,0 +1,311 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "algorithms/winograd/winograd_blocking.h"
+#include "algorithms/winograd/winograd_execution.h"
+#include "algorithms/winograd/winograd_points.h"
+#include "cpu/thread_pool.h"
+#include "harness.h"
+#include "hwy/targets.h"
+
+namespace vkconv {
+namespace {
+using namespace cpu::winograd;
+using CpuPlanner = Planner<cpu::Device>;
+
+CpuPlanner& planner() {
+  static CpuPlanner p(registry<cpu::Device>(), cpu::host_traits());
+  return p;
+}
+
+// ---- matrices
+
+template <int kOutputs, int kTaps>
+void expect_identity() {
+  using P = Points<kOutputs, kTaps>;
+  for (int i = 0; i < P::outputs; ++i)
+    for (int k = 0; k < P::taps; ++k)
+      for (int x = 0; x < P::count; ++x) {
+        double sum = 0;
+        for (int row = 0; row < P::count; ++row) sum += P::output[row][i] * P::weight[row][k] * P::input[row][x];
+        EXPECT_NEAR(sum, x == i + k ? 1 : 0, 1e-13) << kOutputs << " " << kTaps << " " << i << " " << k << " " << x;
+      }
+}
+
+TEST(WinogradPoints, MatricesComputeTheCorrelation) {
+  expect_identity<1, 1>();
+  expect_identity<2, 2>();
+  expect_identity<4, 2>();
+  expect_identity<2, 3>();
+  expect_identity<3, 3>();
+  expect_identity<4, 3>();
+  expect_identity<6, 3>();
+  expect_identity<3, 4>();
+  expect_identity<2, 5>();
+  expect_identity<4, 5>();
+  expect_identity<3, 6>();
+  expect_identity<2, 7>();
+}
+
+// ---- one geometry with one blocking
+
+Blocking blocking(const Geometry& g, Split split, WeightSource source, std::int64_t tiles, std::int64_t step,
+                  std::int64_t unit) {
+  Blocking b;
+  b.split = split;
+  b.source = source;
+  b.threads = cpu::num_threads();
+  b.tiles = std::min(tiles, g.positions);
+  b.depths_per_step = std::min(step, g.depths);
+  b.depths_per_unit = std::min(unit, g.depths);
+  lay_out(b, g, kernels().lanes);
+  return b;
+}
+
+std::vector<double> run(const Geometry& g, const Blocking& b, const ConvProblem& p, const tools::Arrays& arrays) {
+  tools::HostOperands host(p, arrays);
+  Operands<cpu::Device> a = host.operands;
+  a.input = g.reordered(a.input);
+  a.output = g.reordered(a.output);
+  a.addend = g.reordered(a.addend);
+  a.weight = g.reordered(a.weight);
+  PreparedWeights<cpu::Device> prepared;
+  if (b.source == WeightSource::prepared) {
+    prepared.data = cpu::Buffer(static_cast<std::size_t>(panel_layout(g, b.columns).floats()) * sizeof(float));
+    Execution(g, b, a).transform_weights(reinterpret_cast<float*>(prepared.data.pointer()));
+    a.prepared = &prepared;
+  }
+  const cpu::Buffer workspace(b.workspace_bytes);
+  Execution(g, b, a).run(workspace.pointer());
+  return tools::decode(host.written, p.output_elements(), p.output_dtype);
+}
+
+double error_bound(const TileShape& s) {
+  if (s.fast_only) return 600;
+  return std::max(s.points_h(), s.points_w()) <= 4 ? 16 : 64;
+}
+
+void expect_accurate(const ConvProblem& p, const tools::Arrays& arrays) {
+  const auto exact = tools::run_exact(p, arrays, planner()), magnitude = tools::run_magnitudes(p, arrays, planner());
+  const auto all = geometries(p);
+  ASSERT_FALSE(all.empty()) << to_string(p);
+  for (const Geometry& g : all) {
+    const auto got = run(g, blocking(g, Split::by_tiles, WeightSource::own, 14, 2, 3), p, arrays);
+    const auto a = tools::accuracy(p, got, exact, magnitude);
+    EXPECT_TRUE(a.finite) << to_string(p) << " " << g.name();
+    EXPECT_LE(a.c, p.output_dtype == DType::f32 ? error_bound(g.shape) : 0.51) << to_string(p) << " " << g.name();
+  }
+}
+
+const char* const kProblems[] = {
+    "fwd_f32_n1c16o32_i12x12_k3x3_p1x1",
+    "fwd_f32_n1c1o1_i5x4_k3x3",
+    "fwd_f32_n2c19o37_i13x9_k3x3_p1x1_bias",
+    "fwd_f32_n1c33o5_i3x3_k3x3_p2x2",
+    "fwd_f32_n1c8o8_i7x9_k3x3_p5x0",                      // outputs that read padding only
+    "fwd_f32_n2c24o40g2_i13x9_k3x3_p2:0x-1:1_relu",
+    "fwd_f32_n1c12o12g4_i9x9_k3x3_p1x1_bias_add_leaky_relu0.1",
+    "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",                // folded axis, with padding
+    "fwd_f32_n2c20o9_i5x6x7_k1x3x3_s2x1x1_p0x1x1",
+    "fwd_f32_n2c24o40g2_i6x13x9_k3x3x3_p1x1x0_bias",
+    "fwd_f32_n1c30o10_i9x7x6_k3x3x3_s2x1x1_d2x1x1_p3x-1x1",
+    "fwd_f32_n1c270o10_i5x7x6_k2x3x3_p2x1x1_add_gelu",    // a depth output that reads padding only
+    "fwd_f32_n1c6o10_i7x8x6_k3x3x3_s1x1x2_p1x1x1",        // the summed axis is W
+    "fwd_f16_n2c33o40_i13x9_k3x3_p1x1_bias",
+    "fwd_bf16_n1c20o37_i4x13x9_k2x3x3_p1x1x1_relu",
+    "fwd_bf16>f32_n1c20o37_i13x9_k3x3_p1x1_add",
+};
+
+TEST(Winograd, EveryTileShapeIsAccurate) {
+  for (const char* text : kProblems) {
+    const ConvProblem p = parse_problem(text);
+    expect_accurate(p, tools::make_arrays(p, tools::Data::random));
+  }
+}
+
+TEST(Winograd, AllPositiveDataStaysWithinTheBound) {
+  for (const char* text : {"fwd_f32_n1c700o33_i9x9_k3x3_p1x1", "fwd_f32_n1c200o33_i6x9x9_k5x3x3_p1x1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    for (auto* v : {&arrays.input, &arrays.weight})
+      for (double& x : *v) x = std::abs(x);
+    expect_accurate(p, arrays);
+  }
+}
+
+TEST(Winograd, F2IsExactOnSmallIntegers) {
+  const ConvProblem p = parse_problem("fwd_f32_n2c37o41_i3x8x7_k2x3x3_p1x1x1_bias_add");
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  const auto exact = tools::run_exact(p, arrays, planner());
+  int checked = 0;
+  for (const Geometry& g : geometries(p))
+    if (g.shape.mh == 2 && g.shape.rh == 3) {
+      EXPECT_EQ(run(g, blocking(g, Split::by_tiles, WeightSource::fused, 9, 1, 2), p, arrays), exact);
+      ++checked;
+    }
+  EXPECT_GT(checked, 0);
+}
+
+// ---- equal bits
+
+TEST(Winograd, BlockingsAgreeBitForBit) {
+  for (const char* text : {"fwd_f32_n2c300o70_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c40o70g2_i7x9x9_k3x3x3_p1x1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    for (const Geometry& g : geometries(p)) {
+      const auto expected = run(g, blocking(g, Split::by_tiles, WeightSource::prepared, 14, 1, 100), p, arrays);
+      for (const auto split : {Split::by_tiles, Split::by_outputs})
+        for (const auto source : {WeightSource::prepared, WeightSource::shared, WeightSource::own, WeightSource::fused})
+          for (const std::int64_t tiles : {1, 5, 33})
+            for (const std::int64_t step : {1, 2}) {
+              if (split == Split::by_outputs && source == WeightSource::own) continue;
+              EXPECT_EQ(run(g, blocking(g, split, source, tiles, step, 2 * step), p, arrays), expected);
+            }
+    }
+  }
+}
+
+TEST(Winograd, ThreadsBatchLimitAndPreparationDoNotChangeBits) {
+  const ConvProblem p = parse_problem("fwd_f32_n3c40o50_i5x11x10_k3x3x3_p1x1x1_bias");
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+  const int threads_before = cpu::num_threads();
+  std::vector<double> expected;
+  for (int threads = 1; threads <= 5; ++threads) {
+    cpu::set_num_threads(threads);
+    CpuPlanner local(registry<cpu::Device>(), cpu::host_traits());
+    for (const std::size_t limit : {std::size_t{1} << 19, std::size_t{3} << 20, kDefaultWorkspaceLimitBytes})
+      for (const bool prepare : {false, true}) {
+        const auto got = tools::run_cpu(p, arrays, local, "winograd", limit, prepare);
+        if (expected.empty()) expected = got;
+        EXPECT_EQ(got, expected) << threads << " threads, limit " << limit;
+      }
+  }
+  cpu::set_num_threads(threads_before);
+  ConvProblem single = p;
+  single.batch = 1;
+  tools::Arrays first = arrays;
+  first.input.resize(static_cast<std::size_t>(single.input_elements()));
+  auto got = tools::run_cpu(single, first, planner(), "winograd");
+  expected.resize(got.size());
+  EXPECT_EQ(got, expected);
+}
+
+TEST(Winograd, StridedViewsAreReadAndWritten) {
+  const ConvProblem p = parse_problem("fwd_f32_n2c20o40_i3x9x8_k2x3x3_p1x1x1_add");
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+  const auto plan = planner().plan({p, "winograd", kDefaultWorkspaceLimitBytes});
+  const auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
+  // Every array lies mirrored along every axis in a larger one, with a gap behind each pixel; the addend is the output.
+  tools::HostOperands host(p, arrays);
+  std::vector<float> wide_input(arrays.input.size() * 2, NAN), wide_output(expected.size() * 2, NAN);
+  const auto spread = [](std::vector<float>& wide, const View<std::byte*>& dense, const Extent3& extent,
+                         std::int64_t batch, std::int64_t channels) {
+    View<std::byte*> v = dense;
+    v.data = reinterpret_cast<std::byte*>(wide.data());
+    for (int axis = 0; axis < 4; ++axis) v.stride[axis] *= 2;
+    for (std::int64_t i = 0; i < batch * extent[0] * extent[1] * extent[2]; ++i)
+      std::memcpy(v.data + 8 * i * channels, dense.data + 4 * i * channels, 4 * channels);
+    return v;
+  };
+  const auto mirror = [](View<std::byte*> v, const Extent3& extent) {
+    for (int axis = 0; axis < 3; ++axis) v = v.sliced(1 + axis, extent[axis] - 1, -1, DType::f32);
+    return v;
+  };
+  auto operands = host.operands;
+  // A convolution of mirrored arrays with the mirrored kernel and the padding swapped (here symmetric) is mirrored.
+  operands.input = mirror(spread(wide_input, host.operands.input, p.input, p.batch, p.in_channels), p.input);
+  operands.output = mirror(spread(wide_output, host.operands.addend, p.output, p.batch, p.out_channels), p.output);
+  operands.addend = operands.output;
+  operands.weight = operands.weight.mirrored(p.kernel, p.dtype);
+  const cpu::Buffer workspace(plan->workspace_bytes());
+  cpu::Device::Stream stream;
+  plan->execute(stream, operands, workspace.pointer());
+  const std::int64_t channels = p.out_channels;
+  double worst = 0;
+  for (std::int64_t i = 0; i < p.output_elements(); ++i) {
+    const float got = wide_output[static_cast<std::size_t>(i / channels * 2 * channels + i % channels)];
+    worst = std::max(worst, std::abs(got - expected[static_cast<std::size_t>(i)]));
+  }
+  EXPECT_LT(worst, 1e-4);
+  for (std::int64_t pixel = 0; pixel < p.output_elements() / channels; ++pixel)
+    EXPECT_TRUE(std::isnan(wide_output[static_cast<std::size_t>((2 * pixel + 1) * channels)]));
+}
+
+TEST(Winograd, TransposedWeightsAreTheSameWeights) {
+  for (const char* text : {"fwd_f32_n1c20o37_i9x8_k3x3_p1x1", "fwd_bf16>f32_n1c20o37_i9x8_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    const auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
+    const auto plan = planner().plan({p, "winograd", kDefaultWorkspaceLimitBytes});
+    for (const bool gap : {false, true}) {  // stride between outputs 1 or 2
+      const std::int64_t step = gap ? 2 : 1, o_count = p.out_channels, c_count = p.in_channels;
+      tools::Arrays transposed = arrays;
+      transposed.weight.assign(arrays.weight.size() * static_cast<std::size_t>(step), 0);
+      for (std::int64_t o = 0; o < o_count; ++o)
+        for (std::int64_t tap = 0; tap < 9; ++tap)
+          for (std::int64_t c = 0; c < c_count; ++c)
+            transposed.weight[static_cast<std::size_t>(((c * 9 + tap) * o_count + o) * step)] =
+                arrays.weight[static_cast<std::size_t>((o * 9 + tap) * c_count + c)];
+      tools::HostOperands host(p, transposed);
+      auto& w = host.operands.weight;
+      w.out = step;
+      w.tap = {0, 3 * o_count * step, o_count * step};
+      w.in = 9 * o_count * step;
+      const cpu::Buffer workspace(plan->workspace_bytes());
+      cpu::Device::Stream stream;
+      plan->execute(stream, host.operands, workspace.pointer());
+      EXPECT_EQ(tools::decode(host.written, p.output_elements(), DType::f32), expected);
+    }
+  }
+}
+
+// ---- what it says about itself
+
+TEST(Winograd, HonoursTheWorkspaceLimit) {
+  const cpu::Traits traits = cpu::host_traits();
+  const ConvProblem p = parse_problem("fwd_f32_n1c128o128_i5x56x56_k3x3x3_p1x1x1");
+  for (const Geometry& g : geometries(p))
+    for (const std::size_t limit : {std::size_t{1} << 21, std::size_t{1} << 23, std::size_t{1} << 26})
+      for (const bool prepared : {false, true}) {
+        const auto b = choose_blocking(g, traits, kernels().lanes, prepared, limit);
+        ASSERT_TRUE(b.has_value());
+        EXPECT_LE(b->total_bytes(), limit);
+      }
+  const auto explained = planner().explain(p, 1000);
+  const auto row = std::find_if(explained.begin(), explained.end(), [](auto& c) { return c.name == "winograd"; });
+  EXPECT_NE(row->reason.find("workspace limit"), std::string::npos);
+}
+
+TEST(Winograd, RefusesWithAReason) {
+  for (const char* text : {"fwd_f32_n1c16o16_i9x9_k3x3_s2x2", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2", "fwd_f32_n1c16o16_i9x9_k1x1",
+                           "fwd_f64_n1c16o16_i9x9_k3x3", "fwd_f32_n1c16o16_i9x9_k3x3_highest",
+                           "fwd_f32_n1c16o16_i9x9_k3x3_t2x1", "igrad_f32_n1c16o16_i9x9_k3x3"})
+    EXPECT_THROW(planner().plan({parse_problem(text), "winograd", kDefaultWorkspaceLimitBytes}), ProblemError) << text;
+  EXPECT_NE(planner().plan({parse_problem("fwd_f32_n1c64o64_i56x56_k3x3_p1x1"), "winograd", kDefaultWorkspaceLimitBytes})
+                ->describe()
+                .find("winograd_f4"),
+            std::string::npos);
+}
+
+// ---- every instruction set of this processor
+
+TEST(Winograd, EveryInstructionSet) {
+  const auto supported = hwy::SupportedTargets();
+  for (auto rest = supported; rest != 0; rest &= rest - 1) {
+    const auto target = rest & -rest;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    SCOPED_TRACE(hwy::TargetName(target));
+    for (const char* text : {kProblems[2], kProblems[6], kProblems[9], kProblems[13]}) {
+      const ConvProblem p = parse_problem(text);
+      expect_accurate(p, tools::make_arrays(p, tools::Data::random));
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace
+}  // namespace vkconv
