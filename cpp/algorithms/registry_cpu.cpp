@@ -16,6 +16,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kImplicitGemm,
       cpu::kDepthwise,
       cpu::kWinograd,
+      cpu::kWeightGrad,
       small_kernel_depth<cpu::Device>(),
       transpose_phases<cpu::Device>(),
       phase_channels<cpu::Device>(),

@@ -9,5 +9,6 @@ extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kWinograd;
+extern const Algorithm<Device> kWeightGrad;
 
 }  // namespace vkconv::cpu

@@ -92,7 +92,7 @@ struct HostOperands {
     operands.output = contiguous_view(output.data(), p.output, p.out_channels);
     operands.addend = contiguous_view(addend.data(), p.output, p.out_channels);
     operands.weight = contiguous_weight(weight.data(), p);
-    if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.dtype);
+    if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.pass == Pass::weight_grad ? p.output_dtype : p.dtype);
     operands.bias = bias.data();
   }
 };

@@ -2,7 +2,7 @@
 
 #include "cpu/thread_pool.h"
 #include "harness.h"
-#include "hwy/targets.h"
+#include "targets.h"
 
 namespace vkconv {
 namespace {
@@ -87,21 +87,8 @@ void expect_exact(const std::string& text, bool prepare = false,
   EXPECT_EQ(tools::run_cpu(p, a, planner, "depthwise", limit, prepare), reference(p, a, planner)) << text;
 }
 
-void for_each_target(void (*test)()) {
-  const std::int64_t all = hwy::SupportedTargets();
-  for (std::int64_t rest = all; rest != 0; rest &= rest - 1) {
-    const std::int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    test();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
-
 TEST(Depthwise, SmallIntegersAreExactOnEveryTarget) {
-  for_each_target([] {
+  tools::for_each_target([] {
     for (const char* text : kProblems) expect_exact(text);
   });
 }
@@ -220,7 +207,9 @@ TEST(Depthwise, SaysWhyNot) {
   for (const auto& [text, reason] : {std::pair{"fwd_f32_n1c4o4_i9_k3", "groups"}, {"igrad_f32_n1c4o4g4_i9_k3", "forward"},
                                      {"fwd_f32_n1c4o4g4_i9_k3_t2", "dilated"}}) {
     for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
-      if (c.name == "depthwise") EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
+      if (c.name == "depthwise") {
+        EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
+      }
   }
   EXPECT_THROW(planner.plan({parse_problem("fwd_f32_n1c64o64g64_i9_k3"), "depthwise", 16}), ProblemError);
 }

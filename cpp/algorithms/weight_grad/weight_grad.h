@@ -1,0 +1,64 @@
+// What the plan (weight_grad_cpu.cpp) hands to the code compiled once per instruction set (weight_grad_simd.cpp).
+//
+// The gradient of one tap is a matrix product whose long axis is the output pixels: dw[k] = x_k^T dy. Its sums are
+// cut at fixed places, whatever runs them: a block is at most kBlockTerms pixels and is summed in registers, a chunk
+// is a run of blocks, and the sums of chunks are added in order.
+#pragma once
+#include "core/algorithm.h"
+#include "core/geometry.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu::weight_grad {
+
+inline constexpr std::int64_t kBlockTerms = 64;   // pixels summed in registers
+inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
+inline constexpr std::int64_t kVectors = 2;        // of a register tile
+inline constexpr std::int64_t kMaxTileRows = 14;
+
+// Which channels lie along a vector; the others are broadcast, one row of a register tile each.
+//   out_vectors, in_vectors: output or input channels of a group.
+//   lanes: output channels of all groups; lane o multiplies dy[o] by x[c] of its own group. For depthwise problems
+//          and groups smaller than a vector.
+enum class Form : std::uint8_t { out_vectors, in_vectors, lanes };
+
+// Everything that follows from the problem and the instruction set, and not from the number of threads.
+struct Shape {
+  Form form = Form::in_vectors;
+  bool staged = false;            // operands are copied block by block, widened and padded to whole vectors
+  std::int64_t lanes = 1;         // accumulators in a vector
+  std::int64_t groups = 1;        // separate products
+  std::int64_t rows = 1;          // of one product
+  std::int64_t vector_channels = 1, vectors = 1;
+  std::int64_t lines = 1;         // output rows (n, od, oh)
+  std::int64_t lines_per_block = 1, segments = 1;  // a block is several lines, or a segment of one
+  std::int64_t blocks = 1, chunks = 1;
+
+  // Channel of the first lane of a vector. The last vector ends at the last channel and may overlap its neighbour.
+  std::int64_t channel_of(std::int64_t vector) const {
+    return std::max<std::int64_t>(0, std::min(vector * lanes, vector_channels - lanes));
+  }
+};
+
+// A part of the weight: of one group, taps x rows x vectors. Its sums are stored [tap][row][vector][lane].
+struct Unit {
+  std::int64_t group = 0;
+  Range taps{}, rows{}, vectors{};
+};
+
+struct Job {
+  const ConvProblem& p;
+  const Operands<Device>& operands;
+  const Shape& shape;
+};
+
+// Accumulators in a vector of the instruction set in use.
+std::int64_t vector_lanes(DType dtype);
+
+// Bytes of scratch that accumulate() needs for units of these sizes, beside their sums.
+std::size_t scratch_bytes(const ConvProblem& p, const Shape& shape, const Unit& largest);
+
+// sums = the sums of `unit` over one chunk of pixels. `part` has the size of sums.
+void accumulate(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
+                std::byte* scratch);
+
+}  // namespace vkconv::cpu::weight_grad

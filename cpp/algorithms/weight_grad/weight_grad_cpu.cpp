@@ -1,0 +1,130 @@
+// weight_grad: the gradient with respect to the weight, for every geometry. The gradient of a tap is the product of
+// the input pixels it reads, transposed, with the output gradient; register tiles of (one operand's channels) x
+// (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems and
+// small groups multiply lane by lane instead. The only direct algorithm of this pass.
+#include "core/dispatch.h"
+#include "algorithms/registry_cpu.h"
+#include "algorithms/weight_grad/weight_grad_partition.h"
+#include "cpu/scratch.h"
+#include "cpu/thread_pool.h"
+
+namespace vkconv::cpu {
+namespace weight_grad {
+namespace {
+
+// Writes the sums of a unit to the weight. Lanes that a later vector repeats are written by it alone.
+template <class T, class Out>
+void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* sums, const WeightView<std::byte*>& weight) {
+  const std::int64_t out_group = p.out_channels_per_group();
+  Out* to = reinterpret_cast<Out*>(weight.data) + u.group * weight.group;
+  for (std::int64_t tap = u.taps.begin; tap < u.taps.end; ++tap) {
+    const std::int64_t kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1], kd = tap / p.kernel[2] / p.kernel[1];
+    Out* at = to + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2];
+    for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row)
+      for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v, sums += s.lanes) {
+        const std::int64_t first = s.channel_of(v), end = std::min(first + s.lanes, s.vector_channels);
+        for (std::int64_t c = std::max(first, v * s.lanes); c < end; ++c) {
+          const T value = sums[c - first];
+          Out& target = s.form == Form::lanes         ? at[c / out_group * weight.group + c % out_group * weight.out + row * weight.in]
+                        : s.form == Form::out_vectors ? at[c * weight.out + row * weight.in]
+                                                      : at[row * weight.out + c * weight.in];
+          if constexpr (sizeof(Out) == 2) target = from_double<Out>(value);
+          else target = static_cast<Out>(value);
+        }
+      }
+  }
+}
+
+class WeightGradPlan final : public Plan<Device> {
+ public:
+  WeightGradPlan(const ConvProblem& p, const Partition& partition) : p_(p), q_(partition) {}
+
+  std::string describe() const override { return "weight_grad"; }
+  std::size_t workspace_bytes() const override { return q_.workspace_bytes(); }
+
+  void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
+    p_.dtype == DType::f64 ? run<double>(operands, workspace) : run<float>(operands, workspace);
+  }
+
+ private:
+  template <class T>
+  void run(const Operands<Device>& operands, std::byte* workspace) const {
+    const Job job{p_, operands, q_.shape};
+    ScratchSlots scratch(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
+    if (!q_.by_chunk) {
+      thread_pool().run(q_.units(), [&](std::int64_t i) {
+        const auto slot = scratch.borrow();
+        const Unit unit = unit_at(p_, q_, i);
+        std::byte* total = slot.data() + 2 * q_.sums_bytes;
+        for (std::int64_t chunk = 0; chunk < q_.shape.chunks; ++chunk) {
+          accumulate(job, unit, chunk, slot.data(), slot.data() + q_.sums_bytes, slot.data() + 3 * q_.sums_bytes);
+          add<T>(slot.data(), chunk == 0, total);
+        }
+        write(unit, reinterpret_cast<const T*>(total), operands.weight);
+      });
+      return;
+    }
+    const auto partial = [&](std::int64_t unit, std::int64_t chunk) {
+      return workspace + static_cast<std::size_t>(unit * q_.shape.chunks + chunk) * q_.sums_bytes;
+    };
+    thread_pool().run(q_.tasks, [&](std::int64_t task) {
+      const auto slot = scratch.borrow();
+      const std::int64_t unit = task % q_.units(), chunk = task / q_.units();
+      accumulate(job, unit_at(p_, q_, unit), chunk, partial(unit, chunk), slot.data() + q_.sums_bytes,
+                 slot.data() + 3 * q_.sums_bytes);
+    });
+    thread_pool().run(q_.units(), [&](std::int64_t unit) {
+      for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk) add<T>(partial(unit, chunk), false, partial(unit, 0));
+      write(unit_at(p_, q_, unit), reinterpret_cast<const T*>(partial(unit, 0)), operands.weight);
+    });
+  }
+
+  template <class T>
+  void add(const std::byte* sums, bool first, std::byte* total) const {
+    const T* from = reinterpret_cast<const T*>(sums);
+    T* to = reinterpret_cast<T*>(total);
+    for (std::size_t i = 0; i < q_.sums_bytes / sizeof(T); ++i) to[i] = first ? from[i] : to[i] + from[i];
+  }
+
+  template <class T>
+  void write(const Unit& unit, const T* sums, const WeightView<std::byte*>& weight) const {
+    with_type(p_.output_dtype, [&](auto zero) { write_unit<T, decltype(zero)>(p_, q_.shape, unit, sums, weight); });
+  }
+
+  ConvProblem p_;
+  Partition q_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& context) {
+  if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
+  if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  const std::size_t least = choose_partition(p, context.traits, 0).workspace_bytes();
+  if (least > context.workspace_limit_bytes)
+    return Support::no("its smallest running sums take " + std::to_string(least) + " bytes of workspace");
+  return Support::yes();
+}
+
+// The FMA units' time or memory's, whichever is longer.
+double seconds(const ConvProblem& p, const Context<Device>& context) {
+  constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
+  const auto& t = context.traits;
+  const Shape s = choose_shape(p);
+  const double vector_share = static_cast<double>(s.vector_channels) / static_cast<double>(s.vectors * s.lanes);
+  const double rows = static_cast<double>(std::min<std::int64_t>(s.rows, kMaxTileRows));
+  const double row_share = s.form == Form::lanes ? 0.5 : rows / (rows + 4);  // loads and latency of a short tile
+  const double type = p.dtype == DType::f64 ? 2 : 1;
+  const double compute = type * p.flops() / (kFlopShare * vector_share * row_share * t.f32_flops_per_second);
+  return t.launch_seconds + std::max(compute, p.bytes_moved() / t.memory_bytes_per_second);
+}
+
+}  // namespace
+}  // namespace weight_grad
+
+const Algorithm<Device> kWeightGrad{
+    "weight_grad", weight_grad::supports, weight_grad::seconds,
+    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<weight_grad::WeightGradPlan>(
+          p, weight_grad::choose_partition(p, context.traits, context.workspace_limit_bytes));
+    }};
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,149 @@
+// Register tiles of the weight gradient. Included once per instruction set.
+#if defined(VKCONV_WEIGHT_GRAD_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
+#undef VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
+#else
+#define VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
+#endif
+
+#include <array>
+#include <utility>
+
+#include "algorithms/weight_grad/weight_grad.h"
+#include "cpu/gemm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using cpu::HWY_NAMESPACE::kMaxRows;
+
+// One line of pixels: the broadcast operand and the vector operand at its first pixel.
+template <class T>
+struct Slice {
+  const T* rows;
+  const T* vectors;
+};
+
+// c[r][v] += sum over slices and their `count` pixels of rows[r] * vectors[offset[v]].
+template <class T>
+struct OuterTile {
+  const Slice<T>* slices;
+  std::int64_t slice_count, count;
+  std::int64_t row_step, vector_step;  // elements between pixels
+  std::int64_t row;                    // first row of the tile
+  std::int64_t offset[kVectors];       // first channel of each vector
+  T* c;
+  std::int64_t ldc;
+};
+
+template <class T, int Rows, int Vectors>
+HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
+  const hn::ScalableTag<T> d;
+  hn::Vec<decltype(d)> sum[Rows][Vectors];
+  HWY_UNROLL(16)
+  for (int r = 0; r < Rows; ++r)
+    HWY_UNROLL(2)
+    for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::Zero(d);
+  for (const Slice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
+    const T* HWY_RESTRICT a = s->rows + t.row;
+    const T* HWY_RESTRICT b0 = s->vectors + t.offset[0];
+    const T* HWY_RESTRICT b1 = s->vectors + t.offset[1];
+    for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step, b0 += t.vector_step, b1 += t.vector_step) {
+      hn::Vec<decltype(d)> column[Vectors];
+      column[0] = hn::LoadU(d, b0);
+      if constexpr (Vectors > 1) column[1] = hn::LoadU(d, b1);
+      HWY_UNROLL(16)
+      for (int r = 0; r < Rows; ++r) {
+        const auto x = hn::Set(d, a[r]);
+        HWY_UNROLL(2)
+        for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]);
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < Rows; ++r)
+    HWY_UNROLL(2)
+    for (int v = 0; v < Vectors; ++v) {
+      T* c = t.c + r * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
+      hn::StoreU(hn::Add(hn::LoadU(d, c), sum[r][v]), d, c);
+    }
+}
+
+template <class T, int Vectors, int... i>
+HWY_INLINE void run_outer_tile(std::integer_sequence<int, i...>, std::int64_t rows, const OuterTile<T>& t) {
+  using Function = void (*)(const OuterTile<T>&);
+  static constexpr std::array<Function, sizeof...(i)> kTiles = {outer_tile<T, i + 1, Vectors>...};
+  kTiles[static_cast<std::size_t>(rows - 1)](t);
+}
+
+// rows in [1, kMaxRows], vectors 1 or 2.
+template <class T>
+HWY_INLINE void run_outer_tile(std::int64_t rows, std::int64_t vectors, const OuterTile<T>& t) {
+  const std::make_integer_sequence<int, kMaxRows> sizes;
+  vectors == 1 ? run_outer_tile<T, 1>(sizes, rows, t) : run_outer_tile<T, 2>(sizes, rows, t);
+}
+
+// Neighbouring taps of one line, lane by lane: c[q] += sum over i in [begin[q], end[q]) of
+// x[i * x_step + q * tap_step] * dy[i * dy_step], for one or two vectors.
+inline constexpr int kMaxLaneTaps = 5;
+template <class T>
+struct LaneTile {
+  const T* x;
+  const T* dy;
+  std::int64_t x_step, dy_step, tap_step;
+  std::int64_t begin[kMaxLaneTaps], end[kMaxLaneTaps];
+  std::int64_t offset[kVectors];  // first channel of each vector
+  T* c;
+  std::int64_t ldc;
+};
+
+template <class T, int Taps, int Vectors>
+HWY_NOINLINE void lane_tile(const LaneTile<T>& t) {
+  const hn::ScalableTag<T> d;
+  hn::Vec<decltype(d)> sum[Taps][Vectors];
+  std::int64_t first = t.begin[0], last = t.end[0], inner = t.begin[0], inner_end = t.end[0];
+  HWY_UNROLL(8)
+  for (int q = 0; q < Taps; ++q) {
+    first = std::min(first, t.begin[q]), last = std::max(last, t.end[q]);
+    inner = std::max(inner, t.begin[q]), inner_end = std::min(inner_end, t.end[q]);
+    HWY_UNROLL(2)
+    for (int v = 0; v < Vectors; ++v) sum[q][v] = hn::Zero(d);
+  }
+  for (std::int64_t i = first; i < last; ++i) {
+    const bool every = i >= inner && i < inner_end;
+    HWY_UNROLL(2)
+    for (int v = 0; v < Vectors; ++v) {
+      const auto dy = hn::LoadU(d, t.dy + i * t.dy_step + t.offset[v]);
+      const T* x = t.x + i * t.x_step + t.offset[v];
+      HWY_UNROLL(8)
+      for (int q = 0; q < Taps; ++q)
+        if (every || (i >= t.begin[q] && i < t.end[q]))
+          sum[q][v] = hn::MulAdd(hn::LoadU(d, x + q * t.tap_step), dy, sum[q][v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int q = 0; q < Taps; ++q)
+    HWY_UNROLL(2)
+    for (int v = 0; v < Vectors; ++v) {
+      T* c = t.c + q * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
+      hn::StoreU(hn::Add(hn::LoadU(d, c), sum[q][v]), d, c);
+    }
+}
+
+template <class T, int Vectors, int... i>
+HWY_INLINE void run_lane_tile(std::integer_sequence<int, i...>, std::int64_t taps, const LaneTile<T>& t) {
+  using Function = void (*)(const LaneTile<T>&);
+  static constexpr std::array<Function, sizeof...(i)> kTiles = {lane_tile<T, i + 1, Vectors>...};
+  kTiles[static_cast<std::size_t>(taps - 1)](t);
+}
+
+// taps in [1, kMaxLaneTaps], vectors 1 or 2.
+template <class T>
+HWY_INLINE void run_lane_tile(std::int64_t taps, std::int64_t vectors, const LaneTile<T>& t) {
+  const std::make_integer_sequence<int, kMaxLaneTaps> sizes;
+  vectors == 1 ? run_lane_tile<T, 1>(sizes, taps, t) : run_lane_tile<T, 2>(sizes, taps, t);
+}
+
+}  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

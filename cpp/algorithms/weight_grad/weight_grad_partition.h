@@ -1,0 +1,29 @@
+// How a weight gradient is cut: chunks of pixels (see weight_grad.h), units of the weight, and tasks.
+#pragma once
+#include "algorithms/weight_grad/weight_grad.h"
+
+namespace vkconv::cpu::weight_grad {
+
+struct Partition {
+  Shape shape;
+  std::int64_t tap_parts = 1, row_parts = 1, vector_parts = 1;
+  bool by_chunk = false;  // a task is one chunk of one unit; else a task runs all chunks of a unit
+  std::int64_t tasks = 1;
+  int slots = 1;                  // of scratch
+  std::size_t scratch_bytes = 0;  // of a slot
+  std::size_t sums_bytes = 0;     // of the largest unit
+
+  std::int64_t units() const { return shape.groups * tap_parts * row_parts * vector_parts; }
+  std::size_t partial_bytes() const {
+    return by_chunk ? static_cast<std::size_t>(shape.chunks * units()) * sums_bytes : 0;
+  }
+  // A slot holds a part sum, a chunk's sum, the total and the kernel's scratch.
+  std::size_t slot_bytes() const { return 3 * sums_bytes + scratch_bytes; }
+  std::size_t workspace_bytes() const { return partial_bytes() + static_cast<std::size_t>(slots) * slot_bytes(); }
+};
+
+Shape choose_shape(const ConvProblem& p);
+Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t workspace_limit_bytes);
+Unit unit_at(const ConvProblem& p, const Partition& partition, std::int64_t index);
+
+}  // namespace vkconv::cpu::weight_grad

@@ -1,0 +1,128 @@
+#include "algorithms/weight_grad/weight_grad_partition.h"
+
+#include <algorithm>
+
+#include "algorithms/weight_grad/weight_grad_walk.h"
+
+namespace vkconv::cpu::weight_grad {
+namespace {
+
+constexpr std::int64_t kBlocksPerChunk = 16;   // at least, so that adding a chunk's sums is little work
+constexpr std::int64_t kMaxChunks = 64;
+constexpr std::int64_t kPartialBytes = 16 << 20;  // of all chunks' sums together
+constexpr std::int64_t kUnitBytes = 256 << 10;    // a unit's sums stay in L2
+constexpr std::int64_t kTasksPerThread = 4;
+
+std::int64_t accumulator_bytes(const ConvProblem& p) {
+  return static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
+}
+
+double lanes_used(std::int64_t channels, std::int64_t lanes) {
+  return static_cast<double>(channels) / static_cast<double>(round_up(channels, lanes));
+}
+
+Form choose_form(const ConvProblem& p, std::int64_t lanes) {
+  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  if (p.groups > 1 && std::max(in, out) < lanes) return Form::lanes;
+  return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
+}
+
+Unit largest_unit(const ConvProblem& p, const Partition& q) {
+  return {0, {0, ceil_div(p.taps(), q.tap_parts)}, {0, ceil_div(q.shape.rows, q.row_parts)},
+          {0, ceil_div(q.shape.vectors, q.vector_parts)}};
+}
+
+void set_sizes(const ConvProblem& p, Partition& q) {
+  const Unit u = largest_unit(p, q);
+  q.sums_bytes = static_cast<std::size_t>(
+      round_up(u.taps.size() * u.rows.size() * u.vectors.size() * q.shape.lanes * accumulator_bytes(p), 256));
+  q.scratch_bytes = scratch_bytes(p, q.shape, u);
+  q.tasks = q.by_chunk ? q.units() * q.shape.chunks : q.units();
+}
+
+// Halves the units along the axis that costs least: vectors in pairs, rows in whole tiles, else taps.
+bool split_units(const ConvProblem& p, Partition& q) {
+  const Unit u = largest_unit(p, q);
+  if (u.taps.size() * u.rows.size() * u.vectors.size() <= 1) return false;
+  if (u.vectors.size() > 2 * kVectors) q.vector_parts *= 2;
+  else if (u.rows.size() > 4 * kMaxTileRows) q.row_parts *= 2;
+  else if (u.taps.size() > 1) q.tap_parts *= 2;
+  else if (u.rows.size() > kMaxTileRows || u.vectors.size() == 1) q.row_parts *= 2;
+  else q.vector_parts *= 2;
+  q.tap_parts = std::min(q.tap_parts, p.taps());
+  q.row_parts = std::min(q.row_parts, q.shape.rows);
+  q.vector_parts = std::min(q.vector_parts, q.shape.vectors);
+  set_sizes(p, q);
+  return true;
+}
+
+}  // namespace
+
+Shape choose_shape(const ConvProblem& p) {
+  Shape s;
+  s.lanes = vector_lanes(p.dtype);
+  s.form = choose_form(p, s.lanes);
+  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  s.groups = s.form == Form::lanes ? 1 : p.groups;
+  s.rows = s.form == Form::out_vectors || s.form == Form::lanes ? in : out;
+  s.vector_channels = s.form == Form::lanes ? p.out_channels : s.form == Form::out_vectors ? out : in;
+  s.vectors = ceil_div(s.vector_channels, s.lanes);
+  const bool in_place = s.form != Form::lanes || (in == 1 && out == 1);
+  s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || !in_place;
+  s.lines = p.batch * p.output[0] * p.output[1];
+  s.segments = ceil_div(p.output[2], kBlockTerms);
+  s.lines_per_block = s.form == Form::lanes ? 1 : std::max<std::int64_t>(1, kBlockTerms / p.output[2]);
+  s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
+  const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p));
+  s.chunks = std::clamp<std::int64_t>(std::min(ceil_div(s.blocks, kBlocksPerChunk), kPartialBytes / bytes), 1, kMaxChunks);
+  return s;
+}
+
+std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& largest) {
+  if (!s.staged) return 0;
+  const std::int64_t outputs = ceil_div(p.output[2], s.segments), taps = std::min(largest.taps.size(), p.kernel[2]);
+  const std::int64_t span = ((outputs - 1) * p.stride[2] + (taps - 1) * p.dilation[2]) / p.input_dilation[2] + 2;
+  const std::int64_t columns = std::min(span, p.input[2]);
+  const std::int64_t x = s.form == Form::lanes ? p.out_channels : p.in_channels_per_group();
+  const std::int64_t dy = s.form == Form::lanes ? p.out_channels : p.out_channels_per_group();
+  const std::int64_t elements = columns * std::max(x, s.lanes) + outputs * std::max(dy, s.lanes);
+  return static_cast<std::size_t>(round_up(s.lines_per_block * elements * accumulator_bytes(p), 256));
+}
+
+Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
+  Partition q;
+  q.shape = choose_shape(p);
+  q.slots = traits.threads;
+  set_sizes(p, q);
+  while (q.sums_bytes > static_cast<std::size_t>(kUnitBytes) && split_units(p, q)) {
+  }
+  // Chunks of a unit run side by side only when units alone are too few.
+  const std::int64_t wanted = traits.threads == 1 ? 1 : traits.threads * kTasksPerThread;
+  q.by_chunk = q.units() < wanted && q.shape.chunks > 1;
+  set_sizes(p, q);
+  while (q.tasks < wanted && split_units(p, q)) {
+  }
+  while (q.workspace_bytes() > limit) {
+    if (q.by_chunk) q.by_chunk = false;
+    else if (q.slots > 1) q.slots = (q.slots + 1) / 2;
+    else if (!split_units(p, q)) break;
+    set_sizes(p, q);
+  }
+  return q;
+}
+
+Unit unit_at(const ConvProblem& p, const Partition& q, std::int64_t index) {
+  const auto part = [&](std::int64_t size, std::int64_t parts) {
+    const std::int64_t i = index % parts;
+    index /= parts;
+    return Range{size * i / parts, size * (i + 1) / parts};
+  };
+  Unit u;
+  u.taps = part(p.taps(), q.tap_parts);
+  u.vectors = part(q.shape.vectors, q.vector_parts);
+  u.rows = part(q.shape.rows, q.row_parts);
+  u.group = index;
+  return u;
+}
+
+}  // namespace vkconv::cpu::weight_grad

@@ -1,0 +1,41 @@
+// The pixels of one axis that contribute to one tap.
+#pragma once
+#include <numeric>
+
+#include "core/geometry.h"
+
+namespace vkconv::cpu::weight_grad {
+
+// Outputs out, out + out_step, ... (`count` of them) read inputs in, in + in_step, ...
+struct Walk {
+  std::int64_t out = 0, out_step = 1, in = 0, in_step = 1, count = 0;
+};
+
+// The inverse of a modulo m, for gcd(a, m) == 1.
+inline std::int64_t inverse_modulo(std::int64_t a, std::int64_t m) {
+  std::int64_t r0 = m, r1 = floor_mod(a, m), t0 = 0, t1 = 1;
+  while (r1 > 1) {
+    const std::int64_t q = r0 / r1, r2 = r0 - q * r1, t2 = t0 - q * t1;
+    r0 = r1, r1 = r2, t0 = t1, t1 = t2;
+  }
+  return m == 1 ? 0 : floor_mod(t1, m);
+}
+
+// Output o reads position o * stride + shift of the dilated input, so it counts when that is a multiple of
+// input_dilation inside the input: one residue class of o modulo input_dilation / gcd(stride, input_dilation).
+inline Walk walk(const ConvProblem& p, int axis, std::int64_t tap, const Range& outputs) {
+  const std::int64_t s = p.stride[axis], t = p.input_dilation[axis];
+  const std::int64_t shift = tap * p.dilation[axis] - p.pad_lo[axis], g = std::gcd(s, t), period = t / g;
+  Walk w{0, period, 0, s / g, 0};
+  if (floor_mod(shift, g) != 0) return w;
+  const std::int64_t residue = floor_mod(floor_mod(-shift / g, period) * inverse_modulo(s / g, period), period);
+  const std::int64_t least = std::max(outputs.begin, ceil_div(-shift, s));
+  const std::int64_t last = std::min(outputs.end - 1, floor_div((p.input[axis] - 1) * t - shift, s));
+  w.out = least + floor_mod(residue - least, period);
+  if (w.out > last) return w;
+  w.count = (last - w.out) / period + 1;
+  w.in = (w.out * s + shift) / t;
+  return w;
+}
+
+}  // namespace vkconv::cpu::weight_grad

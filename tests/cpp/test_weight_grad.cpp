@@ -1,0 +1,200 @@
+#include <gtest/gtest.h>
+
+#include "algorithms/weight_grad/weight_grad_walk.h"
+#include "cpu/thread_pool.h"
+#include "harness.h"
+#include "targets.h"
+
+namespace vkconv {
+namespace {
+
+using CpuPlanner = Planner<cpu::Device>;
+using tools::Data;
+
+const char* const kProblems[] = {
+    // dense: ranks, tails, kernels, strides
+    "wgrad_f32_n2c16o32_i9x11_k3x3_p1x1",
+    "wgrad_f32_n1c33o17_i9x11_k3x3_p1x1",
+    "wgrad_f32_n1c3o64_i23x25_k7x7_s2x2_p3x3",
+    "wgrad_f32_n3c5o3_i9x10_k2x4",
+    "wgrad_f32_n1c1o1_i30x31_k5x5_p2x2",
+    "wgrad_f32_n1c64o3_i10x10_k3x3_p1x1",
+    "wgrad_f32_n70c20o40_i1x1_k1x1",
+    "wgrad_f32_n2c18o20_i300_k5_p4:0",
+    "wgrad_f32_n1c2o4_i200_k70_p69:0",
+    "wgrad_f32_n1c8o24_i5x6x7_k3x2x3_s2x1x2_p1x0x1",
+    "wgrad_f32_n1c40o9_i7x130_k3x3_s1x3_p1x1",
+    // dilation of either kind, alone and together
+    "wgrad_f32_n1c16o20_i15x16_k3x3_d2x3_p2x3",
+    "wgrad_f32_n1c16o20_i9x8_k3x3_t2x2_p1x1",
+    "wgrad_f32_n1c16o20_i9x8_k4x3_s3x2_d2x1_t2x4_p3x2",
+    "wgrad_f32_n1c16o20_i9x8_k3x5_s4x6_d1x3_t6x4_p2x5",
+    "wgrad_f32_n1c2o1_i50_k64_t16_p63",
+    // padding
+    "wgrad_f32_n1c17o18_i9x10_k3x3_p0:2x3:0",
+    "wgrad_f32_n1c17o18_i9x10_k3x3_p-1x-2:1",
+    "wgrad_f32_n1c17o18_i2x1_k3x3_p4:3x6",
+    // groups
+    "wgrad_f32_n1c32o64g2_i9x10_k3x3_p1x1",
+    "wgrad_f32_n1c64o40g2_i9x10_k3x3_s2x2_p1x1",
+    "wgrad_f32_n1c16o32g4_i9x10_k3x3_p1x1",
+    "wgrad_f32_n1c12o8g4_i9x10_k3x3_s2x1_t1x2_p1x1",
+    "wgrad_f32_n1c6o3g3_i9x10_k3x3_p1x1",
+    // depthwise
+    "wgrad_f32_n2c40o40g40_i12x13_k3x3_p1x1",
+    "wgrad_f32_n1c33o33g33_i12x13_k5x5_s2x2_p2x2",
+    "wgrad_f32_n1c5o5g5_i12x70_k3x7_p1x3",
+    "wgrad_f32_n1c20o40g20_i12x13_k3x3_d2x2_p2x2",
+    "wgrad_f32_n1c64o64g64_i200_k4_p3:0",
+    "wgrad_f32_n1c18o18g18_i5x6x7_k3x3x3_p1x1x1",
+    "wgrad_f32_n1c18o18g18_i6x7_k3x3_t2x3_p1x1",
+    // other types
+    "wgrad_f64_n1c9o12_i9x10_k3x3_p1x1",
+    "wgrad_f64_n1c9o9g9_i9x10_k3x3_p1x1",
+    "wgrad_f64_n1c3o2_i9x10_k3x3_s2x2_p1x1",
+    "wgrad_f16_n1c20o12_i9x10_k3x3_p1x1",
+    "wgrad_f16_n1c3o3g3_i9x10_k3x3_p1x1",
+    "wgrad_bf16_n1c5o33_i9x10_k3x3_s2x1_t1x3_p1x1",
+    "wgrad_bf16_n2c40o40g40_i9x10_k3x3_p1x1",
+    "wgrad_bf16>f32_n1c20o33_i9x10_k3x3_p1x1",
+    "wgrad_f16>f32_n1c8o16g8_i9x10_k3x3_p1x1",
+};
+
+void expect_exact(const std::string& text) {
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+  EXPECT_EQ(tools::run_cpu(p, a, planner, "weight_grad"), tools::run_cpu(p, a, planner, "reference")) << text;
+}
+
+TEST(WeightGrad, SmallIntegersAreExactOnEveryTarget) {
+  tools::for_each_target([] {
+    for (const char* text : kProblems) expect_exact(text);
+  });
+}
+
+TEST(WeightGrad, MirroredKernelsAreExact) {
+  for (const char* text : kProblems) expect_exact(std::string(text) + "_flip");
+}
+
+TEST(WeightGrad, WorkspaceLimitIsHonouredAndChangesNoBit) {
+  for (const char* text : kProblems) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+    const tools::Arrays a = tools::make_arrays(p, Data::random);
+    const auto wide = tools::run_cpu(p, a, planner, "weight_grad");
+    for (std::size_t limit = planner.plan({p, "weight_grad"})->workspace_bytes();; limit /= 2) {
+      try {
+        ASSERT_LE(planner.plan({p, "weight_grad", limit})->workspace_bytes(), limit) << text;
+      } catch (const ProblemError&) {
+        break;
+      }
+      ASSERT_EQ(tools::run_cpu(p, a, planner, "weight_grad", limit), wide) << text << " limit " << limit;
+    }
+  }
+}
+
+TEST(WeightGrad, EveryThreadCountGivesTheSameBits) {
+  for (const char* text : {"wgrad_f32_n3c33o40_i40x41_k3x3_p1x1", "wgrad_f32_n1c3o5_i60x61_k3x3_s2x2_p1x1",
+                           "wgrad_f32_n2c48o48g48_i40x41_k3x3_p1x1", "wgrad_bf16_n1c20o20_i3000_k9_p4",
+                           "wgrad_f64_n1c16o32g4_i33x40_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays a = tools::make_arrays(p, Data::random);
+    std::vector<double> first;
+    for (int threads = 1; threads <= 5; ++threads) {
+      cpu::set_num_threads(threads);
+      CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+      const auto got = tools::run_cpu(p, a, planner, "weight_grad");
+      if (threads == 1) first = got;
+      EXPECT_EQ(got, first) << text << ' ' << threads << " threads";
+    }
+  }
+  cpu::set_num_threads(cpu::default_num_threads());
+}
+
+TEST(WeightGrad, LongSumsStayWithinTheErrorBound) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const char* text : {"wgrad_f32_n1c2o3_i300x300_k2x2", "wgrad_f32_n1c16o16g16_i120x120_k3x3_p1x1",
+                           "wgrad_bf16_n1c17o4_i40x40_k3x3_p1x1",
+                           "wgrad_f16_n1c4o17_i20x20_k3x3_p1x1"})
+    for (const bool positive : {false, true}) {
+      const ConvProblem p = parse_problem(text);
+      tools::Arrays a = tools::make_arrays(p, Data::random);
+      if (positive)
+        for (auto* v : {&a.input, &a.output})
+          for (double& x : *v) x = std::abs(x);
+      const auto result = tools::accuracy(p, tools::run_cpu(p, a, planner, "weight_grad"),
+                                          tools::run_exact(p, a, planner), tools::run_magnitudes(p, a, planner));
+      EXPECT_TRUE(result.finite) << text;
+      if (size_bytes(p.output_dtype) == 2) EXPECT_GE(result.rounded, 0.995) << text;
+      else EXPECT_LE(result.c, 8) << text;
+    }
+}
+
+TEST(WeightGrad, PaddingNeverMeetsInfiniteGradients) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const char* text : {"wgrad_f32_n1c20o20_i6x7_k3x3_p1x1", "wgrad_f32_n1c3o3g3_i6x7_k3x3_p1x1",
+                           "wgrad_bf16_n1c20o20g20_i6x7_k5x5_p2x2"}) {
+    const ConvProblem p = parse_problem(text);
+    tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+    std::fill(a.input.begin(), a.input.end(), 1);
+    std::fill(a.output.begin(), a.output.end(), HUGE_VAL);
+    EXPECT_EQ(tools::run_cpu(p, a, planner, "weight_grad"), tools::run_cpu(p, a, planner, "reference")) << text;
+  }
+}
+
+// Reversed and broadcast operands, and the weight written through an in/out-swapped view.
+TEST(WeightGrad, ViewsAreExact) {
+  for (const char* text : {"wgrad_f32_n2c17o33_i9x10_k3x3_p1x1", "wgrad_f32_n2c33o33g33_i9x10_k3x3_p1x1",
+                           "wgrad_f16_n2c3o5_i9x10_k3x3_s2x1_p1x1", "wgrad_f64_n2c8o8g4_i9x10_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+    const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+    const auto run = [&](const std::string& algorithm) {
+      tools::HostOperands host(p, a);
+      auto& o = host.operands;
+      o.input = o.input.sliced(3, p.input[2] - 1, -1, p.dtype);
+      o.output = o.output.sliced(2, p.output[1] - 1, -1, p.dtype);
+      o.output.stride[0] = 0;
+      const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+      o.weight.in = out, o.weight.out = 1;
+      o.weight.tap = {0, p.kernel[2] * in * out, in * out};
+      o.weight.group = p.taps() * in * out;
+      const auto plan = planner.plan({p, algorithm});
+      cpu::Buffer workspace(plan->workspace_bytes());
+      cpu::Device::Stream stream;
+      plan->execute(stream, o, workspace.pointer());
+      return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+    };
+    EXPECT_EQ(run("weight_grad"), run("reference")) << text;
+  }
+}
+
+TEST(Walk, VisitsExactlyThePixelsOfTheIndexMap) {
+  for (const char* text : {"wgrad_f32_n1c1o1_i9_k4_s3_d2_t2_p3", "wgrad_f32_n1c1o1_i9_k5_s6_d3_t4_p5:9",
+                           "wgrad_f32_n1c1o1_i9_k5_s4_t6_p2", "wgrad_f32_n1c1o1_i9_k3_t5_p-1", "wgrad_f32_n1c1o1_i3_k3_p7"}) {
+    const ConvProblem p = parse_problem(text);
+    for (std::int64_t k = 0; k < p.kernel[2]; ++k)
+      for (std::int64_t begin = 0; begin < p.output[2]; begin += 2) {
+        const Range outputs{begin, std::min(p.output[2], begin + 5)};
+        std::vector<std::pair<std::int64_t, std::int64_t>> expected, got;
+        for (std::int64_t o = outputs.begin; o < outputs.end; ++o)
+          if (const std::int64_t i = input_index(p, 2, o, k); i >= 0) expected.emplace_back(o, i);
+        const auto w = cpu::weight_grad::walk(p, 2, k, outputs);
+        for (std::int64_t i = 0; i < w.count; ++i) got.emplace_back(w.out + i * w.out_step, w.in + i * w.in_step);
+        EXPECT_EQ(got, expected) << text << " tap " << k << " from " << begin;
+      }
+  }
+}
+
+TEST(WeightGrad, SaysWhyNot) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  for (const char* text : {"fwd_f32_n1c4o4_i9_k3", "wgrad_f32_n0c4o4_i9_k3"})
+    for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
+      if (c.name == "weight_grad") {
+        EXPECT_FALSE(c.reason.empty()) << text;
+      }
+}
+
+}  // namespace
+}  // namespace vkconv
