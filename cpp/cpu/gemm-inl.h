@@ -107,8 +107,8 @@ HWY_INLINE std::int64_t panel_columns() {
   return 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
 }
 
-// The same product for any number of terms, in blocks of at most kBlockTerms whose bounds depend on slice_count and
-// kc only. Slices longer than a block are cut evenly; shorter ones are taken several a block.
+// The same product for any number of terms, in blocks of at most tile.block terms whose bounds depend on
+// slice_count and kc only. Slices longer than a block are cut evenly; shorter ones are taken several a block.
 template <class T, int kVectors = 2>
 HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
   const std::int64_t columns = kVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
@@ -117,8 +117,8 @@ HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
     accumulate = true;
   };
   GemmTile<T> block = tile;
-  if (tile.kc <= kBlockTerms) {
-    const std::int64_t slices_per_block = std::max<std::int64_t>(1, kBlockTerms / std::max<std::int64_t>(1, tile.kc));
+  if (tile.kc <= tile.block) {
+    const std::int64_t slices_per_block = std::max<std::int64_t>(1, tile.block / std::max<std::int64_t>(1, tile.kc));
     for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
       block.slices = tile.slices + s;
       block.slice_count = std::min(slices_per_block, tile.slice_count - s);
@@ -127,7 +127,7 @@ HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
     return;
   }
   block.slice_count = 1;
-  const std::int64_t parts = (tile.kc + kBlockTerms - 1) / kBlockTerms;
+  const std::int64_t parts = (tile.kc + tile.block - 1) / tile.block;
   for (std::int64_t s = 0; s < tile.slice_count; ++s)
     for (std::int64_t i = 0; i < parts; ++i) {
       const std::int64_t begin = tile.kc * i / parts;

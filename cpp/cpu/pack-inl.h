@@ -7,8 +7,10 @@
 #define VKCONV_CPU_PACK_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
+#include "core/geometry.h"
 #include "core/view.h"
 #include "cpu/simd-inl.h"
 
@@ -74,28 +76,42 @@ void pack_run(const T* from, std::int64_t out_stride, std::int64_t in_stride, st
       to[k * columns + o] = widened(from + o * out_stride + k * in_stride);
 }
 
-// The panel of output channels [first, first + count) of one group: rows in the order (KD, KH, KW, in), columns
-// beyond `count` zero. `weight` is at the group.
 template <class T>
-void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, std::int64_t first,
-                std::int64_t count, Accumulator<T>* panel, std::int64_t columns) {
+WeightView<const T*> typed(const WeightView<std::byte*>& w, std::int64_t group) {
+  return {reinterpret_cast<const T*>(w.data) + group * w.group, w.group, w.out, w.in, w.tap};
+}
+
+// Rows `terms` of the panel of output channels [first, first + count) of one group, at `to`: rows are in the order
+// (KD, KH, KW, in), columns beyond `count` are zero. `weight` is at the group.
+template <class T>
+void pack_terms(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, Range terms,
+                std::int64_t first, std::int64_t count, Accumulator<T>* to, std::int64_t columns) {
   const T* from = weight.data + first * weight.out;
   if (count < columns)
-    for (std::int64_t k = 0; k < kernel[0] * kernel[1] * kernel[2] * in_channels; ++k)
-      for (std::int64_t o = count; o < columns; ++o) panel[k * columns + o] = 0;
+    for (std::int64_t k = 0; k < terms.size(); ++k)
+      for (std::int64_t o = count; o < columns; ++o) to[k * columns + o] = 0;
   // Axes whose stride continues the run of the axis inside it are one run.
   std::int64_t run = in_channels;
   Extent3 outer = kernel;
-  for (int axis = 2; axis >= 0; --axis) {
+  for (std::size_t axis = 3; axis-- > 0;) {
     if (outer[axis] != 1 && weight.tap[axis] != run * weight.in) break;
     run *= outer[axis];
     outer[axis] = 1;
   }
-  for (std::int64_t d = 0; d < outer[0]; ++d)
-    for (std::int64_t h = 0; h < outer[1]; ++h)
-      for (std::int64_t w = 0; w < outer[2]; ++w, panel += run * columns)
-        pack_run(from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2], weight.out, weight.in, run, count,
-                 panel, columns);
+  for (std::int64_t i = terms.begin / run; i * run < terms.end; ++i) {
+    const std::int64_t d = i / (outer[1] * outer[2]), h = i / outer[2] % outer[1], w = i % outer[2];
+    const std::int64_t begin = std::max(terms.begin, i * run), end = std::min(terms.end, (i + 1) * run);
+    pack_run(from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2] + (begin - i * run) * weight.in,
+             weight.out, weight.in, end - begin, count, to + (begin - terms.begin) * columns, columns);
+  }
+}
+
+// All rows.
+template <class T>
+void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, std::int64_t first,
+                std::int64_t count, Accumulator<T>* panel, std::int64_t columns) {
+  const std::int64_t terms = kernel[0] * kernel[1] * kernel[2] * in_channels;
+  pack_terms(weight, kernel, in_channels, {0, terms}, first, count, panel, columns);
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE

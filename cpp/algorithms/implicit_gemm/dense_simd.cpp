@@ -19,11 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-template <class T>
-WeightView<const T*> typed(const WeightView<std::byte*>& w, std::int64_t group) {
-  return {reinterpret_cast<const T*>(w.data) + group * w.group, w.group, w.out, w.in, w.tap};
-}
-
 // The input rows (n, id, ih) of one task as accumulator-type pixels: in place, or widened into scratch.
 template <class T>
 class InputRows {
@@ -157,6 +152,7 @@ class Dense {
         const bool in_place = plain_ && channels_of(panel) == columns;
         tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
         tile.ldc = in_place ? to.out_stride : columns;
+        tile.block = block_terms(s_.terms);
         sum_tile<kVectors>(row, w, input, group * p_.in_channels_per_group(), b, tile);
         if (!in_place) store_tile(sums, columns, w.size(), channels_of(panel), to, p_.epilogue);
       }
