@@ -14,6 +14,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
   static const Algorithm<cpu::Device> table[] = {
       cpu::kReference,
       cpu::kImplicitGemm,
+      cpu::kUnfoldGemm,
       cpu::kDepthwise,
       cpu::kWinograd,
       cpu::kWeightGrad,

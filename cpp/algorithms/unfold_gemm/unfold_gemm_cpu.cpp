@@ -1,0 +1,142 @@
+// unfold_gemm: the input is unfolded, tile by tile, into a matrix whose rows are the windows of output pixels, and
+// multiplied by the weights. The tile is as many rows as the workspace limit allows, so that any limit that holds one
+// row is honoured and the result is the same, bit for bit, for all of them. It covers every forward problem, dilated
+// inputs included, and is fast where windows are short and irregular; it loses to implicit_gemm, which reads the same
+// values in place. Source: MLX pull request 3084 (row-tiled unfolding).
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include "algorithms/registry_cpu.h"
+#include "algorithms/unfold_gemm/unfold.h"
+#include "core/checked.h"
+#include "cpu/gemm.h"
+
+namespace vkconv::cpu {
+namespace {
+
+constexpr std::int64_t kTileBytes = 256 << 10;  // of unfolded rows: half of a usual L2
+constexpr std::int64_t kMinTileRows = 56, kMaxTileRows = 448;
+constexpr std::int64_t kPackTerms = 1024;
+
+std::int64_t described_lanes(const ConvProblem& p, const Traits& t) {
+  return t.vector_bytes / static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
+}
+
+class UnfoldPlan final : public Plan<Device> {
+ public:
+  explicit UnfoldPlan(UnfoldLayout layout) : layout_(std::move(layout)) {}
+  std::string describe() const override { return "unfold_gemm"; }
+  std::size_t workspace_bytes() const override { return layout_.workspace_bytes(); }
+  std::string weight_layout() const override { return "unfold_panels" + std::to_string(layout_.columns); }
+  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
+    PreparedWeights<Device> w;
+    w.data = Buffer(layout_.packed_bytes());
+    pack_unfold(layout_, weight, w.data.pointer());
+    return w;
+  }
+  void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
+    run_unfold(layout_, operands, workspace);
+  }
+
+ private:
+  UnfoldLayout layout_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
+  if (p.flip) return Support::no("a flipped kernel is a mirrored weight view here, not a flag");
+  if (p.empty_sum()) return Support::no("the sum has no terms");
+  if (p.output_elements() == 0) return Support::no("the output is empty");
+  const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
+  if (s.workspace_bytes() > c.workspace_limit_bytes)
+    return Support::no("one unfolded row and a block of weights need " + std::to_string(s.workspace_bytes()) +
+                       " bytes of workspace, the limit is " + std::to_string(c.workspace_limit_bytes));
+  return Support::yes();
+}
+
+// Unfolding one value: a copy inside the cache, and its share of the index arithmetic.
+constexpr double kUnfoldSeconds = 0.15e-9, kProductShare = 0.85;
+
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
+  const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
+  const double rate = kProductShare * c.traits.f32_flops_per_second / (p.dtype == DType::f64 ? 2 : 1);
+  const double product = 2 * values * static_cast<double>(s.panels * s.columns) / rate;
+  const double packs = s.shared_weights ? 1 : static_cast<double>(ceil_div(s.rows, s.tile_rows));
+  const double packing = packs * static_cast<double>(p.weight_elements()) * 8 / c.traits.cache_bytes_per_second;
+  const double unfolding = values * kUnfoldSeconds / c.traits.threads;
+  return 2 * c.traits.launch_seconds + std::max(product + packing + unfolding, p.bytes_moved() / c.traits.memory_bytes_per_second);
+}
+
+std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
+  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, unfold_lanes(accumulator(p.dtype))));
+}
+
+}  // namespace
+
+AxisTaps::AxisTaps(const ConvProblem& p, int axis_index) {
+  const auto axis = static_cast<std::size_t>(axis_index);
+  stride_ = p.stride[axis], dilation_ = p.dilation[axis], input_dilation_ = p.input_dilation[axis];
+  pad_lo_ = p.pad_lo[axis], kernel_ = p.kernel[axis], input_ = p.input[axis];
+  step_ = input_dilation_ / std::gcd(dilation_, input_dilation_);
+  first_.assign(static_cast<std::size_t>(input_dilation_), -1);
+  for (std::int64_t k = 0; k < std::min(step_, kernel_); ++k)
+    first_[static_cast<std::size_t>(floor_mod(-k * dilation_, input_dilation_))] = k;
+}
+
+MetTaps AxisTaps::at(std::int64_t o) const {
+  MetTaps t;
+  const std::int64_t base = o * stride_ - pad_lo_;
+  const std::int64_t smallest = first_[static_cast<std::size_t>(floor_mod(base, input_dilation_))];
+  if (smallest < 0) return t;
+  t.step = step_;
+  t.advance = step_ * dilation_ / input_dilation_;
+  t.first = smallest;
+  if (base + smallest * dilation_ < 0) t.first += ceil_div(-(base + smallest * dilation_), step_ * dilation_) * step_;
+  t.element = (base + t.first * dilation_) / input_dilation_;
+  if (t.element >= input_) return {};
+  t.end = std::min(kernel_, t.first + ((input_ - 1 - t.element) / t.advance) * step_ + 1);
+  return t;
+}
+
+std::int64_t UnfoldLayout::slot_elements() const {
+  return round_up(checked_add(checked_mul(tile_rows, checked_add(terms, columns)), pack_terms * columns), 64);
+}
+std::size_t UnfoldLayout::packed_bytes() const {
+  return static_cast<std::size_t>(round_up(checked_mul(p.groups * panels * columns, terms), 64)) * accumulator_bytes();
+}
+std::size_t UnfoldLayout::workspace_bytes() const {
+  const std::size_t slot = static_cast<std::size_t>(slot_elements()) * accumulator_bytes();
+  return slot * static_cast<std::size_t>(slots) + (shared_weights ? packed_bytes() : 0);
+}
+
+UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, std::int64_t lanes) {
+  UnfoldLayout s;
+  s.p = p;
+  for (int axis = 0; axis < 3; ++axis) s.taps[static_cast<std::size_t>(axis)] = AxisTaps(p, axis);
+  s.lanes = lanes;
+  s.columns = p.out_channels_per_group() <= lanes ? lanes : 2 * lanes;
+  s.panels = ceil_div(p.out_channels_per_group(), s.columns);
+  s.terms = p.taps() * p.in_channels_per_group();
+  s.rows = p.batch * p.output_pixels();
+  s.slots = context.traits.threads;
+  const std::int64_t row_bytes = checked_mul(s.terms, static_cast<std::int64_t>(s.accumulator_bytes()));
+  s.tile_rows = std::min(s.rows, std::clamp(kTileBytes / row_bytes, kMinTileRows, kMaxTileRows));
+  const auto fits = [&] { return s.workspace_bytes() <= context.workspace_limit_bytes; };
+  s.shared_weights = true;
+  if (fits()) return s;
+  // Too little for all the weights: each tile packs them again, a block of terms at a time.
+  s.shared_weights = false;
+  const std::int64_t block = block_terms(s.terms);
+  s.pack_terms = std::min(round_up(s.terms, block), round_up(kPackTerms, block));
+  while (!fits() && s.slots > 1) s.slots = (s.slots + 1) / 2;
+  while (!fits() && s.tile_rows > 1) s.tile_rows = (s.tile_rows + 1) / 2;
+  if (!fits()) s.pack_terms = block;
+  return s;
+}
+
+const Algorithm<Device> kUnfoldGemm{"unfold_gemm", supports, seconds, make};
+
+}  // namespace vkconv::cpu
