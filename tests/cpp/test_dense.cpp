@@ -1,0 +1,229 @@
+// implicit_gemm and unfold_gemm against the reference, and the parts they share.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cpu/thread_pool.h"
+#include "harness.h"
+#include "hwy/targets.h"
+
+namespace vkconv {
+namespace {
+
+using tools::Data;
+using CpuPlanner = Planner<cpu::Device>;
+
+CpuPlanner make_planner() { return CpuPlanner(registry<cpu::Device>(), cpu::host_traits()); }
+
+// Ranks, strides, dilation, odd channels, both sides of every tile and panel edge, negative and one-sided padding.
+const char* const kForward[] = {
+    "fwd_f32_n1c1o1_i1_k1",
+    "fwd_f32_n2c5o7_i9x8_k3x3_p1x1",
+    "fwd_f32_n2c16o40_i9x30_k3x3_p1x1_s2x2",
+    "fwd_f32_n1c3o64_i32x33_k7x7_p3x3_s2x2_bias_relu",
+    "fwd_f32_n1c8o33_i130_k11_p25_d5",
+    "fwd_f32_n1c1o3_i300_k128_p60",
+    "fwd_f32_n1c1o1_i20x35_k5x7_p2x3",
+    "fwd_f32_n3c6o8g2_i5x6x7_k2x3x2_p1x0x1_bias_add_gelu",
+    "fwd_f32_n1c32o32g8_i9x14_k3x3_p1x1_add",
+    "fwd_f32_n2c12o24g3_i11x6_k3x2_p1x1_s1x2_bias",
+    "fwd_f32_n20c7o20_i1x1_k1x1",
+    "fwd_f32_n17c7o20_i3x3_k3x3_p1x1",
+    "fwd_f32_n1c7o20_i40x2x2_k3x2x1_p4x3x3",
+    "fwd_f32_n1c4o5_i12x11_k3x3_p-1x-2",
+    "fwd_f32_n1c4o5_i12x11_k3x3_p5:0x0:6_d2x3",
+    "fwd_f32_n1c2o65_i3x29_k1x1_bias_clip-1:1",
+    "fwd_f32_n1c2o2_i3_k3_p9",
+    "fwd_f64_n2c16o20_i9x15_k3x3_p1x1_s2x2_bias_add_tanh",
+    "fwd_f16_n2c16o40_i9x15_k3x3_p1x1_s2x2_bias",
+    "fwd_f16_n2c6o8g2_i5x6x7_k2x3x2_p1x0x1_bias_add_silu",
+    "fwd_f16_n17c7o20_i3x3_k3x3_p1x1",
+    "fwd_bf16_n2c16o40_i9x15_k3x3_p1x1_d3x2",
+    "fwd_bf16>f32_n2c16o40_i4x5x9_k2x3x3_p1x1x1_s1x2x2_add",
+    "fwd_bf16_n1c64o96_i2x17_k3x3_p1x1_bias_relu",
+};
+const char* const kDilatedInput[] = {
+    "fwd_f32_n1c4o5_i12x11_k3x3_t2x3_p2x2",
+    "fwd_f32_n1c4o5_i5x6x7_k2x3x4_t2x3x1_d3x2x1_p3x2x2_s2x1x3",
+    "fwd_f16_n2c4o6g2_i12_k5_t4_d6_p7_bias",
+    "fwd_f32_n1c1o1_i20_k128_t32_p127",
+    "fwd_f64_n1c2o3_i9x9_k4x4_t3x2_p-1:2x3:-2",
+};
+
+void expect_matches(const std::string& text, const std::string& algorithm) {
+  SCOPED_TRACE(text + " " + algorithm);
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner = make_planner();
+  const bool smooth = p.epilogue.activation == Activation::gelu || p.epilogue.activation == Activation::silu ||
+                      p.epilogue.activation == Activation::tanh;
+  const auto integers = tools::make_arrays(p, Data::small_integers, 3);
+  if (!smooth) {
+    const auto exact = tools::run_cpu(p, integers, planner, "reference");
+    EXPECT_EQ(exact, tools::run_cpu(p, integers, planner, algorithm));
+    EXPECT_EQ(exact, tools::run_cpu(p, integers, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
+  }
+  const auto random = tools::make_arrays(p, Data::random);
+  const auto got = tools::run_cpu(p, random, planner, algorithm);
+  const auto a = tools::accuracy(p, got, tools::run_exact(p, random, planner), tools::run_magnitudes(p, random, planner));
+  EXPECT_TRUE(a.finite);
+  EXPECT_LE(a.c, 8);
+  EXPECT_EQ(got, tools::run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
+}
+
+// Restricts run-time dispatch to one instruction set while it lives.
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(std::int64_t target) { choose(target); }
+  ~OnlyTarget() { choose(0); }
+
+ private:
+  static void choose(std::int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+TEST(Dense, ImplicitGemmMatchesReference) {
+  for (const char* text : kForward) expect_matches(text, "implicit_gemm");
+}
+
+TEST(Dense, UnfoldGemmMatchesReference) {
+  for (const char* text : kForward) expect_matches(text, "unfold_gemm");
+  for (const char* text : kDilatedInput) expect_matches(text, "unfold_gemm");
+}
+
+TEST(Dense, EveryInstructionSetMatchesReference) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    SCOPED_TRACE(hwy::TargetName(target));
+    EXPECT_EQ(make_planner().traits().isa, hwy::TargetName(target));
+    for (const char* text : kForward)
+      for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) expect_matches(text, algorithm);
+  }
+}
+
+TEST(Dense, ImplicitGemmSaysWhyNot) {
+  CpuPlanner planner = make_planner();
+  const auto reason = [&](const char* text, std::size_t limit = kDefaultWorkspaceLimitBytes) {
+    for (const Candidate& c : planner.explain(parse_problem(text), limit))
+      if (c.name == "implicit_gemm") return c.reason;
+    return std::string("missing");
+  };
+  EXPECT_EQ(reason("fwd_f32_n1c4o5_i12x11_k3x3_t2x3"), "the input is dilated");
+  EXPECT_NE(reason("wgrad_f32_n1c4o5_i12x11_k3x3"), "");
+  EXPECT_NE(reason("fwd_f32_n1c4o5_i12x11_k3x3", 16).find("16"), std::string::npos);
+  EXPECT_EQ(reason("fwd_f32_n1c4o5_i12x11_k3x3"), "");
+}
+
+// Any limit that holds one row gives the same bits, and the workspace stays within it.
+TEST(Dense, UnfoldIsTheSameForAnyWorkspaceLimit) {
+  CpuPlanner planner = make_planner();
+  for (const char* text : {"fwd_f32_n2c5o40_i60_k9_p4", "fwd_f32_n1c6o8g2_i9x13_k3x3_p1x1_t2x2", "fwd_f16_n1c9o33_i7x8_k5x5_p2x2",
+                           "fwd_f64_n1c3o4_i4x5x6_k2x3x3_p1x1x1", "fwd_f32_n1c40o40_i5x9_k7x7_p3x3"}) {
+    const ConvProblem p = parse_problem(text);
+    const auto arrays = tools::make_arrays(p, Data::random);
+    const auto whole = tools::run_cpu(p, arrays, planner, "unfold_gemm");
+    int limits = 0;
+    for (std::size_t limit = 4 << 20; limit > 64; limit = limit * 2 / 3) {
+      try {
+        EXPECT_LE(planner.plan({p, "unfold_gemm", limit})->workspace_bytes(), limit);
+      } catch (const ProblemError& e) {
+        EXPECT_NE(std::string(e.what()).find(std::to_string(limit)), std::string::npos);
+        break;
+      }
+      EXPECT_EQ(whole, tools::run_cpu(p, arrays, planner, "unfold_gemm", limit)) << text << " in " << limit;
+      ++limits;
+    }
+    EXPECT_GE(limits, 8) << text;
+  }
+}
+
+TEST(Dense, SameBitsForAnyThreadCount) {
+  const int before = cpu::num_threads();
+  for (const char* text : {"fwd_f32_n2c16o80_i31x30_k3x3_p1x1", "fwd_f16_n1c32o32_i500_k5_p2", "fwd_f32_n1c64o64g16_i30x31_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const auto arrays = tools::make_arrays(p, Data::random);
+    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) {
+      std::vector<double> first;
+      for (const int threads : {1, 2, 5}) {
+        cpu::set_num_threads(threads);
+        CpuPlanner planner = make_planner();
+        const auto got = tools::run_cpu(p, arrays, planner, algorithm);
+        if (first.empty()) first = got;
+        EXPECT_EQ(first, got) << text << " " << algorithm << " " << threads;
+      }
+    }
+  }
+  cpu::set_num_threads(before);
+}
+
+// Rows of reversed, widely spaced and repeated pixels; mirrored and transposed weights.
+TEST(Dense, StridedViews) {
+  for (const char* text : {"fwd_f32_n2c5o37_i6x20_k3x3_p1x1_bias_add", "fwd_f16_n2c16o20_i6x20_k3x3_p1x1_s1x2",
+                           "fwd_f32_n1c16o16g4_i6x20_k3x3_p1x1", "fwd_f32_n1c1o1_i20x20_k5x5_p2x2", "fwd_f32_n1c64o2_i6x9_k3x3"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner = make_planner();
+    const auto arrays = tools::make_arrays(p, Data::small_integers);
+    const auto run = [&](const std::string& algorithm) {
+      tools::HostOperands host(p, arrays);
+      auto& x = host.operands.input;
+      x = x.sliced(2, p.input[1] - 1, -1, p.dtype);  // rows bottom up
+      x.stride[3] = 0;                               // every pixel of a row the same
+      auto& y = host.operands.output;
+      y = y.sliced(3, p.output[2] - 1, -1, p.output_dtype);
+      host.operands.weight = host.operands.weight.mirrored(p.kernel, p.dtype);
+      if (p.groups == 1 && p.in_channels == p.out_channels) host.operands.weight = host.operands.weight.transposed();
+      const auto plan = planner.plan({p, algorithm, kDefaultWorkspaceLimitBytes});
+      cpu::Buffer workspace(plan->workspace_bytes());
+      cpu::Device::Stream stream;
+      plan->execute(stream, host.operands, workspace.pointer());
+      return tools::decode(host.written, p.output_elements(), p.output_dtype);
+    };
+    const auto expected = run("reference");
+    EXPECT_EQ(expected, run("implicit_gemm")) << text;
+    EXPECT_EQ(expected, run("unfold_gemm")) << text;
+  }
+}
+
+TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
+  for (const char* text : {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
+                           "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner = make_planner();
+    auto arrays = tools::make_arrays(p, Data::random);
+    for (double& x : arrays.input) x = std::abs(x) + 0.5;
+    // The first tap of every output channel meets padding at the low border only.
+    const std::int64_t a_channel = p.taps() * p.in_channels_per_group();
+    for (std::int64_t o = 0; o < p.out_channels; ++o)
+      arrays.weight[static_cast<std::size_t>(o * a_channel)] = std::numeric_limits<double>::infinity();
+    const auto expected = tools::run_cpu(p, arrays, planner, "reference");
+    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"})
+      for (const std::size_t limit : {kDefaultWorkspaceLimitBytes, std::size_t{24} << 10}) {
+        const auto got = tools::run_cpu(p, arrays, planner, algorithm, limit);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          EXPECT_FALSE(std::isnan(got[i])) << text << " " << algorithm << " " << i;
+          EXPECT_EQ(std::isinf(expected[i]), std::isinf(got[i])) << text << " " << algorithm << " " << i;
+        }
+      }
+  }
+}
+
+// Long sums of positive terms stay within a few roundings.
+TEST(Dense, LongReductions) {
+  for (const char* text : {"fwd_f32_n1c1024o8_i5x5_k3x3_p1x1", "fwd_f32_n1c1o2_i5000_k4096", "fwd_f32_n1c3000o1_i9_k1"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner = make_planner();
+    auto arrays = tools::make_arrays(p, Data::random);
+    for (auto* v : {&arrays.input, &arrays.weight})
+      for (double& x : *v) x = std::abs(x);
+    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) {
+      const auto got = tools::run_cpu(p, arrays, planner, algorithm);
+      const auto a = tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
+      EXPECT_LE(a.c, 8) << text << " " << algorithm;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vkconv
