@@ -5,6 +5,7 @@ namespace vkconv {
 template <>
 std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
   static const Algorithm<vulkan::Device> table[] = {
+      vulkan::kReference,
       vulkan::kDepthwise,
   };
   return table;

@@ -10,6 +10,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>();
 
 namespace vulkan {
 
+extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kDepthwise;
 
 }  // namespace vulkan

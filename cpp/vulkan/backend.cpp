@@ -41,7 +41,14 @@ WeightView<Pointer> packed_weight(Pointer data, const std::array<std::int64_t, 6
   return {data, s[0], s[1], s[5], {s[2], s[3], s[4]}};
 }
 
-// The user's weight, packed on the host, and on each device it was used on since that was created.
+// A prepared weight on one device, as given and in every layout asked for.
+struct DeviceWeights {
+  std::shared_ptr<LogicalDevice> device;
+  Buffer raw;
+  std::map<std::string, PreparedWeights<Device>> layouts;
+};
+
+// The user's weight, packed on the host and uploaded when it is first used and after the device was lost.
 class PreparedVulkan final : public PreparedConv {
  public:
   PreparedVulkan(const ConvProblem& p, const WeightView<std::byte*>& weight)
@@ -50,41 +57,42 @@ class PreparedVulkan final : public PreparedConv {
     pack(array, 0, array.elements(), host_.pointer());
   }
 
-  // Fills operands.weight and operands.prepared. Concurrent calls wait for the first one's packing.
-  void fill(Arrays& operands, const Plan<Device>& plan, const std::shared_ptr<LogicalDevice>& device) {
+  // Fills operands.weight and operands.prepared, valid while the result is held. Calls that want the same layout wait
+  // for the one that makes it.
+  std::shared_ptr<const DeviceWeights> fill(Arrays& operands, const Plan<Device>& plan,
+                                            const std::shared_ptr<LogicalDevice>& device) {
     std::lock_guard lock(mutex_);
-    if (device_ != device) upload_to(device);
-    operands.weight = contiguous_weight(weight_.pointer(), problem_);
-    const std::string name = plan.weight_layout();
-    if (name.empty()) return;
-    auto it = layouts_.find(name);
-    if (it == layouts_.end()) {
-      Stream stream(device);
-      PreparedWeights<Device> made = plan.prepare(stream, operands.weight);
-      stream.wait();
-      it = layouts_.emplace(name, std::move(made)).first;
+    if (!weights_ || weights_->device != device) weights_ = upload_to(device);
+    operands.weight = contiguous_weight(weights_->raw.pointer(), problem_);
+    if (const std::string name = plan.weight_layout(); !name.empty()) {
+      auto it = weights_->layouts.find(name);
+      if (it == weights_->layouts.end()) {
+        Stream stream(device);
+        PreparedWeights<Device> made = plan.prepare(stream, operands.weight);
+        stream.wait();
+        it = weights_->layouts.emplace(name, std::move(made)).first;
+      }
+      operands.prepared = &it->second;
     }
-    operands.prepared = &it->second;
+    return weights_;
   }
 
  private:
-  void upload_to(const std::shared_ptr<LogicalDevice>& device) {
-    layouts_.clear();
-    device_.reset();
+  std::shared_ptr<DeviceWeights> upload_to(const std::shared_ptr<LogicalDevice>& device) {
     Stream stream(device);
     const HostArray array = host_array(contiguous_weight(host_.pointer(), problem_), problem_, problem_.dtype);
-    weight_ = stream.allocate(array.bytes());
-    upload(stream, array, weight_);
+    auto weights = std::make_shared<DeviceWeights>();
+    weights->device = device;
+    weights->raw = stream.allocate(array.bytes());
+    upload(stream, array, weights->raw);
     stream.wait();
-    device_ = device;
+    return weights;
   }
 
   const ConvProblem problem_;
   cpu::Buffer host_;
   std::mutex mutex_;
-  std::shared_ptr<LogicalDevice> device_;
-  Buffer weight_;
-  std::map<std::string, PreparedWeights<Device>> layouts_;
+  std::shared_ptr<DeviceWeights> weights_;
 };
 
 // One call: uploads what the pass reads, runs the plan and downloads what it writes.
@@ -94,7 +102,7 @@ class Call {
       : p_(p), host_(host), device_(std::move(device)), stream_(device_) {}
 
   void run(const Plan<Device>& plan, PreparedVulkan* prepared) {
-    if (prepared) prepared->fill(operands_, plan, device_);
+    if (prepared) weights_ = prepared->fill(operands_, plan, device_);
     bind_input();
     bind_output();
     if (!prepared) bind_weight();
@@ -167,6 +175,7 @@ class Call {
   const HostOperands& host_;
   std::shared_ptr<LogicalDevice> device_;
   Arrays operands_;
+  std::shared_ptr<const DeviceWeights> weights_;
   DeviceArray written_;
   Stream stream_;
 };

@@ -47,8 +47,9 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   std::uint64_t submit(vk::CommandBuffer commands);
   void wait(std::uint64_t number);
 
-  // Set by the first call that reports it; everything afterwards fails as well.
+  // Set by the first call that reports it. open_device() replaces a lost device.
   bool lost() const { return lost_; }
+  void set_lost() { lost_ = true; }
 
  private:
   struct PipelineEntry {

@@ -1,9 +1,10 @@
 #include "vulkan/memory_pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 
-#include "core/checked.h"
 #include "vulkan/instance.h"
 
 namespace vkconv::vulkan {
@@ -17,6 +18,12 @@ constexpr std::uint64_t kParamsBlockBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kKeptBytes = std::uint64_t{512} << 20;
 
 constexpr vk::MemoryPropertyFlags kMappable = Property::eHostVisible | Property::eHostCoherent;
+
+// A rasteriser reports a heap of any size; its memory is the host's.
+std::uint64_t host_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) : 0;
+}
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
@@ -65,6 +72,7 @@ MemoryPool::MemoryPool(const vk::raii::PhysicalDevice& physical, const vk::raii:
     : device_(device), limits_(traits.limits) {
   const auto memory = physical.getMemoryProperties();
   for (std::uint32_t i = 0; i < memory.memoryHeapCount; ++i) heap_bytes_[i] = memory.memoryHeaps[i].size;
+  if (traits.type == DeviceType::software) heap_bytes_[0] = std::max(heap_bytes_[0], host_memory_bytes());
   for (const MemoryKind kind : {MemoryKind::device, MemoryKind::staging, MemoryKind::params}) {
     Type& t = types_[static_cast<int>(kind)];
     t.index = choose_type(memory, kind, traits.unified_memory);

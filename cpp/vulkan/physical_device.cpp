@@ -84,6 +84,7 @@ std::string missing_feature(const vk::raii::PhysicalDevice& device, Traits& trai
   Features& f = traits.features;
   f.float16 = v12.shaderFloat16;
   f.float64 = core.shaderFloat64;
+  f.int16 = core.shaderInt16;
   f.int8 = v12.shaderInt8 && v12.storageBuffer8BitAccess;
   f.memory_model = v12.vulkanMemoryModel && v12.vulkanMemoryModelDeviceScope;
   const std::pair<vk::Bool32, const char*> required[] = {
@@ -91,8 +92,7 @@ std::string missing_feature(const vk::raii::PhysicalDevice& device, Traits& trai
       {v12.timelineSemaphore, "timelineSemaphore"},
       {v12.scalarBlockLayout, "scalarBlockLayout"},
       {v11.storageBuffer16BitAccess, "storageBuffer16BitAccess"},
-      {core.shaderInt64, "shaderInt64"},
-      {core.shaderInt16, "shaderInt16"}};
+      {core.shaderInt64, "shaderInt64"}};
   for (const auto& [present, name] : required)
     if (!present) return std::string("the driver lacks ") + name;
   return {};

@@ -138,6 +138,10 @@ void unpack(const HostArray& array, std::int64_t begin, std::int64_t end, const 
 
 void upload(Stream& stream, const HostArray& array, const Buffer& to) {
   if (to.mapped()) return pack(array, 0, array.elements(), to.mapped());
+  upload_staged(stream, array, to.pointer());
+}
+
+void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
   std::deque<Slice> in_flight;
   for_slices(array, [&](std::int64_t begin, std::int64_t end) {
     Slice slice{{}, 0, begin, end};
@@ -150,7 +154,7 @@ void upload(Stream& stream, const HostArray& array, const Buffer& to) {
     }
     pack(array, begin, end, slice.staging.mapped());
     stream.independent([&] {
-      stream.copy(to.pointer() + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
+      stream.copy(to + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
                   copied_bytes(end - begin, array.element_bytes));
     });
     slice.submitted = stream.submit();
@@ -164,6 +168,10 @@ void download(Stream& stream, const Buffer& from, const HostArray& array) {
     stream.wait();
     return unpack(array, 0, array.elements(), from.mapped());
   }
+  download_staged(stream, from.pointer(), array);
+}
+
+void download_staged(Stream& stream, Pointer from, const HostArray& array) {
   std::deque<Slice> in_flight;
   const auto finish_first = [&] {
     Slice slice = std::move(in_flight.front());
@@ -177,7 +185,7 @@ void download(Stream& stream, const Buffer& from, const HostArray& array) {
     slice.staging = in_flight.size() == kSlicesInFlight
                         ? finish_first()
                         : stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
-    stream.copy(slice.staging.pointer(), from.pointer() + static_cast<std::uint64_t>(begin) * array.element_bytes,
+    stream.copy(slice.staging.pointer(), from + static_cast<std::uint64_t>(begin) * array.element_bytes,
                 copied_bytes(end - begin, array.element_bytes));
     slice.submitted = stream.submit();
     in_flight.push_back(std::move(slice));

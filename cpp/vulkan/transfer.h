@@ -27,10 +27,14 @@ HostArray host_array(const WeightView<std::byte*>& w, const ConvProblem& p, DTyp
 void pack(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* to);
 void unpack(const HostArray& array, std::int64_t begin, std::int64_t end, const std::byte* from);
 
-// Records (and submits, slice by slice, where staging is needed) the copy of `array` into `to`, which holds at least
-// array.bytes().
+// Copies `array` into `to`, which holds at least array.bytes() and which nothing recorded before uses.
 void upload(Stream& stream, const HostArray& array, const Buffer& to);
 // Waits for the stream and copies `from` into `array`.
 void download(Stream& stream, const Buffer& from, const HostArray& array);
+
+// The same through staging buffers, a few slices in flight: what upload and download do where the host cannot map
+// device memory, or reads it slowly.
+void upload_staged(Stream& stream, const HostArray& array, Pointer to);
+void download_staged(Stream& stream, Pointer from, const HostArray& array);
 
 }  // namespace vkconv::vulkan

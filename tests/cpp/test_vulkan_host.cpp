@@ -1,5 +1,8 @@
+// The Vulkan host layer on the first usable device, under the validation layer: any message fails the test.
 #if VKCONV_VULKAN
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -14,17 +17,15 @@
 namespace vkconv::vulkan {
 namespace {
 
-// Runs on the first usable device, under the validation layer where it is installed. Any message fails the test.
 class VulkanHost : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    setenv("VKCONV_VALIDATION", "1", 1);
-  }
+  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 0); }
   void SetUp() override {
     const DeviceList& list = enumerate_devices();
     if (list.devices.empty()) GTEST_SKIP() << list.reason;
     ASSERT_EQ(list.devices[0].unusable, "");
     device_ = open_device(0);
+    take_validation_messages();
   }
   void TearDown() override {
     for (const std::string& message : take_validation_messages()) ADD_FAILURE() << message;
@@ -40,8 +41,10 @@ std::vector<std::uint32_t> counted(std::size_t n) {
 }
 
 HostArray flat(std::vector<std::uint32_t>& v) {
-  return {reinterpret_cast<std::byte*>(v.data()), {1, 1, 1, 1, 1, static_cast<std::int64_t>(v.size())},
-          {0, 0, 0, 0, 0, 1}, 4};
+  return {reinterpret_cast<std::byte*>(v.data()),
+          {1, 1, 1, 1, 1, static_cast<std::int64_t>(v.size())},
+          {0, 0, 0, 0, 0, 1},
+          4};
 }
 
 TEST_F(VulkanHost, DescribesDevices) {
@@ -56,6 +59,16 @@ TEST_F(VulkanHost, DescribesDevices) {
   }
 }
 
+TEST_F(VulkanHost, SaysWhyThereIsNoSuchDevice) {
+  EXPECT_THROW(make_backend(-1), DeviceError);
+  try {
+    make_backend(1000);
+    FAIL();
+  } catch (const DeviceError& e) {
+    EXPECT_NE(std::string(e.what()).find("vulkan:1000"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(VulkanHost, MovesArraysThroughDeviceMemory) {
   std::vector<std::uint32_t> from = counted(3'000'001), to(from.size());
   Stream stream(device_);
@@ -67,6 +80,242 @@ TEST_F(VulkanHost, MovesArraysThroughDeviceMemory) {
   EXPECT_EQ(to[0], 7u);
   EXPECT_EQ(to[1], 7u);
   EXPECT_TRUE(std::equal(to.begin() + 2, to.end(), from.begin() + 2));
+}
+
+// Slices through staging buffers, as on a device whose memory the host cannot map.
+TEST_F(VulkanHost, MovesArraysThroughStaging) {
+  std::vector<std::uint32_t> from = counted(20'000'003), to(from.size());
+  Stream stream(device_);
+  const Buffer a = stream.allocate(from.size() * 4);
+  upload_staged(stream, flat(from), a.pointer());
+  download_staged(stream, a.pointer(), flat(to));
+  EXPECT_TRUE(from == to);
+}
+
+TEST(VulkanTransfer, PacksAnyStrides) {
+  std::vector<std::uint32_t> host = counted(7 * 6 * 5 * 4), packed(3 * 6 * 2 * 4), back(host.size());
+  // Every second row backwards of axis 0 (3 of 7), axis 2 reversed with step 2, the last axis contiguous.
+  HostArray array{reinterpret_cast<std::byte*>(host.data() + 6 * 120 + 3 * 4), {3, 6, 2, 1, 1, 4}, {-240, 20, -8, 9, 9, 1}, 4};
+  ASSERT_EQ(array.elements(), 3 * 6 * 2 * 4);
+  pack(array, 0, array.elements(), reinterpret_cast<std::byte*>(packed.data()));
+  std::size_t i = 0;
+  for (int a = 6; a >= 2; a -= 2)
+    for (int b = 0; b < 6; ++b)
+      for (int c = 3; c >= 1; c -= 2)
+        for (int d = 0; d < 4; ++d) ASSERT_EQ(packed[i++], host[static_cast<std::size_t>(((a * 6 + b) * 5 + c) * 4 + d)]);
+  array.data = reinterpret_cast<std::byte*>(back.data() + 6 * 120 + 3 * 4);
+  unpack(array, 0, 50, reinterpret_cast<const std::byte*>(packed.data()));
+  unpack(array, 50, array.elements(), reinterpret_cast<const std::byte*>(packed.data() + 50));
+  std::size_t written = 0;
+  for (std::size_t j = 0; j < back.size(); ++j) {
+    written += back[j] != 0;
+    EXPECT_TRUE(back[j] == 0 || back[j] == host[j]);
+  }
+  EXPECT_EQ(written, packed.size());
+}
+
+TEST_F(VulkanHost, PoolReusesAndReturnsMemory) {
+  MemoryPool& pool = device_->memory();
+  pool.trim();
+  const MemoryInfo before = pool.info();
+  {
+    const Buffer a = device_->allocate(1000);
+    EXPECT_EQ(a.pointer() % kBufferAlignmentBytes, 0u);
+    EXPECT_EQ(pool.info().used_bytes, before.used_bytes + 1024);
+    Pointer first;
+    {
+      const Buffer b = device_->allocate(5000);
+      first = b.pointer();
+    }
+    const Buffer again = device_->allocate(4000);
+    EXPECT_EQ(again.pointer(), first);
+    const Buffer large = device_->allocate(std::size_t{80} << 20);
+    EXPECT_GE(pool.info().peak_used_bytes, before.used_bytes + (std::size_t{80} << 20));
+  }
+  EXPECT_EQ(pool.info().used_bytes, before.used_bytes);
+  EXPECT_GT(pool.info().reserved_bytes, before.reserved_bytes);
+  pool.trim();
+  EXPECT_EQ(pool.info().reserved_bytes, before.reserved_bytes);
+}
+
+TEST_F(VulkanHost, PoolMergesFreeRanges) {
+  MemoryPool& pool = device_->memory();
+  pool.trim();
+  std::mt19937 random(3);
+  std::vector<Buffer> live;
+  for (int round = 0; round < 2000; ++round) {
+    if (!live.empty() && random() % 2) {
+      std::swap(live[random() % live.size()], live.back());
+      live.pop_back();
+    } else {
+      live.push_back(device_->allocate(1 + random() % 300'000));
+      const Buffer& made = live.back();
+      for (std::size_t i = 0; i + 1 < live.size(); ++i)
+        ASSERT_TRUE(made.pointer() + made.size_bytes() <= live[i].pointer() ||
+                    live[i].pointer() + live[i].size_bytes() <= made.pointer());
+    }
+  }
+  live.clear();
+  const Buffer half = device_->allocate(std::size_t{30} << 20), other = device_->allocate(std::size_t{30} << 20);
+  EXPECT_LE(pool.info().reserved_bytes, std::uint64_t{260} << 20);
+}
+
+TEST_F(VulkanHost, OutOfMemoryLeavesTheDeviceWorking) {
+  const Limits& limits = device_->traits().limits;
+  EXPECT_THROW(device_->allocate(limits.allocation_bytes), OutOfMemory);
+  EXPECT_THROW(device_->allocate(~std::size_t{0}), OutOfMemory);
+  EXPECT_GT(device_->allocate(1 << 20).pointer(), 0u);
+  EXPECT_FALSE(device_->lost());
+}
+
+// ---- the reference algorithm proves streams, parameters, pipelines and the backend
+
+std::vector<double> run_backend(Backend& backend, const ConvProblem& p, const tools::Arrays& arrays,
+                                const std::string& algorithm, PreparedConv* prepared = nullptr) {
+  tools::HostOperands host(p, arrays);
+  backend.run({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes}, host.operands, prepared);
+  return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+}
+
+class VulkanReference : public VulkanHost, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(VulkanReference, EqualsCpu) {
+  const ConvProblem p = parse_problem(GetParam());
+  if (!supports_dtype(device_->traits(), p.dtype)) GTEST_SKIP() << "the device has no 64-bit floats";
+  Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
+  const auto backend = make_backend(0);
+  tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  if (p.epilogue.activation <= Activation::relu6) {
+    EXPECT_EQ(run_backend(*backend, p, arrays, "reference"), tools::run_cpu(p, arrays, cpu, "reference"));
+  }
+  arrays = tools::make_arrays(p, tools::Data::random);
+  const auto a = tools::accuracy(p, run_backend(*backend, p, arrays, "reference"), tools::run_exact(p, arrays, cpu),
+                                 tools::run_magnitudes(p, arrays, cpu));
+  EXPECT_TRUE(a.finite);
+  if (size_bytes(p.output_dtype) == 2)
+    EXPECT_GE(a.rounded, 0.99);
+  else
+    EXPECT_LE(a.c, 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, VulkanReference,
+    testing::Values("fwd_f32_n2c3o4_i9x7_k3x3_p1x1", "fwd_f32_n1c4o6g2_i5x6x7_k2x3x3_s2x1x2_p1x0:1x2_d1x2x1_bias_relu",
+                    "fwd_f32_n2c3o5_i9_k3_t2_p2_flip_bias_gelu", "fwd_f16_n1c5o3_i8x9_k3x2_p1x1_bias_silu",
+                    "fwd_bf16_n2c4o4g4_i7x5_k3x3_p1x1_add_relu6", "fwd_f16>f32_n1c3o2_i6_k3_p1_add",
+                    "fwd_f64_n1c3o4_i6x6_k3x3_p1x1_bias", "fwd_f64_n1c3o4_i6x6_k3x3_p1x1_bias_tanh",
+                    "fwd_f32_n1c2o3_i8_k3_t2_p-1", "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_tanh",
+                    "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_leaky_relu0.1", "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_bias_hardswish",
+                    "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_clip-1:0.5", "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_sigmoid",
+                    "fwd_f32_n1c700o2_i4_k3_p1", "fwd_f32_n3c1o70_i40x41_k1x1_p0x0",
+                    "igrad_f32_n2c3o4_i9_k3_s2_p1", "igrad_f16_n2c6o4g2_i9x8_k3x2_s3x2_d2x1_p1x2_flip",
+                    "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0", "igrad_bf16_n1c4o4_i8_k3_t2_s3_p-1",
+                    "wgrad_f32_n2c6o4g2_i9x8_k3x2_s2x1_p1x2", "wgrad_f16>f32_n3c2o3_i5x5_k2x2_p0x0_flip",
+                    "wgrad_f64_n1c2o2_i5x4x3_k2x2x2_p0x0x0", "wgrad_f32_n1c2o2_i3000_k3_p1"));
+
+TEST_F(VulkanHost, EmptySumsAndEmptyArrays) {
+  Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
+  const auto backend = make_backend(0);
+  for (const char* text : {"fwd_f32_n0c3o4_i9_k3_p1", "fwd_f32_n2c0o4_i9_k3_p1_bias_relu", "igrad_f32_n2c3o0_i9_k3_p1",
+                           "wgrad_f32_n0c3o4_i9_k3_p1"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    EXPECT_EQ(run_backend(*backend, p, arrays, "reference"), tools::run_cpu(p, arrays, cpu, "reference")) << text;
+  }
+}
+
+TEST_F(VulkanHost, StridedAndBroadcastHostViews) {
+  const ConvProblem p = parse_problem("fwd_f32_n3c2o2_i6x5_k3x3_p1x1");
+  Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
+  const auto backend = make_backend(0);
+  tools::HostOperands host(p, tools::make_arrays(p, tools::Data::small_integers));
+  View<std::byte*>& x = host.operands.input;
+  x.stride[0] = 0;            // one image for the batch
+  x = x.sliced(2, 5, -1, p.dtype);  // upside down
+  std::vector<double> results[2];
+  for (int i = 0; i < 2; ++i) {
+    std::memset(host.written, 0xff, host.output.size());
+    const PlanRequest request{p, "reference", kDefaultWorkspaceLimitBytes};
+    if (i == 0) {
+      backend->run(request, host.operands, nullptr);
+    } else {
+      cpu::Device::Stream stream;
+      cpu.plan(request)->execute(stream, host.operands, nullptr);
+    }
+    results[i] = tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_F(VulkanHost, PreparedWeightsAreACopy) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c3o4_i9x9_k3x3_p1x1");
+  const auto backend = make_backend(0);
+  tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  const std::vector<double> expected = run_backend(*backend, p, arrays, "reference");
+  tools::HostOperands host(p, arrays);
+  const auto prepared = backend->prepare(p, host.operands.weight);
+  std::fill(arrays.weight.begin(), arrays.weight.end(), 100.0);
+  EXPECT_EQ(run_backend(*backend, p, arrays, "reference", prepared.get()), expected);
+  EXPECT_NE(run_backend(*backend, p, arrays, "reference"), expected);
+}
+
+TEST_F(VulkanHost, LongDispatchesAreCutWithoutChangingTheResult) {
+  // By the estimate of the device's rates this takes several submits.
+  const ConvProblem p = parse_problem("fwd_f32_n1c16o16_i40x40_k5x5_p2x2");
+  Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
+  const auto backend = make_backend(0);
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  EXPECT_EQ(run_backend(*backend, p, arrays, "reference"), tools::run_cpu(p, arrays, cpu, "reference"));
+}
+
+TEST_F(VulkanHost, ManyThreadsAtOnce) {
+  const auto backend = make_backend(0);
+  const char* texts[] = {"fwd_f32_n2c3o4_i9x7_k3x3_p1x1", "fwd_f16_n1c5o3_i8x9_k3x2_p1x1_bias",
+                         "wgrad_f32_n2c6o4g2_i9x8_k3x2_s2x1_p1x2", "fwd_f32_n1c8o8_i12x12_k3x3_p1x1_relu"};
+  std::vector<std::vector<double>> expected, got(16);
+  for (const char* text : texts) {
+    const ConvProblem p = parse_problem(text);
+    expected.push_back(run_backend(*backend, p, tools::make_arrays(p, tools::Data::random), "reference"));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < got.size(); ++t)
+    threads.emplace_back([&, t] {
+      const ConvProblem p = parse_problem(texts[t % 4]);
+      for (int i = 0; i < 5; ++i)
+        got[t] = run_backend(*backend, p, tools::make_arrays(p, tools::Data::random), "reference");
+    });
+  for (std::thread& t : threads) t.join();
+  for (std::size_t t = 0; t < got.size(); ++t) EXPECT_EQ(got[t], expected[t % 4]);
+}
+
+TEST_F(VulkanHost, ALostDeviceIsCreatedAgain) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c3o4_i9x9_k3x3_p1x1");
+  const auto backend = make_backend(0);
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  tools::HostOperands host(p, arrays);
+  const auto prepared = backend->prepare(p, host.operands.weight);
+  const auto expected = run_backend(*backend, p, arrays, "reference", prepared.get());
+  device_->set_lost();
+  EXPECT_EQ(run_backend(*backend, p, arrays, "reference", prepared.get()), expected);
+  EXPECT_NE(open_device(0), device_);
+  EXPECT_FALSE(open_device(0)->lost());
+}
+
+TEST_F(VulkanHost, AForkedChildIsTold) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      Buffer buffer = device_->allocate(1024);
+    } catch (const DeviceError&) {
+      code = enumerate_devices().devices.empty() ? 0 : 2;
+    }
+    _exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

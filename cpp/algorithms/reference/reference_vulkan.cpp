@@ -1,0 +1,102 @@
+// reference: the loop nest that defines the operation, one invocation for each element written. It supports every
+// problem and wins nothing; the other algorithms are measured against the CPU's reference, and so is this one.
+#include <algorithm>
+
+#include "algorithms/registry_vulkan.h"
+#include "core/checked.h"
+#include "vulkan/kernel_params.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::int64_t kInvocations = 64;  // of a workgroup, as in reference.comp
+
+// Multiply-adds with 64-bit index arithmetic run at about this share of the device's rate.
+constexpr double kRateShare = 0.01;
+
+// Mirrors Params of reference.comp.
+struct Params {
+  Pointer input = 0, weight = 0, output = 0;
+  Strides4 input_stride{}, output_stride{};
+  std::int64_t weight_group = 0, weight_out = 0, weight_in = 0;
+  Extent3 weight_tap{};
+  EpilogueParams epilogue{};
+  std::int64_t written = 0;
+  std::int64_t batch = 0, groups = 0, in_group = 0, out_group = 0;
+  Extent3 input_extent{}, kernel{}, output_extent{}, stride{}, dilation{}, input_dilation{}, pad_lo{};
+};
+
+std::int64_t written_elements(const ConvProblem& p) {
+  switch (p.pass) {
+    case Pass::forward: return p.output_elements();
+    case Pass::input_grad: return p.input_elements();
+    case Pass::weight_grad: return p.weight_elements();
+  }
+  return 0;
+}
+
+double work_seconds(const ConvProblem& p, const Traits& traits) {
+  return p.flops() / (flops_per_second(traits, p.dtype) * kRateShare) +
+         p.bytes_moved() / traits.rates.memory_bytes_per_second;
+}
+
+Params make_params(const ConvProblem& p, const Operands<Device>& a) {
+  Params params;
+  params.input = a.input.data;
+  params.weight = a.weight.data;
+  params.output = a.output.data;
+  params.input_stride = pixel_strides(a.input);
+  params.output_stride = pixel_strides(a.output);
+  params.weight_group = a.weight.group;
+  params.weight_out = a.weight.out;
+  params.weight_in = a.weight.in;
+  params.weight_tap = a.weight.tap;
+  params.epilogue = epilogue_params(p, a);
+  params.written = written_elements(p);
+  params.batch = p.batch;
+  params.groups = p.groups;
+  params.in_group = p.in_channels_per_group();
+  params.out_group = p.out_channels_per_group();
+  params.input_extent = p.input;
+  params.kernel = p.kernel;
+  params.output_extent = p.output;
+  params.stride = p.stride;
+  params.dilation = p.dilation;
+  params.input_dilation = p.input_dilation;
+  params.pad_lo = p.pad_lo;
+  return params;
+}
+
+class ReferencePlan final : public Plan<Device> {
+ public:
+  ReferencePlan(const ConvProblem& p, const Traits& traits) : p_(p), seconds_(work_seconds(p, traits)) {}
+
+  std::string describe() const override { return "reference"; }
+
+  void execute(Stream& stream, const Operands<Device>& a, Pointer) const override {
+    Kernel kernel{shader_name("reference", p_.dtype), epilogue_constants(p_, a)};
+    kernel.constants.push_back(static_cast<std::uint32_t>(p_.pass));
+    const auto groups = static_cast<std::uint64_t>(ceil_div(written_elements(p_), kInvocations));
+    stream.dispatch(kernel, make_params(p_, a), stream.linear_groups(groups), seconds_);
+  }
+
+ private:
+  const ConvProblem p_;
+  const double seconds_;
+};
+
+}  // namespace
+
+const Algorithm<Device> kReference{
+    "reference",
+    [](const ConvProblem& p, const Context<Device>& c) {
+      return supports_dtype(c.traits, p.dtype) ? Support::yes() : Support::no("the device has no 64-bit floats");
+    },
+    [](const ConvProblem& p, const Context<Device>& c) {
+      return c.traits.rates.launch_seconds + work_seconds(p, c.traits);
+    },
+    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<ReferencePlan>(p, c.traits);
+    }};
+
+}  // namespace vkconv::vulkan
