@@ -1,0 +1,43 @@
+"""What a result must say about where it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+
+def describe() -> dict[str, Any]:
+    return {
+        "date": date.today().isoformat(),
+        "cpu": _cpu_name(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": platform.release().split("-")[0],
+        "python": platform.python_version(),
+        "commit": _commit(),
+    }
+
+
+def pin(threads: int) -> None:
+    """Leaves this process the first `threads` of its CPUs: libraries that size their own pools follow."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("VKCONV_NUM_THREADS", str(threads))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    match = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
+    return match[1] if match else platform.machine()
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    return f"{commit}+changes" if commit and git("status", "--porcelain", "--untracked-files=no") else commit

@@ -1,0 +1,81 @@
+"""The libraries that vkconv is timed beside: one module a library, imported only when asked for.
+
+A module has `peers()`, its Peer objects (one a way of using the library), and fails to import where the library is not
+installed. A peer gets the arrays channels last and may keep them in whatever layout it likes best before its time
+counts; what is timed is one call from its own input layout to its own output layout.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cases import Case
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MODULES = ("pytorch", "onnx_runtime", "jax_cpu", "mlx_cpu", "ncnn_cpu")
+
+
+class Refusal(Exception):
+    """Why a peer does not run a case."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One prepared call of a library and the way from its result to a channels-last NumPy array."""
+
+    call: Callable[[], Any]
+    output: Callable[[Any], Array]
+    keep: object = None  # what must live as long as the call
+    plan: str = ""  # how the library says it computes this
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way of using a library. `build` raises Refusal for what the library does not do."""
+
+    name: str
+    version: str
+    build: Callable[[Case, Array, Array, int], Run]
+
+
+@dataclass
+class Found:
+    """The peers that are there, and those that are not with the reason."""
+
+    peers: list[Peer] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+def find(wanted: str) -> Found:
+    """`auto` is every installed peer, `none` no peer, else a comma-separated list of modules or peer names."""
+    found = Found()
+    names = wanted.split(",")
+    for module in () if wanted == "none" else MODULES:
+        try:
+            peers = importlib.import_module(f"peers.{module}").peers()
+        except ImportError as error:
+            found.absent[module] = str(error)
+            continue
+        found.peers += [p for p in peers if wanted == "auto" or module in names or p.name in names]
+    return found
+
+
+def channels_first(a: Array) -> Array:
+    """(N, ..., C) or (O, k..., C) as a contiguous (N, C, ...)."""
+    return np.ascontiguousarray(np.moveaxis(a, -1, 1))
+
+
+def channels_last(a: Array) -> Array:
+    return np.moveaxis(a, 1, -1)
+
+
+def transposed_weight(w: Array, groups: int) -> Array:
+    """(O, k..., C/groups) as the (C, O/groups, k...) that PyTorch and ONNX take for a transposed convolution."""
+    o, *k, c = w.shape
+    by_group = w.reshape(groups, o // groups, *k, c)
+    return np.ascontiguousarray(np.moveaxis(by_group, -1, 1).reshape(groups * c, o // groups, *k))

@@ -1,0 +1,60 @@
+"""PyTorch on the CPU (oneDNN): contiguous and channels-last memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from cases import Case
+from peers import Array, Peer, Run, channels_last, transposed_weight
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
+
+
+def peers() -> list[Peer]:
+    version = torch.__version__
+    return [Peer("torch_cl", version, partial(_build, True)), Peer("torch", version, partial(_build, False))]
+
+
+def _tensor(a: Array, dtype: str) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(a, dtype=np.float32)).to(DTYPES[dtype])
+
+
+def _in_layout(t: torch.Tensor, channels_last_memory: bool) -> torch.Tensor:
+    """PyTorch has no channels-last format of rank 1: there the tensor is a view of channels-last storage."""
+    if not channels_last_memory:
+        return t.contiguous()
+    if t.dim() == 3:
+        return t.movedim(1, -1).contiguous().movedim(-1, 1)
+    return t.contiguous(memory_format=torch.channels_last if t.dim() == 4 else torch.channels_last_3d)
+
+
+def _build(channels_last_memory: bool, case: Case, x: Array, w: Array, threads: int) -> Run:
+    torch.set_num_threads(threads)
+    xt = _in_layout(_tensor(np.moveaxis(x, -1, 1), case.dtype), channels_last_memory)
+    weight = transposed_weight(w, case.groups) if case.transposed else np.moveaxis(w, -1, 1)
+    wt = _in_layout(_tensor(weight, case.dtype), channels_last_memory)
+    convolve = _call(case)
+
+    def call() -> torch.Tensor:
+        with torch.inference_mode():
+            return convolve(xt, wt)
+
+    return Run(call, lambda y: channels_last(y.float().numpy()))
+
+
+def _call(case: Case) -> Callable[[torch.Tensor, torch.Tensor], Any]:
+    low = tuple(lo for lo, _ in case.pads)
+    if case.transposed:
+        op = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[case.rank - 1]
+        return lambda x, w: op(x, w, None, case.stride, low, case.extra, case.groups, case.dilation)
+    conv = (F.conv1d, F.conv2d, F.conv3d)[case.rank - 1]
+    if all(lo == hi for lo, hi in case.pads):
+        return lambda x, w: conv(x, w, None, case.stride, low, case.dilation, case.groups)
+    pads = [n for pair in reversed(case.pads) for n in pair]
+    return lambda x, w: conv(F.pad(x, pads), w, None, case.stride, 0, case.dilation, case.groups)

@@ -1,0 +1,102 @@
+"""Times vkconv beside other libraries, in one process and on the same arrays.
+
+    python bench/run.py --suite core --peers auto --json result.json
+
+A result is compared with fp64 before its time counts. What a peer is timed on is its own business: see bench/peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import machine
+
+THREADS = 2
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench/run.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--suite", default="core", help="all, core, seeds, peers, a family or a case's name")
+    parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
+    parser.add_argument("--peers", default="auto", help="auto, none, or a comma-separated list (default: auto)")
+    parser.add_argument("--threads", type=int, default=THREADS, help=f"CPUs for each library (default: {THREADS})")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--prepared", action="store_true", help="time only prepared weights")
+    mode.add_argument("--per-call", action="store_true", help="time only weights given to every call")
+    parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="timing budget of a case (default: 2)")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    return parser.parse_args()
+
+
+def modes(options: argparse.Namespace) -> list[str]:
+    if options.prepared:
+        return ["vkconv_prepared"]
+    return ["vkconv"] if options.per_call else ["vkconv", "vkconv_prepared"]
+
+
+def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> dict[str, Any]:
+    """One row: every contender's checked answer, then their times."""
+    from peers import Refusal
+    from reference import Reference
+    from timing import interleaved
+
+    x, w = case.arrays()
+    case = case.zero_padded()
+    reference = Reference(case, x, w)
+    row: dict[str, Any] = {"case": case.name, "family": case.family, "problem": case.problem}
+    row |= {"gflop": case.flops / 1e9, "megabytes": case.bytes / 1e6, "results": {}}
+    runs = {}
+    for contender in contenders:
+        try:
+            run = contender.build(case, x, w, options.threads)
+            error = reference.error(run.output(run.call()))
+        except Refusal as refusal:
+            row["results"][contender.name] = {"refused": str(refusal)}
+            continue
+        row["results"][contender.name] = {"error": error}
+        if error <= reference.tolerance:
+            runs[contender.name] = run
+            row |= {"plan": run.plan} if run.plan else {}
+    for name, timing in interleaved({n: r.call for n, r in runs.items()}, options.seconds).items():
+        row["results"][name] |= {"ms": timing.median_ms, "fastest_ms": timing.fastest_ms, "samples": timing.samples}
+    return row
+
+
+def main() -> int:
+    options = arguments()
+    machine.pin(options.threads)
+    import cases
+    import peers
+    import report
+    from peers import vkconv_own
+
+    chosen = [case.mini(options.gflop_limit * 1e9) for case in cases.select(options.suite)]
+    found = peers.find(options.peers)
+    contenders = vkconv_own.contenders(options.device, modes(options)) + found.peers
+    result = {"suite": options.suite, "device": options.device, "threads": options.threads}
+    result |= {"machine": machine.describe(), "versions": {p.name: p.version for p in contenders}}
+    print(", ".join(f"{name} {version}" for name, version in result["versions"].items()))
+    for module, reason in found.absent.items():
+        print(f"not installed: {module} ({reason})")
+    names = [p.name for p in contenders]
+    print(f"\n{report.header(names)}")
+    rows: list[dict[str, Any]] = []
+    try:
+        for case in chosen:
+            rows.append(measure(case, contenders, options))
+            print(report.line(rows[-1], names), flush=True)
+    except KeyboardInterrupt:
+        print("stopped")
+    print(report.summary(rows))
+    if options.json:
+        options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
+    return 0 if all("ms" in row["results"][name] for row in rows for name in modes(options)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

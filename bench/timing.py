@@ -1,0 +1,54 @@
+"""Times calls side by side in one process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ROUNDS = 5
+CALLS_A_BLOCK = 200
+SLOW_SECONDS = 1.0  # a call this slow is timed in every round, but once
+HOPELESS_SECONDS = 5.0  # and one this slow is not called again
+REST_SECONDS = 0.03  # other libraries' threads spin about 20 ms before they sleep
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one call: the median of `samples` calls, and the fastest."""
+
+    median_ms: float
+    fastest_ms: float
+    samples: int
+
+
+def interleaved(calls: Mapping[str, Callable[[], Any]], budget_seconds: float) -> dict[str, Timing]:
+    """Every round runs a block of each call, so that a drift of the machine meets all of them alike.
+
+    A block starts with one call that is not counted: it brings back the caches and wakes the threads.
+    """
+    once = {name: _seconds(call) for name, call in calls.items()}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    block = budget_seconds / (ROUNDS * max(1, len(calls)))
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            if once[name] > HOPELESS_SECONDS:
+                continue
+            time.sleep(REST_SECONDS)
+            if once[name] < SLOW_SECONDS:
+                once[name] = min(once[name], _seconds(call))
+            count = min(CALLS_A_BLOCK, max(1, int(block / once[name])))
+            samples[name] += [_seconds(call) for _ in range(count)]
+    for name, seconds in once.items():
+        samples[name] = samples[name] or [seconds]
+    return {
+        name: Timing(statistics.median(s) * 1e3, min(s) * 1e3, len(s)) for name, s in samples.items()
+    }
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,133 @@
+"""Answers of a convolution in fp64 by the definition, for whoever wants to check a result: the demo, the bench.
+
+The sum is written over taps: every tap adds one matrix product of shifted pixels and weights. Only the output pixels
+of a grid are computed, all of them or the corners and a random choice, so an array of any size can be checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Grid = tuple[npt.NDArray[np.int64], ...]
+Taps = Iterator[tuple[tuple[int, ...], Array]]
+
+WORK_LIMIT = 3e8  # multiply-adds that a check may cost: about a second
+
+
+def grid(extents: Sequence[int], limit: float, seed: int = 0) -> Grid:
+    """At most `limit` output pixels as one list of coordinates an axis: all, or the ends and random ones between."""
+    rng = np.random.default_rng(seed)
+    counts = list(extents)
+    while math.prod(counts) > max(limit, 2 ** len(counts)) and max(counts) > 2:
+        counts[int(np.argmax(counts))] = max(2, max(counts) // 2)
+    axes = []
+    for extent, count in zip(extents, counts, strict=True):
+        if count == extent:
+            axes.append(np.arange(extent, dtype=np.int64))
+        else:
+            inner = rng.choice(np.arange(1, extent - 1), size=count - 2, replace=False)
+            axes.append(np.sort(np.concatenate([[0], inner, [extent - 1]])).astype(np.int64))
+    return tuple(axes)
+
+
+def _shifted_pixels(
+    x: Array, extents: Sequence[int], where: Grid, stride: Sequence[int], low: Sequence[int], dilations: Any
+) -> Taps:
+    """Each tap of the kernel with the input pixels it meets on the grid, zero where it meets none."""
+    kernel_dilation, input_dilation = dilations
+    for tap in itertools.product(*(range(k) for k in extents)):
+        index, inside = [], []
+        for a, position in enumerate(where):
+            q = position * stride[a] + tap[a] * kernel_dilation[a] - low[a]
+            at = q // input_dilation[a]
+            inside.append((q % input_dilation[a] == 0) & (at >= 0) & (at < x.shape[1 + a]))
+            index.append(np.clip(at, 0, max(x.shape[1 + a] - 1, 0)))
+        if not all(mask.any() for mask in inside):
+            continue
+        pixels = x[np.ix_(np.arange(x.shape[0]), *index)].astype(np.float64)
+        mask = inside[0]
+        for other in inside[1:]:
+            mask = mask[..., None] & other
+        yield tap, np.where(mask[None, ..., None], pixels, 0.0)
+
+
+def exact(
+    x: Array,
+    w: Array,
+    where: Grid,
+    *,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    kernel_dilation: Sequence[int],
+    input_dilation: Sequence[int],
+    groups: int,
+    flip: bool,
+) -> tuple[Array, Array]:
+    """The output on the grid in fp64, and the sums of |x||w| that scale its rounding error."""
+    low = [lo for lo, _ in pads]
+    shape = (x.shape[0], *(len(p) for p in where))
+    y = np.zeros((groups, math.prod(shape), w.shape[0] // groups))
+    magnitude = np.zeros_like(y)
+    for tap, pixels in _shifted_pixels(x, w.shape[1:-1], where, stride, low, (kernel_dilation, input_dilation)):
+        chosen = tuple(k - 1 - t for t, k in zip(tap, w.shape[1:-1], strict=True)) if flip else tap
+        weight = w[(slice(None), *chosen)].astype(np.float64).reshape(groups, y.shape[2], -1).swapaxes(1, 2)
+        columns = np.ascontiguousarray(pixels.reshape(math.prod(shape), groups, -1).swapaxes(0, 1))
+        y += columns @ weight
+        magnitude += np.abs(columns) @ np.abs(weight)
+    return _ungroup(y, shape), _ungroup(magnitude, shape)
+
+
+def exact_weight_grad(
+    grad: Array, x: Array, extents: Sequence[int], *, stride: Sequence[int], pads: Sequence[tuple[int, int]]
+) -> tuple[Array, Array]:
+    """The gradient of an undilated, ungrouped convolution's weight in fp64, and its sums of |grad||x|."""
+    rank = len(extents)
+    where: Grid = tuple(np.arange(n, dtype=np.int64) for n in grad.shape[1:-1])
+    ones = (1,) * rank
+    g = grad.astype(np.float64).reshape(-1, grad.shape[-1])
+    dw = np.zeros((grad.shape[-1], *extents, x.shape[-1]))
+    magnitude = np.zeros_like(dw)
+    for tap, pixels in _shifted_pixels(x, extents, where, stride, [lo for lo, _ in pads], (ones, ones)):
+        columns = pixels.reshape(-1, x.shape[-1])
+        dw[(slice(None), *tap)] = g.T @ columns
+        magnitude[(slice(None), *tap)] = np.abs(g).T @ np.abs(columns)
+    return dw, magnitude
+
+
+def relative_error(y: Array, y64: Array, magnitude: Array) -> float:
+    """The largest |y - y64| / sum |x||w|; infinite when y holds anything but finite numbers."""
+    if y.size == 0:
+        return 0.0
+    difference = np.abs(y.astype(np.float64) - y64)
+    if not np.isfinite(difference).all():
+        return math.inf
+    return float(np.max(difference / np.maximum(magnitude, np.finfo(np.float64).tiny)))
+
+
+def tolerance(dtype_name: str) -> float:
+    """What relative_error may reach: 64 units of roundoff of the fp32 sums, and one rounding to a 16-bit output."""
+    roundoff = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype_name]
+    sums = 64 * min(roundoff, 2.0**-24)
+    return sums if roundoff <= 2.0**-24 else sums + roundoff
+
+
+def check(y: Array, x: Array, w: Array, *, work: float = WORK_LIMIT, **geometry: Any) -> float:
+    """relative_error of a convolution's output, over as many of its pixels as `work` multiply-adds allow.
+
+    `geometry` is that of conv_general: stride, pads, kernel_dilation, input_dilation, groups, flip, one value an axis.
+    """
+    cost_of_pixel = max(1, math.prod(w.shape) * y.shape[0])
+    where = grid(y.shape[1:-1], work / cost_of_pixel)
+    y64, magnitude = exact(x, w, where, **geometry)
+    return relative_error(y[np.ix_(np.arange(y.shape[0]), *where)], y64, magnitude)
+
+
+def _ungroup(y: Array, shape: tuple[int, ...]) -> Array:
+    return y.swapaxes(0, 1).reshape(*shape, -1)

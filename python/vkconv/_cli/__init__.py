@@ -1,0 +1,54 @@
+"""The command line: python -m vkconv."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import vkconv
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of every command; `run` of the result is the command's function."""
+    top = argparse.ArgumentParser(prog="python -m vkconv", description=vkconv.__doc__)
+    top.add_argument("--version", action="version", version=vkconv.version)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="version, build, instruction set, threads and devices")
+    info.add_argument("--json", action="store_true", help="print JSON")
+
+    explain = commands.add_parser("explain", help="the plan of a problem and every algorithm's estimate or refusal")
+    explain.add_argument("problem", help="as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1")
+    explain.add_argument("--device", help="cpu, vulkan, vulkan:0, ... (default: the default device)")
+    explain.add_argument("--algorithm", help="force an algorithm")
+    explain.add_argument("--workspace-limit", type=int, metavar="BYTES", help="scratch memory that a plan may use")
+    explain.add_argument("--json", action="store_true", help="print JSON")
+
+    demo = commands.add_parser("demo", help="filter a photograph on every device and check each answer against fp64")
+    demo.add_argument("--photo", metavar="FILE", help="another photograph (default: one that comes with Matplotlib)")
+    demo.add_argument("--out", metavar="FILE", default="vkconv_demo.png", help="the contact sheet (default: %(default)s)")
+    demo.add_argument("--device", action="append", help="only this device; may be repeated (default: cpu and vulkan)")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        if arguments.command == "info":
+            from vkconv._cli.info import info
+
+            return info(arguments.json)
+        if arguments.command == "explain":
+            from vkconv._cli.explain import explain
+
+            return explain(arguments)
+        from vkconv._cli.demo import demo
+
+        return demo(arguments)
+    except (ValueError, OSError, vkconv.Error) as error:
+        print(f"vkconv {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

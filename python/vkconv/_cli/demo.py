@@ -1,0 +1,122 @@
+"""python -m vkconv demo: a photograph through a bank of filters, then the hard cases, on every device, all checked."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import vkconv
+from vkconv._cli import photo, render, seeds
+from vkconv._cli.operation import Answer, Operation
+from vkconv._types import Array
+
+COLUMNS = ("op", "problem", "plan", "device", "ms", "error")
+RIGHT = ("ms", "error")
+
+
+class Report:
+    """Collects rows and what went wrong."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, ...]] = []
+        self.checked = 0
+        self.wrong: list[str] = []
+
+    def add(self, operation: Operation, device: str, answer: Answer) -> None:
+        """One answer, right or wrong."""
+        self.checked += 1
+        mark = "" if answer.right() else "  WRONG"
+        if mark:
+            self.wrong.append(f"{operation.title} on {device}: {answer.problem}, {answer.plan}")
+        ms = render.milliseconds(answer.seconds)
+        self.rows.append((operation.title, answer.problem, answer.plan, device, ms, f"{answer.error:.1e}{mark}"))
+
+    def flush(self, title: str) -> None:
+        """Prints the rows so far."""
+        render.table(title, COLUMNS, self.rows, RIGHT)
+        self.rows.clear()
+
+
+def chosen_devices(wanted: list[str] | None) -> list[vkconv.Device]:
+    """The CPU and the best Vulkan device, or those that were asked for."""
+    known = [d for d in vkconv.devices() if not d.unusable]
+    vulkan = next((d for d in known if d.name.startswith("vulkan")), None)
+    if wanted is None:
+        if vulkan is None:
+            print(f"Vulkan is left out: {vkconv.no_vulkan_reason() or 'no usable device'}")
+        return [d for d in (known[0], vulkan) if d is not None]
+    by_name = {d.name: d for d in known} | ({"vulkan": vulkan} if vulkan else {})
+    missing = [name for name in wanted if name not in by_name]
+    if missing:
+        raise ValueError(f"no usable device '{missing[0]}'; there are {', '.join(by_name)}")
+    return [by_name[name] for name in wanted]
+
+
+def filter_photo(picture: Array, devices: list[vkconv.Device], report: Report) -> dict[str, Array]:
+    """Runs the bank on every device; the answers of the first one."""
+    results: dict[str, Array] = {}
+    with render.Progress(len(devices) * 9) as progress:
+        while operations := photo.filters(picture, results):
+            for operation in operations:
+                for device in devices:
+                    progress.step(f"{operation.title} on {device.name}")
+                    answer = operation.run(device.name)
+                    report.add(operation, device.name, answer)
+                    results.setdefault(operation.title, answer.output)
+    return results
+
+
+def hard_cases(device: vkconv.Device, report: Report) -> None:
+    """The four seeds on one device."""
+    operations = seeds.cases(device)
+    before = vkconv.plan_cache_info(device.name)
+    with render.Progress(len(operations)) as progress:
+        for operation in operations:
+            progress.step(f"{operation.title} on {device.name}")
+            report.add(operation, device.name, operation.run(device.name))
+    report.flush(f"hard cases on {device.name} ({device.description})")
+    after = vkconv.plan_cache_info(device.name)
+    print(f"  plan cache: {after.misses - before.misses} plans made, {after.hits - before.hits} taken from the cache")
+    for problem, workspace_bytes, same in seeds.tiled_unfold(device.name):
+        report.checked += 1
+        verdict = "the same bits" if same else "NOT the bits"
+        print(f"  unfold_gemm in tiles of {render.size(workspace_bytes)}: {verdict} as whole, {problem}")
+        if not same:
+            report.wrong.append(f"tiled unfold_gemm on {device.name}: {problem}")
+
+
+def big_unfold(report: Report) -> None:
+    """Seed D within its limits of time and memory."""
+    operation = seeds.inverse_transform()
+    extra = seeds.extra_memory_bytes(operation, "cpu")
+    start = time.perf_counter()
+    operation.function(*operation.operands, **operation.options, device="cpu")
+    seconds = time.perf_counter() - start
+    memory = "extra memory unknown here" if extra is None else f"{extra / seeds.MIB:.0f} MiB extra, 20 of them the output"
+    print(f"\n86.6 GB unfold on cpu: {render.milliseconds(seconds)} ms, {memory} (limits: 1000 ms, 64 MiB)")
+    report.checked += 1
+    if seconds > seeds.SECONDS_LIMIT or (extra or 0) > seeds.EXTRA_LIMIT_BYTES:
+        report.wrong.append("the 86.6 GB unfold went over its limits")
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """Runs it all; the status is 1 when an answer is wrong or a limit is passed."""
+    start = time.perf_counter()
+    picture = photo.load(arguments.photo)
+    devices = chosen_devices(arguments.device)
+    report = Report()
+    print(f"photograph: {picture.shape[2]}x{picture.shape[1]} pixels; devices: " + ", ".join(d.name for d in devices))
+    results = filter_photo(picture, devices, report)
+    report.flush("filters, every pixel against fp64 (error: largest |y - y64| / sum |x||w|)")
+    sheet = Path(arguments.out)
+    photo.contact_sheet(photo.pictures(picture, results), sheet)
+    for device in devices:
+        hard_cases(device, report)
+    if any(d.name == "cpu" for d in devices):
+        big_unfold(report)
+    seconds = time.perf_counter() - start
+    print(f"\n{report.checked} answers checked, {len(report.wrong)} wrong, in {seconds:.0f} s; contact sheet: {sheet}")
+    for line in report.wrong:
+        print(f"  {line}")
+    return 1 if report.wrong else 0

@@ -1,0 +1,120 @@
+"""The demo's four hard cases: short 3D kernels, awkward depthwise sizes, the three passes, the 86.6 GB unfold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vkconv
+from vkconv._cli.operation import Operation, convolution, input_gradient, transposed, weight_gradient
+from vkconv._types import Array
+
+GIGABYTE = 1e9
+MIB = float(2**20)
+EXTRA_LIMIT_BYTES = 64 * MIB
+SECONDS_LIMIT = 1.0
+CPU_FLOPS, SOFTWARE_FLOPS = 2e10, 4e8  # what one case may cost on two cores, and on a software rasteriser
+
+
+def random(shape: tuple[int, ...], seed: int, dtype: Any = np.float32) -> Array:
+    """Normal numbers; those of weights scaled so that outputs are of order one."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
+
+
+def bfloat16() -> Any:
+    """bfloat16 if ml_dtypes is installed, else None."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    return ml_dtypes.bfloat16
+
+
+def small_kernel_depth(flop_limit: float) -> Iterator[Operation]:
+    """Video autoencoder layers, pre-padded: kernels 1, 2, 3 and 5 deep, in fp32 and bf16."""
+    full = (17, 64, 64, 256)
+    for depth in (1, 2, 3, 5):
+        frames, height, width, channels = full
+        while 2.0 * frames * height * width * 9 * depth * channels**2 > flop_limit:
+            if height > 16:
+                height, width = height // 2, width // 2
+            else:
+                channels //= 2
+        scaled = "" if (height, channels) == full[1::2] else f", scaled from {full[1]}x{full[2]} C{full[3]}"
+        for dtype in (np.float32, bfloat16()):
+            if dtype is None:
+                continue
+            x = random((1, frames + depth - 1, height + 2, width + 2, channels), 1, dtype)
+            w = (random((channels, depth, 3, 3, channels), 2) / math.sqrt(9 * depth * channels)).astype(dtype)
+            yield convolution(f"A depth {depth}, {np.dtype(dtype).name}{scaled}", vkconv.conv3d, x, w)
+
+
+def depthwise_sizes() -> Iterator[Operation]:
+    """3x3 depthwise layers whose sizes are no multiple of any tile, and one that is."""
+    for channels, side in ((384, 60), (768, 30), (1536, 15), (384, 64)):
+        x, w = random((1, side, side, channels), 3), random((channels, 3, 3, 1), 4) / 3
+        yield convolution(f"B depthwise {channels} at {side}x{side}", vkconv.depthwise_conv2d, x, w, padding=1)
+
+
+def three_passes(flop_limit: float) -> Iterator[Operation]:
+    """One strided convolution as forward, input gradient and weight gradient."""
+    side = 64
+    while 2.0 * 4 * (side // 2) ** 2 * 9 * 64 * 128 > flop_limit and side > 8:
+        side //= 2
+    scaled = "" if side == 64 else ", scaled from 64x64"
+    x, w = random((4, side, side, 64), 5), random((128, 3, 3, 64), 6) / 24
+    grad = random((4, side // 2, side // 2, 128), 7)
+    yield convolution(f"C forward{scaled}", vkconv.conv2d, x, w, stride=2, padding=1)
+    yield input_gradient(f"C input gradient{scaled}", grad, w, x.shape, stride=2, padding=1)
+    yield weight_gradient(f"C weight gradient{scaled}", grad, x, w.shape, stride=2, padding=1)
+
+
+def inverse_transform() -> Operation:
+    """conv_transpose1d as an inverse STFT has it: unfolded it would be a matrix of 86.6 GB."""
+    x, w = random((1, 5158, 1), 8), random((1, 4096, 1), 9)
+    return transposed("D transposed, stride 1024", vkconv.conv_transpose1d, x, w, stride=1024)
+
+
+def cases(device: vkconv.Device) -> list[Operation]:
+    """All of them, scaled to what the device can do while somebody waits."""
+    limit = {"cpu": CPU_FLOPS, "software": SOFTWARE_FLOPS}.get(device.kind, math.inf)
+    return [*small_kernel_depth(limit), *depthwise_sizes(), *three_passes(limit), inverse_transform()]
+
+
+def extra_memory_bytes(operation: Operation, device: str) -> float | None:
+    """How much the process grows over one call, output included; None where the system does not tell."""
+    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+    def kilobytes(field: str) -> float:
+        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
+        return float(line.split()[1])
+
+    try:
+        vkconv.trim_memory()
+        reset.write_text("5")  # the high-water mark starts anew
+        before = kilobytes("VmRSS:")
+        operation.function(*operation.operands, **operation.options, device=device)
+        return (kilobytes("VmHWM:") - before) * 1024
+    except (OSError, StopIteration):
+        return None
+
+
+def tiled_unfold(device: str) -> list[tuple[str, int, bool]]:
+    """unfold_gemm under a limit that forces many tiles: the problem, the limit, and whether the bits are the same."""
+    results = []
+    for rank, extent in ((1, 600), (2, 40), (3, 16)):
+        for groups in (1, 2):
+            x = random((2, *(extent,) * rank, 8), 10)
+            w = random((6, *(3,) * rank, 8 // groups), 11)
+            options: dict[str, Any] = {"padding": 1, "groups": groups, "algorithm": "unfold_gemm", "device": device}
+            limit = 64 * 1024
+            whole = vkconv.conv_general(x, w, **options)
+            tiled = vkconv.conv_general(x, w, **options, workspace_limit=limit)
+            told = vkconv.explain(vkconv.conv_general, x, w, **options, workspace_limit=limit)
+            same = bool(np.array_equal(whole, tiled)) and told.workspace_bytes <= limit
+            results.append((told.problem, told.workspace_bytes, same))
+    return results
