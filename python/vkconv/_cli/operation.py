@@ -99,16 +99,17 @@ def convolution(
 ) -> Operation:
     """conv1d, conv2d, conv3d or a depthwise one, checked on as many pixels as `work` multiply-adds allow."""
     rank = x.ndim - 2
+    depthwise = function.__name__.startswith("depthwise")
     geometry = {
         "stride": _each(stride, rank),
         "pads": [(p, p) for p in _each(padding, rank)],
         "kernel_dilation": _each(dilation, rank),
         "input_dilation": (1,) * rank,
-        "groups": groups,
+        "groups": x.shape[-1] if depthwise else groups,
         "flip": False,
     }
     options |= {"stride": stride, "padding": padding, "dilation": dilation}
-    if not function.__name__.startswith("depthwise"):
+    if not depthwise:
         options["groups"] = groups
     return Operation(title, function, (x, w), options, _checked_by(x, w, geometry, work))
 
