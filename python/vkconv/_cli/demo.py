@@ -32,6 +32,17 @@ class Report:
         ms = render.milliseconds(answer.seconds)
         self.rows.append((operation.title, answer.problem, answer.plan, device, ms, f"{answer.error:.1e}{mark}"))
 
+    def run(self, operation: Operation, device: str) -> Answer | None:
+        """Runs the operation and adds its answer, or the reason why there is none."""
+        try:
+            answer = operation.run(device)
+        except (ValueError, MemoryError, vkconv.Error) as error:
+            self.rows.append((operation.title, "", "FAILED", device, "", ""))
+            self.wrong.append(f"{operation.title} on {device}: {error}")
+            return None
+        self.add(operation, device, answer)
+        return answer
+
     def flush(self, title: str) -> None:
         """Prints the rows so far."""
         render.table(title, COLUMNS, self.rows, RIGHT)
@@ -58,12 +69,15 @@ def filter_photo(picture: Array, devices: list[vkconv.Device], report: Report) -
     results: dict[str, Array] = {}
     with render.Progress(len(devices) * 9) as progress:
         while operations := photo.filters(picture, results):
+            before = len(results)
             for operation in operations:
                 for device in devices:
                     progress.step(f"{operation.title} on {device.name}")
-                    answer = operation.run(device.name)
-                    report.add(operation, device.name, answer)
-                    results.setdefault(operation.title, answer.output)
+                    answer = report.run(operation, device.name)
+                    if answer is not None:
+                        results.setdefault(operation.title, answer.output)
+            if len(results) == before:
+                raise vkconv.Error("the filters ran on no device: " + "; ".join(report.wrong))
     return results
 
 
@@ -74,7 +88,7 @@ def hard_cases(device: vkconv.Device, report: Report) -> None:
     with render.Progress(len(operations)) as progress:
         for operation in operations:
             progress.step(f"{operation.title} on {device.name}")
-            report.add(operation, device.name, operation.run(device.name))
+            report.run(operation, device.name)
     report.flush(f"hard cases on {device.name} ({device.description})")
     after = vkconv.plan_cache_info(device.name)
     print(f"  plan cache: {after.misses - before.misses} plans made, {after.hits - before.hits} taken from the cache")
@@ -116,7 +130,7 @@ def demo(arguments: argparse.Namespace) -> int:
     if any(d.name == "cpu" for d in devices):
         big_unfold(report)
     seconds = time.perf_counter() - start
-    print(f"\n{report.checked} answers checked, {len(report.wrong)} wrong, in {seconds:.0f} s; contact sheet: {sheet}")
+    print(f"\n{report.checked} answers checked, {len(report.wrong)} wrong or missing, in {seconds:.0f} s; contact sheet: {sheet}")
     for line in report.wrong:
         print(f"  {line}")
     return 1 if report.wrong else 0
