@@ -7,6 +7,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
   static const Algorithm<vulkan::Device> table[] = {
       vulkan::kReference,
       vulkan::kDepthwise,
+      vulkan::kImplicitGemm,
   };
   return table;
 }

@@ -12,6 +12,7 @@ namespace vulkan {
 
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kDepthwise;
+extern const Algorithm<Device> kImplicitGemm;
 
 }  // namespace vulkan
 }  // namespace vkconv

@@ -92,6 +92,31 @@ TEST_F(VulkanKernels, DepthwiseAccuracy) {
     expect_accurate("depthwise", text);
 }
 
+TEST_F(VulkanKernels, ImplicitGemmGeometry) {
+  for (const char* text : {
+           "fwd_f32_n1c16o32_i9x11_k3x3_p1x1",
+           "fwd_f32_n2c64o96_i7x7_k1x1",
+           "fwd_f32_n1c3o20_i17x19_k7x7_s2x2_p3x3",             // few input channels
+           "fwd_f32_n1c1o1_i13x9_k3x3_p1x1",
+           "fwd_f32_n1c12o3_i13x9_k3x3_p1x1",                   // few output channels
+           "fwd_f32_n1c8o6_i10x10_k2x3_s1x2_d2x1_p0:1x2:0",
+           "fwd_f32_n1c5o7_i9x9_k3x3_p-1:-2x2:-1",
+           "fwd_f32_n1c8o8_i6x7_k3x3_t2x3_p2x1",                // inserted zeros
+           "fwd_f32_n1c32o32g8_i9x9_k3x3_p1x1",                 // groups of 4
+           "fwd_f32_n1c18o12g6_i9x9_k3x3_s2x1_p1x1",            // groups of 3 and 2
+           "fwd_f32_n2c24o40_i33_k5_d3_p6",
+           "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
+           "fwd_f32_n1c300o10_i5x5_k3x3_p1x1",                  // many blocks
+           "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_bias_relu",
+           "fwd_f16>f32_n1c6o6_i9x11_k3x3_p1x1_bias_add",
+           "fwd_bf16_n1c16o16_i9x11_k3x3_p1x1_add_relu6",
+           "fwd_bf16>f32_n1c9o9_i9x11_k3x3_p1x1",
+           "fwd_f64_n1c8o8_i9x11_k3x3_p1x1_bias_add_clip-1:1",
+           "fwd_f32_n1c8o8_i9x11_k3x3_p1x1_flip_leaky_relu0.5",
+       })
+    expect_exact("implicit_gemm", text);
+}
+
 }  // namespace
 }  // namespace vkconv
 #endif

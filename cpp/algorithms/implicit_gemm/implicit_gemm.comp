@@ -1,0 +1,275 @@
+#version 460
+// variants: f32 f16 bf16 f64
+//
+// A group of the convolution is a matrix product A * B^T: A has a row a pixel, B a row an output channel, and both run
+// along k = (tap, input channel). A workgroup holds kTileK columns of kTileM rows of A, gathered through the index map,
+// and of kTileN rows of B in shared memory, four values along k together; an invocation sums kRegM x kRegN outputs in
+// registers. Sums run over blocks of kBlockQuads, whose sums are added in order: the tile shape never shows in the bits.
+#include "algorithms/implicit_gemm/implicit_gemm.glsl"
+
+layout(constant_id = 5) const uint kGroupSize = 64;  // (kTileM / kRegM) * (kTileN / kRegN)
+layout(constant_id = 6) const uint kTileM = 64;
+layout(constant_id = 7) const uint kTileN = 64;
+layout(constant_id = 8) const uint kTileQuads = 4;  // kTileK / 4, divides kGroupSize
+layout(constant_id = 9) const uint kRegM = 8;
+layout(constant_id = 10) const uint kRegN = 8;
+layout(constant_id = 11) const bool kFlat = false;         // channels a group are no multiple of 4: k counts single values
+layout(constant_id = 12) const bool kInputFours = false;   // input aligned to four channels
+layout(constant_id = 13) const bool kWeightFours = false;  // weights aligned to four input channels
+layout(constant_id = 14) const bool kInsertedZeros = false;
+layout(constant_id = 15) const bool kPadded = false;        // some tap of some output reads padding
+layout(constant_id = 16) const bool kBlocks = false;        // k is longer than one block
+layout(constant_id = 17) const bool kPartialSums = false;   // block sums go to the workspace; sum_blocks adds them
+layout(constant_id = 18) const bool kQuadColumns = false;   // an invocation's columns lie four by four
+layout(constant_id = 19) const uint kBlockSteps = 16;       // steps of kTileQuads a block
+
+layout(local_size_x_id = 5) in;
+
+const uint kThreadsN = kTileN / kRegN, kThreadsM = kTileM / kRegM;
+const uint kRowQuads = kTileQuads + 1;  // an odd stride spreads rows over the banks
+const uint kLoadRows = kGroupSize / kTileQuads;
+const uint kLoadsA = (kTileM + kLoadRows - 1) / kLoadRows, kLoadsB = (kTileN + kLoadRows - 1) / kLoadRows;
+
+shared packed_real4 tile_a[kTileM * kRowQuads];
+shared packed_real4 tile_b[kTileN * kRowQuads];
+
+struct Tap {
+  bool exists;
+  int position[3];  // of the tap relative to that of tap 0
+  int64_t input_offset, weight_offset;
+};
+
+// What column k of the matrices stands for.
+Tap tap_at(uint k, uint width) {
+  Tap t;
+  t.exists = k < params.k_size;
+  uint tap = k / width;
+  const uint channel = (k - tap * width) * (kFlat ? 1 : 4);
+  t.input_offset = channel;
+  t.weight_offset = channel * params.weight_in;
+  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
+    const uint extent = uint(params.geometry.kernel[axis]);
+    const int index = int(tap % extent);
+    tap /= extent;
+    t.position[axis] = index * params.geometry.dilation[axis];
+    t.input_offset += t.position[axis] * params.input_stride[1 + axis];
+    t.weight_offset += index * params.weight_tap[axis];
+  }
+  return t;
+}
+
+struct Pixel {
+  bool exists;
+  int position[3];  // of tap 0
+  int64_t image;    // offset of the image
+  int64_t origin;   // offset of tap 0
+};
+
+Pixel pixel_at(uint m) {
+  Pixel p;
+  p.exists = m < params.pixels;
+  p.origin = 0;
+  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
+    const uint extent = uint(params.geometry.output_extent[axis]);
+    p.position[axis] = int(m % extent) * params.geometry.stride[axis] - params.geometry.pad_lo[axis];
+    m /= extent;
+    p.origin += p.position[axis] * params.input_stride[1 + axis];
+  }
+  p.image = m * params.input_stride[0];
+  p.origin += p.image;
+  return p;
+}
+
+// Whether a tap reads an element of the input, and its offset.
+bool find_input(Pixel p, Tap t, out int64_t offset) {
+  bool inside = p.exists && t.exists;
+  offset = p.origin + t.input_offset;
+  if (kInsertedZeros) {
+    offset = p.image + t.input_offset;
+    [[unroll]] for (int axis = 0; axis < 3; ++axis) {
+      const int i = input_index(p.position[axis] + t.position[axis], params.geometry.input_extent[axis],
+                                params.geometry.input_dilation[axis]);
+      inside = inside && i >= 0;
+      offset += (i - t.position[axis]) * params.input_stride[1 + axis];
+    }
+  } else if (kPadded) {
+    [[unroll]] for (int axis = 0; axis < 3; ++axis)
+      inside = inside && uint(p.position[axis] + t.position[axis]) < uint(params.geometry.input_extent[axis]);
+  }
+  return inside;
+}
+
+real4 load_a(Pixel p, Tap taps[4], int64_t group_offset) {
+  real4 v = real4(0);
+  int64_t offset;
+  if (kFlat) {
+    [[unroll]] for (uint j = 0; j < 4; ++j)
+      if (find_input(p, taps[j], offset)) v[j] = load(params.input_array, group_offset + offset);
+  } else if (find_input(p, taps[0], offset)) {
+    if (kInputFours) return load4(params.input_array, group_offset + offset);
+    [[unroll]] for (uint j = 0; j < 4; ++j) v[j] = load(params.input_array, group_offset + offset + j);
+  }
+  return v;
+}
+
+real4 load_b(bool exists, int64_t row_offset, Tap taps[4]) {
+  real4 v = real4(0);
+  if (kFlat) {
+    [[unroll]] for (uint j = 0; j < 4; ++j)
+      if (exists && taps[j].exists) v[j] = load(params.weight_array, row_offset + taps[j].weight_offset);
+  } else if (exists && taps[0].exists) {
+    const int64_t offset = row_offset + taps[0].weight_offset;
+    if (kWeightFours) return load4(params.weight_array, offset);
+    [[unroll]] for (uint j = 0; j < 4; ++j) v[j] = load(params.weight_array, offset + j * params.weight_in);
+  }
+  return v;
+}
+
+// Where this invocation's part of the product lies.
+struct Place {
+  int group;             // of the convolution
+  uint tile_m, tile_n;   // first row and column of the tile
+  uint load_column, load_row;
+  uint thread_m, thread_n;
+  uint group_in, group_out;  // channels
+};
+
+Pixel pixels[kLoadsA];                // of the rows this invocation loads
+real4 next_a[kLoadsA], next_b[kLoadsB];  // loaded, not yet in shared memory
+real sum[kRegM][kRegN], total[kRegM][kRegN];
+
+uint row_of(Place at, uint i) { return at.thread_m + i * kThreadsM; }
+uint column_of(Place at, uint j) {
+  return kQuadColumns ? (j / 4 * kThreadsN + at.thread_n) * 4 + j % 4 : at.thread_n + j * kThreadsN;
+}
+
+void fetch(Place at, uint step) {
+  const uint k = (step * kTileQuads + at.load_column) * (kFlat ? 4 : 1);
+  Tap taps[4];
+  [[unroll]] for (uint j = 0; j < 4; ++j)
+    if (j == 0 || kFlat) taps[j] = tap_at(k + j, kFlat ? at.group_in : at.group_in / 4);
+  const int64_t group_offset = at.group * int64_t(at.group_in);
+  [[unroll]] for (uint i = 0; i < kLoadsA; ++i) next_a[i] = load_a(pixels[i], taps, group_offset);
+  [[unroll]] for (uint i = 0; i < kLoadsB; ++i) {
+    const uint o = at.tile_n + at.load_row + i * kLoadRows;
+    next_b[i] = load_b(o < at.group_out, at.group * params.weight_group + o * params.weight_out, taps);
+  }
+}
+
+void share(Place at) {
+  [[unroll]] for (uint i = 0; i < kLoadsA; ++i) {
+    const uint row = at.load_row + i * kLoadRows;
+    if (kTileM % kLoadRows == 0 || row < kTileM) tile_a[row * kRowQuads + at.load_column] = pack4(next_a[i]);
+  }
+  [[unroll]] for (uint i = 0; i < kLoadsB; ++i) {
+    const uint row = at.load_row + i * kLoadRows;
+    if (kTileN % kLoadRows == 0 || row < kTileN) tile_b[row * kRowQuads + at.load_column] = pack4(next_b[i]);
+  }
+}
+
+void multiply(Place at) {
+  for (uint q = 0; q < kTileQuads; ++q) {
+    real4 a[kRegM];
+    [[unroll]] for (uint i = 0; i < kRegM; ++i) a[i] = unpack4(tile_a[row_of(at, i) * kRowQuads + q]);
+    [[unroll]] for (uint j = 0; j < kRegN; ++j) {
+      const real4 b = unpack4(tile_b[column_of(at, j) * kRowQuads + q]);
+      [[unroll]] for (uint l = 0; l < 4; ++l)
+        [[unroll]] for (uint i = 0; i < kRegM; ++i) sum[i][j] = fma(a[i][l], b[l], sum[i][j]);
+    }
+  }
+}
+
+void end_block() {
+  [[unroll]] for (uint i = 0; i < kRegM; ++i)
+    [[unroll]] for (uint j = 0; j < kRegN; ++j) total[i][j] += sum[i][j], sum[i][j] = real(0);
+}
+
+// Outputs that padding may have made NaN.
+void repair(Place at) {
+  bool any = false;
+  [[unroll]] for (uint i = 0; i < kRegM; ++i) [[unroll]] for (uint j = 0; j < kRegN; ++j) any = any || isnan(sum[i][j]);
+  if (!any) return;
+  for (uint e = 0; e < kRegM * kRegN; ++e) {
+    const uint m = at.tile_m + row_of(at, e / kRegN), o = at.tile_n + column_of(at, e % kRegN);
+    if (m >= params.pixels || o >= at.group_out) continue;
+    const real direct = direct_sum(output_pixel(m), at.group * int(at.group_out) + int(o));
+    [[unroll]] for (uint i = 0; i < kRegM; ++i)
+      [[unroll]] for (uint j = 0; j < kRegN; ++j)
+        if (e == i * kRegN + j && isnan(sum[i][j])) sum[i][j] = direct;
+  }
+}
+
+void store_block(Place at, uint block) {
+  const uint channels = uint(params.geometry.out_channels);
+  [[unroll]] for (uint i = 0; i < kRegM; ++i) {
+    const uint m = at.tile_m + row_of(at, i);
+    if (m >= params.pixels) continue;
+    const int64_t row = (block * int64_t(params.pixels) + m) * channels + at.group * at.group_out;
+    [[unroll]] for (uint j = 0; j < kRegN; ++j) {
+      const uint o = at.tile_n + column_of(at, j);
+      if (o < at.group_out) store_real(params.workspace, row + o, sum[i][j]);
+    }
+  }
+}
+
+void store_outputs(Place at) {
+  const uint first = at.group * at.group_out;
+  [[unroll]] for (uint i = 0; i < kRegM; ++i) {
+    const uint m = at.tile_m + row_of(at, i);
+    if (m >= params.pixels) continue;
+    const OutputPixel p = output_pixel(m);
+    [[unroll]] for (uint j = 0; j < kRegN; ++j) {
+      const uint o = at.tile_n + column_of(at, j);
+      if (!kQuadColumns) {
+        if (o < at.group_out)
+          finish(params.output_array, p.output_offset, p.addend_offset, first + o, sum[i][j], params.epilogue);
+      } else if (j % 4 == 0 && o < at.group_out) {
+        const real4 four = real4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+        finish4(params.output_array, p.output_offset, p.addend_offset, first + o, first + at.group_out, four,
+                params.epilogue);
+      }
+    }
+  }
+}
+
+void main() {
+  uint group = linear_group();
+  if (group >= params.group_count) return;
+  Place at;
+  at.tile_n = group % params.tiles_n * kTileN;
+  group /= params.tiles_n;
+  at.tile_m = group % params.tiles_m * kTileM;
+  group /= params.tiles_m;
+  const uint block = group % params.blocks, thread = gl_LocalInvocationID.x;
+  at.group = int(group / params.blocks);
+  at.load_column = thread % kTileQuads;
+  at.load_row = thread / kTileQuads;
+  at.thread_n = thread % kThreadsN;
+  at.thread_m = thread / kThreadsN;
+  at.group_in = uint(params.geometry.in_channels / params.geometry.groups);
+  at.group_out = uint(params.geometry.out_channels / params.geometry.groups);
+  [[unroll]] for (uint i = 0; i < kLoadsA; ++i) pixels[i] = pixel_at(at.tile_m + at.load_row + i * kLoadRows);
+  [[unroll]] for (uint i = 0; i < kRegM; ++i)
+    [[unroll]] for (uint j = 0; j < kRegN; ++j) sum[i][j] = total[i][j] = real(0);
+
+  const uint all_steps = ((kFlat ? (params.k_size + 3) / 4 : params.k_size) + kTileQuads - 1) / kTileQuads;
+  const uint first_step = kPartialSums ? block * kBlockSteps : 0;
+  const uint last_step = kPartialSums ? min(first_step + kBlockSteps, all_steps) : all_steps;
+  fetch(at, first_step);
+  for (uint step = first_step; step < last_step; ++step) {
+    barrier();
+    share(at);
+    barrier();
+    fetch(at, step + 1);  // arrives while this step is multiplied
+    multiply(at);
+    if (kBlocks && (step + 1) % kBlockSteps == 0) end_block();
+  }
+  if (kPartialSums) {
+    store_block(at, block);
+    return;
+  }
+  if (kBlocks)
+    [[unroll]] for (uint i = 0; i < kRegM; ++i) [[unroll]] for (uint j = 0; j < kRegN; ++j) sum[i][j] += total[i][j];
+  if (kPadded) repair(at);
+  store_outputs(at);
+}
