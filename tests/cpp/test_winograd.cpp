@@ -51,11 +51,11 @@ TEST(WinogradPoints, MatricesComputeTheCorrelation) {
 
 // ---- one geometry with one blocking
 
-Blocking blocking(const Geometry& g, Split split, WeightSource source, std::int64_t tiles, std::int64_t step,
-                  std::int64_t unit) {
+Blocking blocking(const Geometry& g, WeightSource source, std::int64_t tiles, std::int64_t step, std::int64_t unit,
+                  std::int64_t output_splits = 1) {
   Blocking b;
-  b.split = split;
   b.source = source;
+  b.output_splits = output_splits;
   b.threads = cpu::num_threads();
   b.tiles = std::min(tiles, g.positions);
   b.depths_per_step = std::min(step, g.depths);
@@ -92,7 +92,7 @@ void expect_accurate(const ConvProblem& p, const tools::Arrays& arrays) {
   const auto all = geometries(p);
   ASSERT_FALSE(all.empty()) << to_string(p);
   for (const Geometry& g : all) {
-    const auto got = run(g, blocking(g, Split::by_tiles, WeightSource::own, 14, 2, 3), p, arrays);
+    const auto got = run(g, blocking(g, WeightSource::own, 14, 2, 3), p, arrays);
     const auto a = tools::accuracy(p, got, exact, magnitude);
     EXPECT_TRUE(a.finite) << to_string(p) << " " << g.name();
     EXPECT_LE(a.c, p.output_dtype == DType::f32 ? error_bound(g.shape) : 0.51) << to_string(p) << " " << g.name();
@@ -142,7 +142,7 @@ TEST(Winograd, F2IsExactOnSmallIntegers) {
   int checked = 0;
   for (const Geometry& g : geometries(p))
     if (g.shape.mh == 2 && g.shape.rh == 3) {
-      EXPECT_EQ(run(g, blocking(g, Split::by_tiles, WeightSource::fused, 9, 1, 2), p, arrays), exact);
+      EXPECT_EQ(run(g, blocking(g, WeightSource::fused, 9, 1, 2), p, arrays), exact);
       ++checked;
     }
   EXPECT_GT(checked, 0);
@@ -155,14 +155,12 @@ TEST(Winograd, BlockingsAgreeBitForBit) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     for (const Geometry& g : geometries(p)) {
-      const auto expected = run(g, blocking(g, Split::by_tiles, WeightSource::prepared, 14, 1, 100), p, arrays);
-      for (const auto split : {Split::by_tiles, Split::by_outputs})
-        for (const auto source : {WeightSource::prepared, WeightSource::shared, WeightSource::own, WeightSource::fused})
-          for (const std::int64_t tiles : {1, 5, 33})
-            for (const std::int64_t step : {1, 2}) {
-              if (split == Split::by_outputs && source == WeightSource::own) continue;
-              EXPECT_EQ(run(g, blocking(g, split, source, tiles, step, 2 * step), p, arrays), expected);
-            }
+      const auto expected = run(g, blocking(g, WeightSource::prepared, 14, 1, 100), p, arrays);
+      for (const auto source : {WeightSource::prepared, WeightSource::shared, WeightSource::own, WeightSource::fused})
+        for (const std::int64_t tiles : {1, 5, 33})
+          for (const std::int64_t step : {1, 2})
+            for (const std::int64_t splits : {1, 2})
+              EXPECT_EQ(run(g, blocking(g, source, tiles, step, 2 * step, splits), p, arrays), expected);
     }
   }
 }

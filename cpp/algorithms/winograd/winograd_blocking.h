@@ -10,23 +10,20 @@
 
 namespace vkconv::cpu::winograd {
 
-// Who shares what. by_tiles: a thread transforms a block of tiles and takes it through all outputs. by_outputs: all
-// threads transform a block of tiles into shared memory, then each takes output blocks: for few tiles and many weights.
-enum class Split : std::uint8_t { by_tiles, by_outputs };
-
 // Where transformed weights come from. prepared: the user's object. shared: transformed first, by all threads, into
-// the workspace. own: every thread transforms them all for itself. fused: one reduction block at a time, by the thread
-// that multiplies with it, each time it does.
+// the workspace. own: every thread transforms the panels it meets and keeps them. fused: one reduction block at a
+// time, by the thread that multiplies with it, each time it does. Moving a transformed panel between cores costs more
+// than transforming it twice, so `shared` is for long work only.
 enum class WeightSource : std::uint8_t { prepared, shared, own, fused };
 
 struct Blocking {
-  Split split = Split::by_tiles;
   WeightSource source = WeightSource::prepared;
   std::int64_t threads = 1;
   std::int64_t columns = 0;          // outputs a panel
   std::int64_t tiles = 0;            // positions a block
   std::int64_t depths_per_step = 1;  // outputs along the summed axis that share each panel
-  std::int64_t depths_per_unit = 1;  // outputs along the summed axis one task goes through
+  std::int64_t depths_per_unit = 1;  // outputs along the summed axis one unit of work goes through
+  std::int64_t output_splits = 1;    // units that share a block of tiles, each with its own output blocks
   std::int64_t slots = 1;            // transformed slices alive at once
 
   // Strides of the transformed input [slot][point][tile][channel] and of the sums [depth][point][tile][column].
@@ -34,7 +31,7 @@ struct Blocking {
   std::int64_t sum_point_stride = 0, sum_floats = 0;
   std::int64_t chunk_floats = 0;  // of the largest reduction block, transformed
 
-  std::size_t workspace_bytes = 0;  // shared by all threads
+  std::size_t workspace_bytes = 0;  // of all threads: shared weights
   std::size_t scratch_bytes = 0;    // of each thread
   double seconds = 0;
 
@@ -42,7 +39,7 @@ struct Blocking {
   std::size_t total_bytes() const { return workspace_bytes + scratch_bytes * static_cast<std::size_t>(threads); }
 };
 
-// Fills in strides and sizes of a blocking whose choices (split to depths_per_unit) are made.
+// Fills in strides and sizes of a blocking whose choices (source to output_splits) are made.
 void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes);
 
 // The fastest blocking by estimate within the limit; none when even the smallest needs more.

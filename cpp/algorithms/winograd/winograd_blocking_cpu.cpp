@@ -76,31 +76,24 @@ double estimate(const Blocking& b, const Costs& c) {
   const std::int64_t blocks = ceil_div(g.positions, b.tiles), chunks = ceil_div(g.depths, b.depths_per_unit);
   const std::int64_t depths = std::min(b.depths_per_unit, g.depths), slices = slices_of(g, depths);
   const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
-  const double weights = c.weight_floats() * kWeightTransformSeconds;
-  const double weight_bytes = c.weight_floats() * sizeof(float);
-  double total = kParallelSeconds;
-  if (b.source == WeightSource::shared)
-    total += groups * (weights + weight_bytes / kBetweenCoresBytesPerSecond / 2) / threads + kParallelSeconds;
-  if (b.split == Split::by_tiles) {
-    const double units = groups * static_cast<double>(blocks * chunks);
-    double unit = c.input_transform(b, b.tiles, slices) + c.products(b, b.tiles, depths, 1) +
-                  c.output_transform(b, b.tiles, depths);
-    // Transformed tiles that outgrow L2 come back from the shared cache for every output block.
-    const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
-    if (input_bytes > 0.8 * static_cast<double>(c.traits.l2_bytes))
-      unit += input_bytes * steps * static_cast<double>(c.panels.output_blocks) / (4 * kSharedCacheBytesPerSecond);
-    if (b.source == WeightSource::fused) unit += weights * steps;
-    if (b.source == WeightSource::own) total += weights * std::max(1.0, groups / threads);
-    return total + std::ceil(units / threads) * unit;
-  }
-  const double share = static_cast<double>(ceil_div(c.panels.output_blocks, b.threads)) /
+  const double share = static_cast<double>(ceil_div(c.panels.output_blocks, b.output_splits)) /
                        static_cast<double>(c.panels.output_blocks);
-  const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
-  double unit = c.input_transform(b, b.tiles, slices) / threads + 2 * kParallelSeconds +
-                input_bytes * (1 - 1 / threads) / kBetweenCoresBytesPerSecond + c.products(b, b.tiles, depths, share) +
+  const double units = groups * static_cast<double>(blocks * chunks * b.output_splits);
+  const double waves = std::ceil(units / threads);
+  const double weights = c.weight_floats() * kWeightTransformSeconds;
+
+  double unit = c.input_transform(b, b.tiles, slices) + c.products(b, b.tiles, depths, share) +
                 c.output_transform(b, b.tiles, depths) * share;
+  // Transformed tiles that outgrow L2 come back from the shared cache for every output block.
+  const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
+  if (input_bytes > 0.8 * static_cast<double>(c.traits.l2_bytes))
+    unit += input_bytes * steps * share * static_cast<double>(c.panels.output_blocks) / (4 * kSharedCacheBytesPerSecond);
+  double once = kParallelSeconds;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
-  return total + groups * static_cast<double>(blocks * chunks) * unit;
+  if (b.source == WeightSource::own) once += weights * std::max(share, std::min(1.0, waves * share)) * std::ceil(groups / threads);
+  if (b.source == WeightSource::shared)
+    once += groups * (weights + c.weight_floats() * sizeof(float) / kBetweenCoresBytesPerSecond) / threads + kParallelSeconds;
+  return once + waves * unit;
 }
 
 // Blocks of nearly equal size, a multiple of the threads in number when they are few.
@@ -123,17 +116,27 @@ class Search {
     if (!best_ || b.seconds < best_->seconds) best_ = b;
   }
 
-  void consider_tiles(Blocking b) {
+  // Every cut of the work with the given weights.
+  void consider_cuts(Blocking b) {
     const Geometry& g = costs_.g;
     for (const std::int64_t wanted : kTileCandidates) {
-      b.tiles = even_tiles(g.positions, wanted, b.split == Split::by_tiles ? b.threads : 1);
-      for (b.depths_per_step = 1; b.depths_per_step <= std::min(kMaxDepthsPerStep, g.depths); ++b.depths_per_step)
-        for (std::int64_t chunks = 1; chunks <= std::min(4 * b.threads, g.depths); ++chunks) {
-          b.depths_per_unit = round_up(ceil_div(g.depths, chunks), b.depths_per_step);
-          consider(b);
-        }
+      b.tiles = even_tiles(g.positions, wanted, b.threads);
+      consider_depths(b);
+      b.tiles = even_tiles(g.positions, wanted, 1);
+      for (b.output_splits = 2; b.output_splits <= std::min(b.threads, costs_.panels.output_blocks); ++b.output_splits)
+        consider_depths(b);
+      b.output_splits = 1;
       if (wanted >= g.positions) break;
     }
+  }
+
+  void consider_depths(Blocking b) {
+    const std::int64_t depths = costs_.g.depths;
+    for (b.depths_per_step = 1; b.depths_per_step <= std::min(kMaxDepthsPerStep, depths); ++b.depths_per_step)
+      for (std::int64_t chunks = 1; chunks <= std::min(4 * b.threads, depths); chunks += 1 + chunks / 4) {
+        b.depths_per_unit = round_up(ceil_div(depths, chunks), b.depths_per_step);
+        consider(b);
+      }
   }
 
   std::optional<Blocking> best() const { return best_; }
@@ -153,16 +156,15 @@ void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
   b.tile_pitch = round_up(g.in_channels, lanes) + lanes;
   b.input_point_stride = odd_lines(b.tiles * b.tile_pitch);
   b.slot_floats = g.shape.points() * b.input_point_stride;
-  b.slots = slots_of(g, b.split == Split::by_tiles ? b.depths_per_step : b.depths_per_unit);
+  b.slots = slots_of(g, b.depths_per_step);
   b.sum_point_stride = odd_lines(b.tiles * b.columns);
   b.sum_floats = g.shape.points() * b.sum_point_stride;
   b.chunk_floats = 0;
   for (const ReductionBlock& r : g.reduction)
     b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
 
-  std::int64_t own = b.depths_per_step * b.sum_floats, shared = 0;
-  (b.split == Split::by_tiles ? own : shared) += b.input_floats();
-  if (b.source == WeightSource::shared) shared += panels.floats();
+  std::int64_t own = b.input_floats() + b.depths_per_step * b.sum_floats;
+  const std::int64_t shared = b.source == WeightSource::shared ? panels.floats() : 0;
   if (b.source == WeightSource::own) own += panels.group_floats();
   if (b.source == WeightSource::fused) own += b.chunk_floats;
   b.workspace_bytes = static_cast<std::size_t>(shared) * sizeof(float);
@@ -172,17 +174,14 @@ void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
 std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
                                         std::size_t limit_bytes) {
   Search search(g, traits, lanes, limit_bytes);
-  for (Blocking b; const Split split : {Split::by_tiles, Split::by_outputs}) {
-    b.split = split;
-    b.threads = traits.threads;
-    if (prepared) {
-      b.source = WeightSource::prepared;
-      search.consider_tiles(b);
-      continue;
-    }
+  Blocking b;
+  b.threads = traits.threads;
+  if (prepared) {
+    search.consider_cuts(b);
+  } else {
     for (const WeightSource source : {WeightSource::shared, WeightSource::own, WeightSource::fused}) {
       b.source = source;
-      if (split == Split::by_tiles || source != WeightSource::own) search.consider_tiles(b);
+      search.consider_cuts(b);
     }
   }
   if (search.best()) return search.best();

@@ -1,16 +1,25 @@
 // One execution of Winograd: the loop nest over blocks of tiles, panels of weights and points.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "algorithms/winograd/winograd_blocking.h"
 #include "core/algorithm.h"
 
 namespace vkconv::cpu::winograd {
 
-// A block of tile positions whose input is transformed, and the outputs along the summed axis it is used for.
+// A block of tile positions and the outputs along the summed axis it is used for.
 struct Slab {
-  std::int64_t group, tile_begin, tiles, depth_begin, depth_end;
-  float* input;  // [slot][point][tile][channel]
+  std::int64_t group = -1, tile_begin = 0, tiles = 0, depth_begin = 0, depth_end = 0;
+  bool operator==(const Slab&) const = default;
+};
+
+// What a thread keeps from one unit of work to the next.
+struct Worker {
+  float *input, *sums, *weights;          // transformed: [slot][point][tile][channel]; [depth][point][tile][column]; own
+  Slab slab;
+  std::vector<std::int64_t> held_slices;  // by slot, -1: none
+  std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
 };
 
 // Transformed weights of the reduction blocks [begin, end) for one output block, from the first term of *begin on.
@@ -30,23 +39,18 @@ class Execution {
   void transform_weights(float* u) const;
 
  private:
-  // winograd_execution_cpu.cpp: `panels` are the transformed weights of the slab's group, null when they are fused.
-  void run_by_tiles(const float* weights) const;
-  void run_slab(const Slab& slab, const float* panels, float* chunk, float* sums) const;
-  void run_by_outputs(float* input, const float* weights) const;
-  void transform_shared(const Slab& slab) const;
-  void multiply_shared(const Slab& slab, const float* panels) const;
-  std::vector<std::int64_t> needed_slices(std::int64_t depth_begin, std::int64_t depth_end) const;
-  void step(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* panels, float* chunk,
-            float* sums) const;
-  void multiply(const Slab& slab, const Panel& panel, std::int64_t d, std::int64_t depths, float* sums) const;
-  void multiply_point(const Slab& slab, const Panel& panel, std::int64_t d, std::int64_t point, float* sums) const;
+  // winograd_execution_cpu.cpp
+  void run_units(const float* weights) const;
+  void enter(Worker& worker, const Slab& slab) const;
+  void hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const;
+  void step(Worker& worker, std::int64_t output_block, std::int64_t d, const float* weights) const;
+  void multiply(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t depths) const;
+  void multiply_point(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t point, float* sums) const;
 
   // winograd_tiles_cpu.cpp
-  void transform_group(std::int64_t group, float* u) const;
   void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
                        std::int64_t point_stride) const;
-  void transform_slice(const Slab& slab, std::int64_t slice, std::int64_t begin, std::int64_t end) const;
+  void transform_slice(const Slab& slab, std::int64_t slice, float* v) const;
   void transform_tile(std::int64_t group, std::int64_t position, std::int64_t slice, float* v) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
   void store_tile(std::int64_t channel, std::int64_t channels, std::int64_t position, std::int64_t d,
@@ -56,6 +60,7 @@ class Execution {
     std::int64_t n, d, h, w;  // d: output along a folded summed axis, else 0; h, w: first output of the tile
   };
   Position position(std::int64_t index) const;
+  ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.in_channels}; }
   std::int64_t slot(std::int64_t slice) const { return g_.folded ? 0 : slice % b_.slots; }
 
   const Geometry& g_;

@@ -31,12 +31,6 @@ Execution::Position Execution::position(std::int64_t index) const {
   return p;
 }
 
-void Execution::transform_group(std::int64_t group, float* u) const {
-  const ReductionBlock all{0, g_.problem.kernel[0], 0, g_.in_channels};
-  for (std::int64_t block = 0; block < panels_.output_blocks; ++block)
-    transform_panel(group, block, all, u + block * panels_.panel_floats, panels_.point_stride);
-}
-
 void Execution::transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
                                 std::int64_t point_stride) const {
   alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
@@ -54,9 +48,8 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
     }
 }
 
-void Execution::transform_slice(const Slab& slab, std::int64_t slice, std::int64_t begin, std::int64_t end) const {
-  float* v = slab.input + slot(slice) * b_.slot_floats;
-  for (std::int64_t t = begin; t < end; ++t)
+void Execution::transform_slice(const Slab& slab, std::int64_t slice, float* v) const {
+  for (std::int64_t t = 0; t < slab.tiles; ++t)
     transform_tile(slab.group, slab.tile_begin + t, slice, v + t * b_.tile_pitch);
 }
 
