@@ -101,12 +101,12 @@ void expect_accurate(const ConvProblem& p, const tools::Arrays& arrays) {
 
 const char* const kProblems[] = {
     "fwd_f32_n1c16o32_i12x12_k3x3_p1x1",
-    "fwd_f32_n1c1o1_i5x4_k3x3",
+    "fwd_f32_n1c2o1_i5x4_k3x3",
     "fwd_f32_n2c19o37_i13x9_k3x3_p1x1_bias",
     "fwd_f32_n1c33o5_i3x3_k3x3_p2x2",
-    "fwd_f32_n1c8o8_i7x9_k3x3_p5x0",                      // outputs that read padding only
-    "fwd_f32_n2c24o40g2_i13x9_k3x3_p2:0x-1:1_relu",
-    "fwd_f32_n1c12o12g4_i9x9_k3x3_p1x1_bias_add_leaky_relu0.1",
+    "fwd_f32_n1c16o8_i7x9_k3x3_p5x0",                      // outputs that read padding only
+    "fwd_f32_n2c48o40g2_i13x9_k3x3_p2:0x-1:1_relu",
+    "fwd_f32_n1c16o12g4_i9x9_k3x3_p1x1_bias_add_leaky_relu0.1",
     "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",                // folded axis, with padding
     "fwd_f32_n2c20o9_i5x6x7_k1x3x3_s2x1x1_p0x1x1",
     "fwd_f32_n2c24o40g2_i6x13x9_k3x3x3_p1x1x0_bias",
@@ -126,7 +126,7 @@ TEST(Winograd, EveryTileShapeIsAccurate) {
 }
 
 TEST(Winograd, AllPositiveDataStaysWithinTheBound) {
-  for (const char* text : {"fwd_f32_n1c700o33_i9x9_k3x3_p1x1", "fwd_f32_n1c200o33_i6x9x9_k5x3x3_p1x1x1"}) {
+  for (const char* text : {"fwd_f32_n1c700o33_i9x9_k3x3_p1x1", "fwd_f32_n1c128o33_i9x9_k3x3_p1x1", "fwd_f32_n1c200o33_i6x9x9_k5x3x3_p1x1x1"}) {
     const ConvProblem p = parse_problem(text);
     tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     for (auto* v : {&arrays.input, &arrays.weight})
@@ -173,7 +173,7 @@ TEST(Winograd, ThreadsBatchLimitAndPreparationDoNotChangeBits) {
   for (int threads = 1; threads <= 5; ++threads) {
     cpu::set_num_threads(threads);
     CpuPlanner local(registry<cpu::Device>(), cpu::host_traits());
-    for (const std::size_t limit : {std::size_t{1} << 19, std::size_t{3} << 20, kDefaultWorkspaceLimitBytes})
+    for (const std::size_t limit : {std::size_t{1} << 20, std::size_t{3} << 20, kDefaultWorkspaceLimitBytes})
       for (const bool prepare : {false, true}) {
         const auto got = tools::run_cpu(p, arrays, local, "winograd", limit, prepare);
         if (expected.empty()) expected = got;
@@ -279,7 +279,8 @@ TEST(Winograd, HonoursTheWorkspaceLimit) {
 TEST(Winograd, RefusesWithAReason) {
   for (const char* text : {"fwd_f32_n1c16o16_i9x9_k3x3_s2x2", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2", "fwd_f32_n1c16o16_i9x9_k1x1",
                            "fwd_f64_n1c16o16_i9x9_k3x3", "fwd_f32_n1c16o16_i9x9_k3x3_highest",
-                           "fwd_f32_n1c16o16_i9x9_k3x3_t2x1", "igrad_f32_n1c16o16_i9x9_k3x3"})
+                           "fwd_f32_n1c16o16_i9x9_k3x3_t2x1", "igrad_f32_n1c16o16_i9x9_k3x3",
+                           "fwd_f32_n1c8o16_i9x9_k3x3_p2x2"})
     EXPECT_THROW(planner().plan({parse_problem(text), "winograd", kDefaultWorkspaceLimitBytes}), ProblemError) << text;
   EXPECT_NE(planner().plan({parse_problem("fwd_f32_n1c64o64_i56x56_k3x3_p1x1"), "winograd", kDefaultWorkspaceLimitBytes})
                 ->describe()

@@ -8,53 +8,60 @@
 namespace vkconv::cpu::winograd {
 namespace {
 
-// Seconds of one thread for each float of the transformed array, measured at 3.5 GHz with 512-bit vectors.
-constexpr double kInputTransformSeconds = 0.06e-9;
-constexpr double kOutputTransformSeconds = 0.07e-9;
-constexpr double kWeightTransformSeconds = 0.14e-9;
-// One thread's rate out of the shared cache, between two cores' caches, and the time of a parallel section.
-constexpr double kSharedCacheBytesPerSecond = 45e9;
-constexpr double kBetweenCoresBytesPerSecond = 12e9;
-constexpr double kParallelSeconds = 1.5e-6;
-constexpr double kMicroKernelSeconds = 8e-9;  // of one call, beside its multiply-adds
+// Costs beside the products, in multiply-adds counted as two at the peak rate, measured with 512-bit vectors: of each
+// float of a transformed array, and of one call of the micro-kernel.
+constexpr double kInputTransformFlops = 18;
+constexpr double kOutputTransformFlops = 12;
+constexpr double kWeightTransformFlops = 20;
+constexpr double kMicroKernelFlops = 6000;
 constexpr double kPeakShare = 0.97;
+// Rows of a micro-kernel below which the latency of its additions shows.
+constexpr double kMinRows = 4;
+// Rates of the cache all cores share and between two cores' caches, as shares of a core's own.
+constexpr double kSharedCacheShare = 0.4;
+constexpr double kBetweenCoresShare = 0.1;
+constexpr double kParallelSeconds = 1.5e-6;
 
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
 constexpr std::int64_t kMaxDepthsPerStep = 3;
 
+// What one thread spends.
 struct Costs {
   const Geometry& g;
   const Traits& traits;
   PanelLayout panels;
+  std::int64_t max_rows;
 
-  double flops_per_second() const { return traits.f32_flops_per_second / traits.threads * kPeakShare; }
+  double seconds_of_flops(double flops) const { return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare); }
+  double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double weight_floats() const {  // of one group, without padding
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels);
   }
+  // Out of the cache that the weights of all groups fit.
+  double panel_rate() const {
+    const double bytes = static_cast<double>(panels.floats()) * sizeof(float);
+    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes)) return traits.memory_bytes_per_second / traits.threads;
+    return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? own_cache_rate() * kSharedCacheShare : own_cache_rate();
+  }
 
-  // Products of `rows` tiles with every panel of one group.
-  double products(const Blocking& b, std::int64_t tiles, std::int64_t depths, double share_of_panels) const {
-    const double columns = static_cast<double>(panels.output_blocks * b.columns) * share_of_panels;
+  // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
+  double products(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double points = g.shape.points(), terms = static_cast<double>(g.terms());
-    const double rows = static_cast<double>(tiles * depths);
-    const double calls = rows / 10 * points * static_cast<double>(g.reduction.size()) * columns / b.columns;
-    const double compute = 2 * rows * points * terms * columns / flops_per_second() + calls * kMicroKernelSeconds;
-    const double panel_bytes = points * terms * columns * sizeof(float);
-    const double all_bytes = static_cast<double>(panels.floats()) * sizeof(float);
-    double rate = traits.cache_bytes_per_second / traits.threads;
-    if (all_bytes > 0.5 * static_cast<double>(traits.l2_bytes)) rate = kSharedCacheBytesPerSecond;
-    if (all_bytes > 0.8 * static_cast<double>(traits.l3_bytes)) rate = traits.memory_bytes_per_second / traits.threads;
-    const double steps = std::ceil(static_cast<double>(depths) / static_cast<double>(b.depths_per_step));
-    const double stream = b.source == WeightSource::fused ? 0 : steps * panel_bytes / rate;
-    return std::max(compute, stream);
+    const double row_blocks = static_cast<double>(ceil_div(tiles, max_rows) * depths);
+    const double rows = std::max(static_cast<double>(tiles * depths), kMinRows * row_blocks);
+    const double calls = row_blocks * points * static_cast<double>(g.reduction.size()) * output_blocks;
+    const double panel = points * terms * static_cast<double>(b.columns) * output_blocks;
+    const double compute = seconds_of_flops(2 * rows * panel + calls * kMicroKernelFlops);
+    if (b.source == WeightSource::fused) return compute;
+    const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
+    return std::max(compute, steps * panel * sizeof(float) / panel_rate());
   }
-
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
-    return static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch) * kInputTransformSeconds;
+    return seconds_of_flops(kInputTransformFlops * static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch));
   }
-  double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths) const {
-    return static_cast<double>(tiles * depths * g.shape.points() * panels.output_blocks * b.columns) *
-           kOutputTransformSeconds;
+  double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
+    return seconds_of_flops(kOutputTransformFlops * static_cast<double>(tiles * depths * g.shape.points() * b.columns) *
+                            output_blocks);
   }
 };
 
@@ -74,25 +81,26 @@ double estimate(const Blocking& b, const Costs& c) {
   const Geometry& g = c.g;
   const double threads = static_cast<double>(b.threads), groups = static_cast<double>(g.problem.groups);
   const std::int64_t blocks = ceil_div(g.positions, b.tiles), chunks = ceil_div(g.depths, b.depths_per_unit);
-  const std::int64_t depths = std::min(b.depths_per_unit, g.depths), slices = slices_of(g, depths);
+  const std::int64_t depths = std::min(b.depths_per_unit, g.depths);
   const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
-  const double share = static_cast<double>(ceil_div(c.panels.output_blocks, b.output_splits)) /
-                       static_cast<double>(c.panels.output_blocks);
-  const double units = groups * static_cast<double>(blocks * chunks * b.output_splits);
-  const double waves = std::ceil(units / threads);
-  const double weights = c.weight_floats() * kWeightTransformSeconds;
+  const double output_blocks = static_cast<double>(ceil_div(c.panels.output_blocks, b.output_splits));
+  const double share = output_blocks / static_cast<double>(c.panels.output_blocks);
+  const double waves = std::ceil(groups * static_cast<double>(blocks * chunks * b.output_splits) / threads);
+  const double weights = c.seconds_of_flops(c.weight_floats() * kWeightTransformFlops);
 
-  double unit = c.input_transform(b, b.tiles, slices) + c.products(b, b.tiles, depths, share) +
-                c.output_transform(b, b.tiles, depths) * share;
-  // Transformed tiles that outgrow L2 come back from the shared cache for every output block.
+  double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
+                c.output_transform(b, b.tiles, depths, output_blocks);
+  // Transformed tiles that outgrow the thread's cache come back from the shared one for every output block.
   const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
   if (input_bytes > 0.8 * static_cast<double>(c.traits.l2_bytes))
-    unit += input_bytes * steps * share * static_cast<double>(c.panels.output_blocks) / (4 * kSharedCacheBytesPerSecond);
+    unit += input_bytes * steps * output_blocks / (4 * kSharedCacheShare * c.own_cache_rate());
   double once = kParallelSeconds;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
-  if (b.source == WeightSource::own) once += weights * std::max(share, std::min(1.0, waves * share)) * std::ceil(groups / threads);
-  if (b.source == WeightSource::shared)
-    once += groups * (weights + c.weight_floats() * sizeof(float) / kBetweenCoresBytesPerSecond) / threads + kParallelSeconds;
+  if (b.source == WeightSource::own) once += weights * std::min(1.0, waves * share) * std::ceil(groups / threads);
+  if (b.source == WeightSource::shared) {
+    const double moved = c.weight_floats() * sizeof(float) / (kBetweenCoresShare * c.own_cache_rate());
+    once += groups * (weights + moved) / threads + kParallelSeconds;
+  }
   return once + waves * unit;
 }
 
@@ -106,7 +114,7 @@ std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_
 class Search {
  public:
   Search(const Geometry& g, const Traits& traits, std::int64_t lanes, std::size_t limit_bytes)
-      : costs_{g, traits, panel_layout(g, 2 * lanes)}, lanes_(lanes), limit_(limit_bytes) {}
+      : costs_{g, traits, panel_layout(g, 2 * lanes), lanes >= 16 ? 14 : 6}, lanes_(lanes), limit_(limit_bytes) {}
 
   void consider(Blocking b) {
     const Geometry& g = costs_.g;

@@ -15,6 +15,10 @@ using namespace winograd;
 
 std::int64_t lanes_of(const Traits& traits) { return traits.vector_bytes / static_cast<std::int64_t>(sizeof(float)); }
 
+// Rounding in a tile is relative to all its products: an output that sums few of them could be off by many of its own
+// roundings.
+constexpr std::int64_t kShortestSum = 16;
+
 bool allowed(const Geometry& g, Precision precision) { return precision == Precision::fast || !g.shape.fast_only; }
 
 // The same geometry for every batch, thread count and limit, so that results do not depend on them.
@@ -87,6 +91,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   const auto g = choose_geometry(p, context.traits);
   if (!g) return Support::no("no tile shape fits: it needs a stride-1, undilated kernel of 3x3 taps");
+  if (g->shortest_sum() < kShortestSum) return Support::no("some outputs sum too few products for its error bound");
   const auto fits = [&](bool prepared) {
     return choose_blocking(*g, context.traits, lanes_of(context.traits), prepared, context.workspace_limit_bytes);
   };

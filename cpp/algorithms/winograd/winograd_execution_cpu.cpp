@@ -125,7 +125,7 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, std::in
   const float* weights = panel.data + point * panel.point_stride;
   const std::int64_t first_term = panel.begin->tap_begin * g_.in_channels + panel.begin->channel_begin;
   const std::int64_t row_blocks = ceil_div(slab.tiles, k_.max_rows);
-  std::array<GemmSlice<float>, kBlockTerms> slices;
+  std::array<GemmSlice<float>, kMaxChainTerms> slices;
   for (std::int64_t row_block = 0; row_block < row_blocks; ++row_block) {
     const std::int64_t row = slab.tiles * row_block / row_blocks;
     GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums + row * b_.columns, b_.columns};

@@ -12,6 +12,13 @@
 
 namespace vkconv::cpu::winograd {
 
+// Longest chain of additions of products. Longer sums are sums of such chains, which bounds their rounding error; the
+// bound of F2 is the tighter one.
+inline constexpr std::int64_t kMaxChainTerms = 128;
+constexpr std::int64_t chain_terms(const TileShape& s) {
+  return s.points_h() <= 4 && s.points_w() <= 4 ? kMaxChainTerms / 2 : kMaxChainTerms;
+}
+
 // Terms summed in one chain: taps [tap_begin, tap_end) of the summed axis, channels [channel_begin, channel_end). The
 // cut depends on the problem only, so every blocking gives the same bits.
 struct ReductionBlock {
@@ -48,6 +55,8 @@ struct Geometry {
   Range outputs_with_input(int axis) const {
     return {outputs_inside(problem, axis, problem.kernel[axis] - 1).begin, outputs_inside(problem, axis, 0).end};
   }
+  // Products behind the output with the fewest, one summed tap each.
+  std::int64_t shortest_sum() const;
   // winograd_f4, or winograd_f2_5x5 for other kernels than 3x3.
   std::string name() const;
 

@@ -22,14 +22,14 @@ bool fits(const ConvProblem& p, int axis, int outputs, int taps) {
   return (outputs == 1 && taps == 1) || (p.stride[axis] == 1 && p.dilation[axis] == 1);
 }
 
-std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t channels) {
+std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t channels, std::int64_t limit) {
   std::vector<ReductionBlock> blocks;
-  if (channels <= kBlockTerms) {
-    const std::int64_t step = kBlockTerms / channels;
+  if (channels <= limit) {
+    const std::int64_t step = limit / channels;
     for (std::int64_t t = 0; t < taps; t += step) blocks.push_back({t, std::min(t + step, taps), 0, channels});
     return blocks;
   }
-  const std::int64_t step = round_up(ceil_div(channels, ceil_div(channels, kBlockTerms)), kStagedChannels);
+  const std::int64_t step = round_up(ceil_div(channels, ceil_div(channels, limit)), kStagedChannels);
   for (std::int64_t t = 0; t < taps; ++t)
     for (std::int64_t c = 0; c < channels; c += step) blocks.push_back({t, t + 1, c, std::min(c + step, channels)});
   return blocks;
@@ -48,11 +48,21 @@ Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int
   g.positions = p.batch * (g.folded ? g.problem.output[0] : 1) * g.tiles_h * g.tiles_w;
   g.in_channels = p.in_channels_per_group();
   g.out_channels = p.out_channels_per_group();
-  g.reduction = cut_reduction(g.problem.kernel[0], g.in_channels);
+  g.reduction = cut_reduction(g.problem.kernel[0], g.in_channels, chain_terms(g.shape));
   return g;
 }
 
 }  // namespace
+
+std::int64_t Geometry::shortest_sum() const {
+  std::int64_t terms = in_channels;
+  for (const int axis : {1, 2}) {
+    const Range outputs = outputs_with_input(axis);
+    if (outputs.size() > 0)
+      terms *= std::min(taps_inside(problem, axis, outputs.begin).size(), taps_inside(problem, axis, outputs.end - 1).size());
+  }
+  return terms;
+}
 
 std::string Geometry::name() const {
   std::string s = "winograd_f" + std::to_string(std::max(shape.mh, shape.mw));
