@@ -27,12 +27,18 @@ const char* const kProblems[] = {
     "fwd_f32_n1c20o20g20_i19x18_k3x3_s3x4_p1x2",
     "fwd_f32_n1c24o24g24_i9x8_k6x1_p3x0",
     "fwd_f32_n1c24o24g24_i9x30_k1x11_p0x5",
+    "fwd_f32_n1c70o70g70_i8x31_k3x3_p1x1",
+    "fwd_f32_n1c20o20g20_i2x5_k3x3_p1x1",
+    "fwd_f32_n1c20o20g20_i11x6_k3x3_p4:2x1",
+    "fwd_f32_n1c20o20g20_i3x9x12_k8x3x3_p7x1x1",
     // dilation, alone and with strides
     "fwd_f32_n1c33o33g33_i15x15_k5x5_d2x2_p4x4",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d2x2_p2x2",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d3x3_p3x3",
     "fwd_f32_n1c16o16g16_i21x22_k3x4_s4x6_d2x4_p3x3",
     "fwd_f32_n1c16o16g16_i7x300_k3x3_d1x70_p1x70",
+    "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x1_d4x2_p4x2",
+    "fwd_f32_n1c16o16g16_i21x22_k3x3_s1x2_d3x2_p3x2",
     // padding: asymmetric, negative, wider than the kernel, wider than the input
     "fwd_f32_n1c19o19g19_i9x10_k3x3_p0:2x2:0",
     "fwd_f32_n1c19o19g19_i9x10_k3x3_p-1x-2:1",

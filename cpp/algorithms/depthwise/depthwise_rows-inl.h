@@ -9,8 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "algorithms/depthwise/depthwise_pairs-inl.h"
 #include "algorithms/depthwise/depthwise_stage-inl.h"
-#include "algorithms/depthwise/depthwise_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
@@ -69,48 +69,88 @@ class RowWalk {
   }
 
   void run() {
-    for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
+    // Rows `below` apart read input rows one dilation apart, when the stride divides the dilation.
+    const std::int64_t below = p_.dilation[1] / p_.stride[1];
+    const bool pairs = p_.kernel[1] == 3 && p_.kernel[2] == 3 && tile_.stride == 1 &&
+                       p_.dilation[1] % p_.stride[1] == 0 && p_.taps() <= kSumTerms;
+    if (!pairs) {
+      for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
+      return;
+    }
+    for (std::int64_t first = b_.oh.begin; first < std::min(b_.oh.begin + below, b_.oh.end); ++first)
+      for (std::int64_t oh = first; oh < b_.oh.end; oh += 2 * below)
+        oh + below < b_.oh.end ? run_pair(oh, oh + below) : run_row(oh);
   }
 
  private:
-  void run_row(std::int64_t oh) {
-    collect_lines(oh);
-    tile_.lines = lines_.data();
-    tile_.line_count = static_cast<std::int64_t>(lines_.size());
+  // f(first output column, columns) for each tile of a row, at most `most` columns wide.
+  template <class F>
+  void for_columns(std::int64_t most, F f) {
     for (std::int64_t first = b_.ow.begin; first < std::min(b_.ow.begin + step_, b_.ow.end); ++first) {
       const std::int64_t columns = ceil_div(b_.ow.end - first, step_);
-      for (std::int64_t i = 0; i < columns; i += kMaxColumns) {
-        place(oh, first + i * step_, std::min<std::int64_t>(columns - i, kMaxColumns));
-        find_row_tile<T>(tile_.kernel_width, tile_.stride, tile_.width)(tile_);
-      }
+      for (std::int64_t i = 0; i < columns; i += most) f(first + i * step_, std::min(columns - i, most));
     }
   }
 
-  // The kernel rows that read inside the input for output row oh.
-  void collect_lines(std::int64_t oh) {
-    const auto* weights = reinterpret_cast<const T*>(call_.weights.data);
+  void run_row(std::int64_t oh) {
+    lines_.clear();
     const Range kh = taps_inside(p_, 1, oh);
+    for (std::int64_t d = kd_.begin; d < kd_.end; ++d)
+      for (std::int64_t h = kh.begin; h < kh.end; ++h) lines_.push_back(line(d, h, oh));
+    tile_.lines = lines_.data();
+    tile_.line_count = static_cast<std::int64_t>(lines_.size());
+    for_columns(kMaxColumns, [&](std::int64_t ow, std::int64_t width) {
+      place(ow, width);
+      aim(tile_.sink, oh, ow);
+      find_row_tile<T>(tile_.kernel_width, tile_.stride, tile_.width)(tile_);
+    });
+  }
+
+  // Output rows `upper` and `lower`: input rows of taps 0, 1, 2 of the one, and of tap 2 of the other.
+  void run_pair(std::int64_t upper, std::int64_t lower) {
     lines_.clear();
     for (std::int64_t d = kd_.begin; d < kd_.end; ++d)
-      for (std::int64_t h = kh.begin; h < kh.end; ++h)
-        lines_.push_back({x_.line(b_.od * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
-                                  oh * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]),
-                          weights + (d * p_.kernel[1] + h) * p_.kernel[2] * call_.weights.row_length});
+      for (std::int64_t h = 0; h < 4; ++h) {
+        const std::int64_t ih = upper * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
+        lines_.push_back(h < 3 ? line(d, h, upper) : line(d, 2, lower));
+        if (ih < 0 || ih >= p_.input[1]) lines_.back().x = nullptr;
+      }
+    tile_.lines = lines_.data();
+    tile_.line_count = static_cast<std::int64_t>(lines_.size());
+    for_columns(kMaxPairColumns, [&](std::int64_t ow, std::int64_t width) {
+      place(ow, width);
+      PairTile<T> pair{tile_, tile_.sink};
+      aim(pair.upper.sink, upper, ow);
+      aim(pair.lower, lower, ow);
+      run_pair_tile(pair);
+    });
+  }
+
+  // Kernel row (kd, kh) of output row oh.
+  Line<T> line(std::int64_t kd, std::int64_t kh, std::int64_t oh) const {
+    const auto* weights = reinterpret_cast<const T*>(call_.weights.data);
+    return {x_.line(b_.od * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
+                    oh * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]),
+            weights + (kd * p_.kernel[1] + kh) * p_.kernel[2] * call_.weights.row_length};
   }
 
   // Moves the tile to `width` columns from ow on.
-  void place(std::int64_t oh, std::int64_t ow, std::int64_t width) {
+  void place(std::int64_t ow, std::int64_t width) {
     const std::int64_t column = ow * p_.stride[2] - p_.pad_lo[2];  // of position 0
     tile_.left = ceil_div(-column, p_.dilation[2]);
     tile_.right = floor_div(p_.input[2] - 1 - column, p_.dilation[2]) + 1;
     tile_.origin = (column - x_.first[2]) * x_.stride[2];
     tile_.width = width;
+  }
+
+  // Points a sink at output (oh, ow).
+  void aim(Sink<T>& sink, std::int64_t oh, std::int64_t ow) const {
     const auto offset = [&](const View<std::byte*>& v) {
       return b_.n * v.stride[0] + b_.od * v.stride[1] + oh * v.stride[2] + ow * v.stride[3];
     };
     const View<std::byte*>& y = call_.operands.output;
-    tile_.sink.out = y.data + offset(y) * static_cast<std::int64_t>(size_bytes(p_.output_dtype));
-    tile_.sink.addend = reinterpret_cast<const T*>(call_.operands.addend.data) + offset(call_.operands.addend);
+    sink.out = y.data + offset(y) * static_cast<std::int64_t>(size_bytes(p_.output_dtype));
+    sink.addend = reinterpret_cast<const T*>(call_.operands.addend.data) + offset(call_.operands.addend);
   }
 
   const Call& call_;
