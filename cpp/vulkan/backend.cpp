@@ -138,15 +138,17 @@ class Call {
   void bind_input() {
     const bool written = p_.pass == Pass::input_grad;
     Pointer data = 0;
-    const auto s = bind(host_array(host_.input, p_.batch, p_.input, p_.in_channels, type(written)), written, !written, data);
-    operands_.input = packed_view(data, s);
+    const HostArray array = host_array(host_.input, p_.batch, p_.input, p_.in_channels, type(written));
+    const auto strides = bind(array, written, !written, data);
+    operands_.input = packed_view(data, strides);
   }
 
   void bind_output() {
     const bool written = p_.pass == Pass::forward;
     Pointer data = 0;
-    const auto s = bind(host_array(host_.output, p_.batch, p_.output, p_.out_channels, type(written)), written, !written, data);
-    operands_.output = packed_view(data, s);
+    const HostArray array = host_array(host_.output, p_.batch, p_.output, p_.out_channels, type(written));
+    const auto strides = bind(array, written, !written, data);
+    operands_.output = packed_view(data, strides);
   }
 
   void bind_weight() {

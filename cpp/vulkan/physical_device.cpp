@@ -27,7 +27,8 @@ void read_limits(const vk::raii::PhysicalDevice& device, Traits& traits) {
   const auto& v11 = chain.get<vk::PhysicalDeviceVulkan11Properties>();
   const auto& v12 = chain.get<vk::PhysicalDeviceVulkan12Properties>();
   traits.driver = std::string(v12.driverName.data()) + " " + v12.driverInfo.data();
-  traits.timestamp_seconds = properties.limits.timestampComputeAndGraphics ? properties.limits.timestampPeriod * 1e-9 : 0;
+  const bool timestamps = properties.limits.timestampComputeAndGraphics;
+  traits.timestamp_seconds = timestamps ? properties.limits.timestampPeriod * 1e-9 : 0;
   Limits& l = traits.limits;
   l.shared_memory_bytes = properties.limits.maxComputeSharedMemorySize;
   l.workgroup_invocations = properties.limits.maxComputeWorkGroupInvocations;
@@ -45,8 +46,9 @@ void read_limits(const vk::raii::PhysicalDevice& device, Traits& traits) {
 // Subgroup size control is core in 1.3 and an extension before.
 void read_subgroup_control(const vk::raii::PhysicalDevice& device, bool available, Traits& traits) {
   if (!available) return;
-  const auto features = device.getFeatures2<vk::PhysicalDeviceFeatures2, vk::PhysicalDeviceSubgroupSizeControlFeatures>()
-                            .get<vk::PhysicalDeviceSubgroupSizeControlFeatures>();
+  const auto features =
+      device.getFeatures2<vk::PhysicalDeviceFeatures2, vk::PhysicalDeviceSubgroupSizeControlFeatures>()
+          .get<vk::PhysicalDeviceSubgroupSizeControlFeatures>();
   const auto sizes =
       device.getProperties2<vk::PhysicalDeviceProperties2, vk::PhysicalDeviceSubgroupSizeControlProperties>()
           .get<vk::PhysicalDeviceSubgroupSizeControlProperties>();

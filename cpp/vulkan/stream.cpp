@@ -21,7 +21,9 @@ struct Stream::State {
   std::shared_ptr<LogicalDevice> device;
   CommandRecorder recorder;
   std::size_t used_commands = 0;  // of recorder.buffers
-  bool recording = false, ordered = true;
+  bool recording = false;
+  bool waits = true;  // the next command must see the effects of the earlier ones
+  std::uint64_t recorded = 0;  // commands
   double seconds = 0;                // estimate of what is recorded and not submitted
   std::uint64_t submitted = 0;       // number of the last submit, 0 when nothing runs
   std::vector<Buffer> kept;
@@ -29,7 +31,7 @@ struct Stream::State {
   std::size_t chunk_used = 0;
 
   const vk::raii::CommandBuffer& commands();
-  const vk::raii::CommandBuffer& ordered_commands(bool order_next);
+  const vk::raii::CommandBuffer& next_command();
   Pointer write_params(std::span<const std::byte> params);
 };
 
@@ -44,13 +46,12 @@ const vk::raii::CommandBuffer& Stream::State::commands() {
   return made;
 }
 
-// The same, behind a barrier when the next command must see the effects of the earlier ones. The barrier also
-// covers earlier submits of the queue.
-const vk::raii::CommandBuffer& Stream::State::ordered_commands(bool order_next) {
+// The same, behind a barrier when the next command waits. The barrier also covers earlier submits of the queue.
+const vk::raii::CommandBuffer& Stream::State::next_command() {
   using Stage = vk::PipelineStageFlagBits;
   using Access = vk::AccessFlagBits;
   const vk::raii::CommandBuffer& c = commands();
-  if (ordered) {
+  if (waits) {
     const vk::MemoryBarrier all(Access::eShaderWrite | Access::eTransferWrite | Access::eShaderRead |
                                     Access::eTransferRead,
                                 Access::eShaderRead | Access::eShaderWrite | Access::eTransferRead |
@@ -58,7 +59,8 @@ const vk::raii::CommandBuffer& Stream::State::ordered_commands(bool order_next) 
     const auto stages = Stage::eComputeShader | Stage::eTransfer;
     c.pipelineBarrier(stages, stages, {}, all, {}, {});
   }
-  ordered = order_next;
+  waits = true;
+  ++recorded;
   return c;
 }
 
@@ -101,19 +103,17 @@ void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> par
   const int axis = static_cast<int>(std::max_element(groups.begin(), groups.end()) - groups.begin());
   const auto parts = static_cast<std::uint32_t>(std::clamp(seconds / kSubmitSeconds + 1, 1.0, double(groups[axis])));
   const std::uint32_t step = (groups[axis] + parts - 1) / parts;
-  const int order = independent_;
-  for (std::uint32_t first = 0; first < groups[axis]; first += step) {
-    const bool last = groups[axis] - first <= step;
+  for (std::uint64_t first = 0; first < groups[axis]; first += step) {
     if (s.seconds > 0 && s.seconds + seconds / parts > kSubmitSeconds) submit();
     s.seconds += seconds / parts;
     Groups base{0, 0, 0}, count = groups;
-    base[axis] = first;
-    count[axis] = std::min(step, groups[axis] - first);
-    const vk::raii::CommandBuffer& c = s.ordered_commands(last && order == 0);
+    base[axis] = static_cast<std::uint32_t>(first);
+    count[axis] = std::min(step, groups[axis] - base[axis]);
+    if (first > 0) s.waits = false;
+    const vk::raii::CommandBuffer& c = s.next_command();
     c.bindPipeline(vk::PipelineBindPoint::eCompute, pipeline);
     c.pushConstants<PushConstants>(s.device->pipeline_layout(), vk::ShaderStageFlagBits::eCompute, 0, push);
     c.dispatchBase(base[0], base[1], base[2], count[0], count[1], count[2]);
-    if (last) break;
   }
 }
 
@@ -125,21 +125,23 @@ Groups Stream::linear_groups(std::uint64_t count) const {
   return {static_cast<std::uint32_t>((count + rows - 1) / rows), static_cast<std::uint32_t>(rows), 1};
 }
 
-void Stream::barrier() { state_->ordered = true; }
+void Stream::barrier() { state_->waits = true; }
+void Stream::do_not_wait() { state_->waits = false; }
+std::uint64_t Stream::recorded() const { return state_->recorded; }
 
 void Stream::copy(Pointer to, Pointer from, std::size_t bytes) {
   if (bytes == 0) return;
   State& s = *state_;
   const BufferRange source = s.device->memory().find(from), target = s.device->memory().find(to);
-  s.ordered_commands(independent_ == 0)
-      .copyBuffer(source.buffer, target.buffer, vk::BufferCopy(source.offset, target.offset, bytes));
+  const vk::BufferCopy region(source.offset, target.offset, bytes);
+  s.next_command().copyBuffer(source.buffer, target.buffer, region);
 }
 
 void Stream::fill(Pointer to, std::size_t bytes, std::uint32_t value) {
   if (bytes == 0) return;
   State& s = *state_;
   const BufferRange target = s.device->memory().find(to);
-  s.ordered_commands(independent_ == 0).fillBuffer(target.buffer, target.offset, bytes, value);
+  s.next_command().fillBuffer(target.buffer, target.offset, bytes, value);
 }
 
 Buffer Stream::allocate(std::size_t bytes) { return allocate(bytes, MemoryKind::device); }

@@ -42,16 +42,19 @@ class Stream {
   // is linear_group(), and it returns when that is not below `count`.
   Groups linear_groups(std::uint64_t count) const;
 
-  // Each dispatch, copy and fill waits for the ones before it, except inside independent(f): what f records may run at
-  // the same time. A plan of several dispatches calls barrier() before each of them, so that it is right in there too.
+  // Each dispatch, copy and fill waits for the ones before it, except here: f(0) .. f(count - 1) write disjoint
+  // memory and may run at the same time. What one call records is in order. Calls that share a workspace run one
+  // after another.
   template <class F>
-  void independent(F&& f) {
-    barrier();
-    ++independent_;
-    f();
-    --independent_;
-    barrier();
+  void for_each_independent(std::int64_t count, bool share_workspace, F&& f) {
+    const std::uint64_t before = recorded();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!share_workspace && recorded() != before) do_not_wait();
+      f(i);
+    }
+    if (recorded() != before) barrier();
   }
+  // The next command waits for the earlier ones.
   void barrier();
 
   void copy(Pointer to, Pointer from, std::size_t bytes);  // multiples of 4 on both sides
@@ -61,9 +64,9 @@ class Stream {
   Buffer allocate(std::size_t bytes, MemoryKind kind);
   void keep(Buffer buffer);  // until wait() returns
 
-  std::uint64_t submit();             // what was recorded so far; does not wait, returns the number to wait for
+  std::uint64_t submit();               // what was recorded so far; does not wait, returns the number to wait for
   void wait_for(std::uint64_t number);  // a submit of this stream
-  void wait();                        // submits and waits for everything
+  void wait();                          // submits and waits for everything
 
   const Traits& traits() const;
   LogicalDevice& device() const;
@@ -72,8 +75,10 @@ class Stream {
   struct State;
   void dispatch_bytes(const Kernel& kernel, std::span<const std::byte> params, Groups groups, double seconds);
 
+  std::uint64_t recorded() const;  // commands since the stream was made
+  void do_not_wait();
+
   std::unique_ptr<State> state_;
-  int independent_ = 0;
 };
 
 }  // namespace vkconv::vulkan

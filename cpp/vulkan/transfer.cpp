@@ -89,11 +89,13 @@ void copy_range(const HostArray& array, std::int64_t begin, std::int64_t end, st
   });
 }
 
-// Calls f(begin, end) for each slice of the array.
+// Calls f(begin, end) for each slice of the array; the copies of different slices need no order.
 template <class F>
-void for_slices(const HostArray& array, F&& f) {
+void for_slices(Stream& stream, const HostArray& array, F&& f) {
   const std::int64_t elements = array.elements(), step = kSliceBytes / static_cast<std::int64_t>(array.element_bytes);
-  for (std::int64_t begin = 0; begin < elements; begin += step) f(begin, std::min(elements, begin + step));
+  stream.for_each_independent(ceil_div(elements, step), false, [&](std::int64_t i) {
+    f(i * step, std::min(elements, (i + 1) * step));
+  });
 }
 
 std::size_t copied_bytes(std::int64_t elements, std::size_t element_bytes) {
@@ -143,7 +145,7 @@ void upload(Stream& stream, const HostArray& array, const Buffer& to) {
 
 void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
   std::deque<Slice> in_flight;
-  for_slices(array, [&](std::int64_t begin, std::int64_t end) {
+  for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
     Slice slice{{}, 0, begin, end};
     if (in_flight.size() == kSlicesInFlight) {
       stream.wait_for(in_flight.front().submitted);
@@ -153,10 +155,8 @@ void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
       slice.staging = stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
     }
     pack(array, begin, end, slice.staging.mapped());
-    stream.independent([&] {
-      stream.copy(to + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
-                  copied_bytes(end - begin, array.element_bytes));
-    });
+    stream.copy(to + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
+                copied_bytes(end - begin, array.element_bytes));
     slice.submitted = stream.submit();
     in_flight.push_back(std::move(slice));
   });
@@ -180,7 +180,7 @@ void download_staged(Stream& stream, Pointer from, const HostArray& array) {
     unpack(array, slice.begin, slice.end, slice.staging.mapped());
     return std::move(slice.staging);
   };
-  for_slices(array, [&](std::int64_t begin, std::int64_t end) {
+  for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
     Slice slice{{}, 0, begin, end};
     slice.staging = in_flight.size() == kSlicesInFlight
                         ? finish_first()

@@ -20,7 +20,8 @@ struct HostArray {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes; }
 };
 
-HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels, DType t);
+HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels,
+                     DType t);
 HostArray host_array(const WeightView<std::byte*>& w, const ConvProblem& p, DType t);
 
 // Elements [begin, end) of the array in row-major order, to or from contiguous memory.

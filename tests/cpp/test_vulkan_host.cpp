@@ -22,6 +22,7 @@ class VulkanHost : public ::testing::Test {
   static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 0); }
   void SetUp() override {
     const DeviceList& list = enumerate_devices();
+    ASSERT_EQ(list.reason.find("VKCONV_VALIDATION"), std::string::npos) << list.reason;
     if (list.devices.empty()) GTEST_SKIP() << list.reason;
     ASSERT_EQ(list.devices[0].unusable, "");
     device_ = open_device(0);
@@ -82,6 +83,27 @@ TEST_F(VulkanHost, MovesArraysThroughDeviceMemory) {
   EXPECT_TRUE(std::equal(to.begin() + 2, to.end(), from.begin() + 2));
 }
 
+// A chain of fills and copies sees each step; independent calls keep their own order.
+TEST_F(VulkanHost, CommandsRunInOrder) {
+  constexpr std::size_t kBytes = 1 << 20, kCount = 8;
+  Stream stream(device_);
+  const Buffer a = stream.allocate(kBytes * kCount), b = stream.allocate(kBytes * kCount);
+  std::vector<std::uint32_t> result(kBytes * kCount / 4);
+  for (const bool share_workspace : {false, true}) {
+    stream.for_each_independent(kCount, share_workspace, [&](std::int64_t i) {
+      const std::uint64_t at = static_cast<std::uint64_t>(i) * kBytes;
+      for (std::uint32_t step = 0; step < 3; ++step) {
+        stream.fill(a.pointer() + at, kBytes, static_cast<std::uint32_t>(i) * 3 + step);
+        stream.copy(b.pointer() + at, a.pointer() + at, kBytes);
+        if (i % 2) stream.submit();
+      }
+    });
+    stream.copy(a.pointer(), b.pointer(), kBytes * kCount);
+    download(stream, a, flat(result));
+    for (std::size_t i = 0; i < result.size(); ++i) ASSERT_EQ(result[i], i * 4 / kBytes * 3 + 2);
+  }
+}
+
 // Slices through staging buffers, as on a device whose memory the host cannot map.
 TEST_F(VulkanHost, MovesArraysThroughStaging) {
   std::vector<std::uint32_t> from = counted(20'000'003), to(from.size());
@@ -94,15 +116,19 @@ TEST_F(VulkanHost, MovesArraysThroughStaging) {
 
 TEST(VulkanTransfer, PacksAnyStrides) {
   std::vector<std::uint32_t> host = counted(7 * 6 * 5 * 4), packed(3 * 6 * 2 * 4), back(host.size());
-  // Every second row backwards of axis 0 (3 of 7), axis 2 reversed with step 2, the last axis contiguous.
-  HostArray array{reinterpret_cast<std::byte*>(host.data() + 6 * 120 + 3 * 4), {3, 6, 2, 1, 1, 4}, {-240, 20, -8, 9, 9, 1}, 4};
+  // Axis 0 backwards from 6 in steps of 2, axis 2 backwards from 3 in steps of 2, the last axis contiguous.
+  HostArray array{reinterpret_cast<std::byte*>(host.data() + 6 * 120 + 3 * 4),
+                  {3, 6, 2, 1, 1, 4},
+                  {-240, 20, -8, 9, 9, 1},
+                  4};
   ASSERT_EQ(array.elements(), 3 * 6 * 2 * 4);
   pack(array, 0, array.elements(), reinterpret_cast<std::byte*>(packed.data()));
   std::size_t i = 0;
   for (int a = 6; a >= 2; a -= 2)
     for (int b = 0; b < 6; ++b)
       for (int c = 3; c >= 1; c -= 2)
-        for (int d = 0; d < 4; ++d) ASSERT_EQ(packed[i++], host[static_cast<std::size_t>(((a * 6 + b) * 5 + c) * 4 + d)]);
+        for (int d = 0; d < 4; ++d, ++i)
+          ASSERT_EQ(packed[i], host[static_cast<std::size_t>(((a * 6 + b) * 5 + c) * 4 + d)]);
   array.data = reinterpret_cast<std::byte*>(back.data() + 6 * 120 + 3 * 4);
   unpack(array, 0, 50, reinterpret_cast<const std::byte*>(packed.data()));
   unpack(array, 50, array.elements(), reinterpret_cast<const std::byte*>(packed.data() + 50));
