@@ -113,6 +113,16 @@ const char* const kProblems[] = {
     "fwd_f32_n1c30o10_i9x7x6_k3x3x3_s2x1x1_d2x1x1_p3x-1x1",
     "fwd_f32_n1c270o10_i5x7x6_k2x3x3_p2x1x1_add_gelu",    // a depth output that reads padding only
     "fwd_f32_n1c6o10_i7x8x6_k3x3x3_s1x1x2_p1x1x1",        // the summed axis is W
+    "fwd_f32_n1c70o40_i11x9_k2x2_p1x0",
+    "fwd_f32_n1c17o40_i11x9_k4x4_p1x2_bias",
+    "fwd_f32_n1c17o40_i11x12_k5x5_p2x2",
+    "fwd_f32_n2c20o33_i37_k3_p1",
+    "fwd_f32_n2c20o33_i37_k4_p2",
+    "fwd_f32_n2c40o34g2_i37_k5_p2_relu",
+    "fwd_f32_n2c20o33_i37_k6_p5",
+    "fwd_f32_n2c20o33_i37_k7_p3",
+    "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1",              // W strided and padded, H tiled
+    "fwd_f32_n1c20o33_i17x16_k3x5_s2x1_p1x2",             // rows summed with stride 2
     "fwd_f16_n2c33o40_i13x9_k3x3_p1x1_bias",
     "fwd_bf16_n1c20o37_i4x13x9_k2x3x3_p1x1x1_relu",
     "fwd_bf16>f32_n1c20o37_i13x9_k3x3_p1x1_add",
@@ -297,7 +307,7 @@ TEST(Winograd, EveryInstructionSet) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     SCOPED_TRACE(hwy::TargetName(target));
-    for (const char* text : {kProblems[2], kProblems[6], kProblems[9], kProblems[13]}) {
+    for (const char* text : {kProblems[2], kProblems[6], kProblems[9], kProblems[16], kProblems[23]}) {
       const ConvProblem p = parse_problem(text);
       expect_accurate(p, tools::make_arrays(p, tools::Data::random));
     }

@@ -13,7 +13,7 @@ namespace {
 constexpr double kInputTransformFlops = 18;
 constexpr double kOutputTransformFlops = 12;
 constexpr double kWeightTransformFlops = 20;
-constexpr double kMicroKernelFlops = 6000;
+constexpr double kMicroKernelFlops = 3500;
 constexpr double kPeakShare = 0.97;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
@@ -96,7 +96,10 @@ double estimate(const Blocking& b, const Costs& c) {
     unit += input_bytes * steps * output_blocks / (4 * kSharedCacheShare * c.own_cache_rate());
   double once = kParallelSeconds;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
-  if (b.source == WeightSource::own) once += weights * std::min(1.0, waves * share) * std::ceil(groups / threads);
+  if (b.source == WeightSource::own) {
+    const double written = c.weight_floats() * sizeof(float) / c.panel_rate();
+    once += (weights + written) * std::min(1.0, waves * share) * std::ceil(groups / threads);
+  }
   if (b.source == WeightSource::shared) {
     const double moved = c.weight_floats() * sizeof(float) / (kBetweenCoresShare * c.own_cache_rate());
     once += groups * (weights + moved) / threads + kParallelSeconds;

@@ -90,7 +90,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   const auto g = choose_geometry(p, context.traits);
-  if (!g) return Support::no("no tile shape fits: it needs a stride-1, undilated kernel of 3x3 taps");
+  if (!g) return Support::no("no tile shape fits: it needs an axis with stride 1, dilation 1 and 3 to 7 taps, or two with 2 to 5");
   if (g->shortest_sum() < kShortestSum) return Support::no("some outputs sum too few products for its error bound");
   const auto fits = [&](bool prepared) {
     return choose_blocking(*g, context.traits, lanes_of(context.traits), prepared, context.workspace_limit_bytes);

@@ -14,6 +14,12 @@ struct Slab {
   bool operator==(const Slab&) const = default;
 };
 
+// A tile of input: its first pixel may lie on padding. `origin` is the offset of the slice's pixel (0, 0).
+struct InputTile {
+  std::int64_t origin, h, w;
+  bool slice_inside;
+};
+
 // What a thread keeps from one unit of work to the next.
 struct Worker {
   float *input, *sums, *weights;          // transformed: [slot][point][tile][channel]; [depth][point][tile][column]; own
@@ -52,6 +58,9 @@ class Execution {
                        std::int64_t point_stride) const;
   void transform_slice(const Slab& slab, std::int64_t slice, float* v) const;
   void transform_tile(std::int64_t group, std::int64_t position, std::int64_t slice, float* v) const;
+  void transform_vectors(const InputTile& tile, std::int64_t channels, float* v) const;
+  template <class F>
+  void for_each_pixel(const InputTile& tile, F&& f) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
   void store_tile(std::int64_t channel, std::int64_t channels, std::int64_t position, std::int64_t d,
                   const float* sums, const float* bias) const;

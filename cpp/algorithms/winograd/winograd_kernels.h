@@ -23,9 +23,10 @@ struct TileShape {
 
 // Order of preference among equal estimates.
 inline constexpr TileShape kTileShapes[] = {
-    {4, 4, 3, 3, false},
-    {2, 2, 3, 3, false},
-    {6, 6, 3, 3, true},
+    {4, 4, 3, 3, false}, {2, 2, 3, 3, false}, {6, 6, 3, 3, true},
+    {4, 4, 2, 2, false}, {3, 3, 4, 4, false}, {2, 2, 5, 5, false}, {4, 4, 5, 5, true},
+    {1, 4, 1, 3, false}, {1, 6, 1, 3, false}, {1, 3, 1, 4, false}, {1, 2, 1, 5, false},
+    {1, 4, 1, 5, false}, {1, 3, 1, 6, false}, {1, 2, 1, 7, false},
 };
 inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
 inline constexpr int kMaxTilePoints = 64;
@@ -40,6 +41,8 @@ struct TileKernels {
   // x: points_h x points_w pixels of `channels` values, a multiple of the vector length.
   void (*input)(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels, float* v,
                 std::int64_t point_stride);
+  // The same from points_h x points_w addresses.
+  void (*input_pixels)(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride);
   // taps: [rh * rw][channels][columns].
   void (*weight)(const float* taps, std::int64_t channels, float* u, std::int64_t point_stride);
   // y: mh x mw pixels of `columns` values, bias added.

@@ -55,37 +55,61 @@ void Execution::transform_slice(const Slab& slab, std::int64_t slice, float* v) 
 
 void Execution::transform_tile(std::int64_t group, std::int64_t index, std::int64_t slice, float* v) const {
   const ConvProblem& p = g_.problem;
-  const auto& stride = a_.input.stride;
   const Position pos = position(index);
   if (g_.folded) slice = pos.d * p.stride[0] - p.pad_lo[0];
-  const std::int64_t h0 = pos.h * p.stride[1] - p.pad_lo[1], w0 = pos.w * p.stride[2] - p.pad_lo[2];
-  const std::int64_t points_h = g_.shape.points_h(), points_w = g_.shape.points_w();
-  const bool slice_inside = slice >= 0 && slice < p.input[0];
-  const bool inside = slice_inside && h0 >= 0 && h0 + points_h <= p.input[1] && w0 >= 0 && w0 + points_w <= p.input[2];
-  const std::int64_t origin = pos.n * stride[0] + slice * stride[1] + group * g_.in_channels;
+  const auto& stride = a_.input.stride;
+  const InputTile t{pos.n * stride[0] + slice * stride[1] + group * g_.in_channels, pos.h * p.stride[1] - p.pad_lo[1],
+                    pos.w * p.stride[2] - p.pad_lo[2], slice >= 0 && slice < p.input[0]};
   std::int64_t c = 0;
-  if (inside && p.dtype == DType::f32) {
-    const std::byte* pixel = at(a_.input.data, origin + h0 * stride[2] + w0 * stride[3], p.dtype);
+  if (p.dtype == DType::f32) {
     c = g_.in_channels / k_.lanes * k_.lanes;
-    tile_.input(reinterpret_cast<const float*>(pixel), stride[2], stride[3], c, v, b_.input_point_stride);
+    transform_vectors(t, c, v);
   }
-  // What is left (padding, other types, the channels behind the last whole vector) goes through a padded copy.
+  // Other types and the channels behind the last whole vector go through a padded copy.
   alignas(64) float staged[kMaxTilePoints * std::max(kStagedPixelChannels, kMaxLanes)];
   while (c < g_.in_channels) {
     const std::int64_t count = std::min(std::max(kStagedPixelChannels, k_.lanes), g_.in_channels - c);
     const std::int64_t padded = round_up(count, k_.lanes);
     float* to = staged;
-    for (std::int64_t h = h0; h < h0 + points_h; ++h)
-      for (std::int64_t w = w0; w < w0 + points_w; ++w, to += padded) {
-        const bool pixel_inside = slice_inside && h >= 0 && h < p.input[1] && w >= 0 && w < p.input[2];
-        const std::int64_t offset = origin + h * stride[2] + w * stride[3] + c;
-        if (pixel_inside)
-          k_.widen(at(a_.input.data, offset, p.dtype), p.dtype, count, padded, to);
-        else
-          std::fill_n(to, padded, 0.0f);
-      }
-    tile_.input(staged, points_w * padded, padded, padded, v + c, b_.input_point_stride);
+    for_each_pixel(t, [&](bool inside, std::int64_t offset) {
+      if (inside)
+        k_.widen(at(a_.input.data, offset + c, p.dtype), p.dtype, count, padded, to);
+      else
+        std::fill_n(to, padded, 0.0f);
+      to += padded;
+    });
+    tile_.input(staged, g_.shape.points_w() * padded, padded, padded, v + c, b_.input_point_stride);
     c += count;
+  }
+}
+
+// f(inside, offset of channel 0) for every pixel of a tile.
+template <class F>
+void Execution::for_each_pixel(const InputTile& t, F&& f) const {
+  const Extent3& extent = g_.problem.input;
+  const auto& stride = a_.input.stride;
+  for (std::int64_t h = t.h; h < t.h + g_.shape.points_h(); ++h)
+    for (std::int64_t w = t.w; w < t.w + g_.shape.points_w(); ++w)
+      f(t.slice_inside && h >= 0 && h < extent[1] && w >= 0 && w < extent[2], t.origin + h * stride[2] + w * stride[3]);
+}
+
+// The first `channels` channels, whole vectors of float, read in place.
+void Execution::transform_vectors(const InputTile& t, std::int64_t channels, float* v) const {
+  const Extent3& extent = g_.problem.input;
+  const auto& stride = a_.input.stride;
+  const float* input = reinterpret_cast<const float*>(a_.input.data);
+  if (t.slice_inside && t.h >= 0 && t.h + g_.shape.points_h() <= extent[1] && t.w >= 0 &&
+      t.w + g_.shape.points_w() <= extent[2]) {
+    const float* pixel = input + t.origin + t.h * stride[2] + t.w * stride[3];
+    return tile_.input(pixel, stride[2], stride[3], channels, v, b_.input_point_stride);
+  }
+  constexpr std::int64_t kZeroChannels = 256;
+  alignas(64) static constexpr float kZeros[kZeroChannels] = {};
+  for (std::int64_t c = 0; c < channels; c += kZeroChannels) {
+    const float* pixels[kMaxTilePoints];
+    const float** to = pixels;
+    for_each_pixel(t, [&](bool inside, std::int64_t offset) { *to++ = inside ? input + offset + c : kZeros; });
+    tile_.input_pixels(pixels, std::min(kZeroChannels, channels - c), v + c, b_.input_point_stride);
   }
 }
 

@@ -113,15 +113,15 @@ struct TileTransforms {
   using H = winograd::Points<kMH, kRH>;
   using W = winograd::Points<kMW, kRW>;
 
-  static void input(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels,
-                    float* v, std::int64_t point_stride) {
+  // pixel(i, j): channel 0 of a pixel of the tile.
+  template <class Pixel>
+  static HWY_INLINE void input_from(Pixel pixel, std::int64_t channels, float* v, std::int64_t point_stride) {
     const FloatTag d;
     for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
       FloatVec rows[H::count][W::count];
       for (int j = 0; j < W::count; ++j) {
         FloatVec column[H::count], points[H::count];
-        const float* pixel = x + j * pixel_stride + c;
-        unroll<H::count>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, pixel + i * row_stride); });
+        unroll<H::count>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, pixel(i, j) + c); });
         evaluate<H, H::input>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       }
@@ -132,6 +132,17 @@ struct TileTransforms {
         unroll<W::count>([&](auto j) __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
       }
     }
+  }
+
+  static void input(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels,
+                    float* v, std::int64_t point_stride) {
+    const auto pixel = [=](int i, int j) __attribute__((always_inline)) { return x + i * row_stride + j * pixel_stride; };
+    input_from(pixel, channels, v, point_stride);
+  }
+
+  static void input_pixels(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride) {
+    const auto pixel = [=](int i, int j) __attribute__((always_inline)) { return pixels[i * W::count + j]; };
+    input_from(pixel, channels, v, point_stride);
   }
 
   static void weight(const float* taps, std::int64_t channels, float* u, std::int64_t point_stride) {
