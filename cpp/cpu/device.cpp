@@ -11,8 +11,14 @@
 namespace vkconv::cpu {
 namespace {
 
-std::size_t cache_bytes(int name, std::size_t fallback) {
-  const long bytes = sysconf(name);
+// From the kernel's description of the first processor, as it counts what this (virtual) machine has; sysconf reports
+// the whole host's L3. `index` is 0 for L1 data, 2 for L2, 3 for L3.
+std::size_t cache_bytes(int index, int sysconf_name, std::size_t fallback) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+  std::size_t kibibytes = 0;
+  char unit = 0;
+  if (file >> kibibytes >> unit && unit == 'K' && kibibytes > 0) return kibibytes << 10;
+  const long bytes = sysconf(sysconf_name);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : fallback;
 }
 
@@ -34,9 +40,9 @@ Traits host_traits() {
   t.isa = hwy::TargetName(targets & -targets);  // the lowest set bit is the best target
   t.vector_bytes = t.isa.starts_with("AVX3") ? 64 : t.isa == "AVX2" ? 32 : 16;
   t.bf16_dot = has_cpu_flag("avx512_bf16");
-  t.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
-  t.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
-  t.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
+  t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
+  t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
+  t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
   // Two fused multiply-adds a cycle at about 3.5 GHz with 256-bit units, half of that without AVX2.
   t.f32_flops_per_second = t.threads * (t.vector_bytes >= 32 ? 110e9 : 30e9);
   t.memory_bytes_per_second = 25e9 + 15e9 * t.threads;
