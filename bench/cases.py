@@ -174,7 +174,9 @@ def select(suite: str) -> list[Case]:
     chosen = [c for c in cases if suite.lower() in c.family.lower() or suite in c.name]
     if not chosen:
         families = sorted({c.family for c in cases})
-        raise SystemExit(f"no suite '{suite}': it is all, core, peers, a case's name or a family: {', '.join(families)}")
+        raise SystemExit(
+            f"no suite '{suite}': it is all, core, peers, a case's name or a family: {', '.join(families)}"
+        )
     return chosen
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from vkconv import _check
 
 from cases import DTYPES, Array, Case
+from vkconv import _check
 
 
 class Reference:

@@ -43,9 +43,7 @@ def interleaved(calls: Mapping[str, Callable[[], Any]], budget_seconds: float) -
             samples[name] += [_seconds(call) for _ in range(count)]
     for name, seconds in once.items():
         samples[name] = samples[name] or [seconds]
-    return {
-        name: Timing(statistics.median(s) * 1e3, min(s) * 1e3, len(s)) for name, s in samples.items()
-    }
+    return {name: Timing(statistics.median(s) * 1e3, min(s) * 1e3, len(s)) for name, s in samples.items()}
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 MODULES = ("pytorch", "onnx_runtime", "jax_cpu", "mlx_cpu", "ncnn_cpu")
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - an answer, not a failure
     """Why a peer does not run a case."""
 
 

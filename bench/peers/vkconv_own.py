@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import vkconv
 
+import vkconv
 from cases import Case
 from peers import Array, Peer, Refusal, Run
 

@@ -77,7 +77,8 @@ def exact(
     magnitude = np.zeros_like(y)
     for tap, pixels in _shifted_pixels(x, w.shape[1:-1], where, stride, low, (kernel_dilation, input_dilation)):
         chosen = tuple(k - 1 - t for t, k in zip(tap, w.shape[1:-1], strict=True)) if flip else tap
-        weight = w[(slice(None), *chosen)].astype(np.float64).reshape(groups, y.shape[2], -1).swapaxes(1, 2)
+        at = (slice(None), *chosen)
+        weight = w[at].astype(np.float64).reshape(groups, y.shape[2], -1).swapaxes(1, 2)
         columns = np.ascontiguousarray(pixels.reshape(math.prod(shape), groups, -1).swapaxes(0, 1))
         y += columns @ weight
         magnitude += np.abs(columns) @ np.abs(weight)
@@ -96,8 +97,9 @@ def exact_weight_grad(
     magnitude = np.zeros_like(dw)
     for tap, pixels in _shifted_pixels(x, extents, where, stride, [lo for lo, _ in pads], (ones, ones)):
         columns = pixels.reshape(-1, x.shape[-1])
-        dw[(slice(None), *tap)] = g.T @ columns
-        magnitude[(slice(None), *tap)] = np.abs(g).T @ np.abs(columns)
+        at: tuple[Any, ...] = (slice(None), *tap)
+        dw[at] = g.T @ columns
+        magnitude[at] = np.abs(g).T @ np.abs(columns)
     return dw, magnitude
 
 
@@ -130,4 +132,4 @@ def check(y: Array, x: Array, w: Array, *, work: float = WORK_LIMIT, **geometry:
 
 
 def _ungroup(y: Array, shape: tuple[int, ...]) -> Array:
-    return y.swapaxes(0, 1).reshape(*shape, -1)
+    return np.reshape(y.swapaxes(0, 1), (*shape, -1))

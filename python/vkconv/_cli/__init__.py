@@ -27,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="filter a photograph on every device and check each answer against fp64")
     demo.add_argument("--photo", metavar="FILE", help="another photograph (default: one that comes with Matplotlib)")
-    demo.add_argument("--out", metavar="FILE", default="vkconv_demo.png", help="the contact sheet (default: %(default)s)")
+    demo.add_argument(
+        "--out", metavar="FILE", default="vkconv_demo.png", help="the contact sheet (default: %(default)s)"
+    )
     demo.add_argument("--device", action="append", help="only this device; may be repeated (default: cpu and vulkan)")
     return top
 

@@ -107,7 +107,9 @@ def big_unfold(report: Report) -> None:
     start = time.perf_counter()
     operation.function(*operation.operands, **operation.options, device="cpu")
     seconds = time.perf_counter() - start
-    memory = "extra memory unknown here" if extra is None else f"{extra / seeds.MIB:.0f} MiB extra, 20 of them the output"
+    memory = (
+        "extra memory unknown here" if extra is None else f"{extra / seeds.MIB:.0f} MiB extra, 20 of them the output"
+    )
     print(f"\n86.6 GB unfold on cpu: {render.milliseconds(seconds)} ms, {memory} (limits: 1000 ms, 64 MiB)")
     report.checked += 1
     if seconds > seeds.SECONDS_LIMIT or (extra or 0) > seeds.EXTRA_LIMIT_BYTES:
@@ -130,7 +132,7 @@ def demo(arguments: argparse.Namespace) -> int:
     if any(d.name == "cpu" for d in devices):
         big_unfold(report)
     seconds = time.perf_counter() - start
-    print(f"\n{report.checked} answers checked, {len(report.wrong)} wrong or missing, in {seconds:.0f} s; contact sheet: {sheet}")
+    print(f"\n{report.checked} answers checked, {len(report.wrong)} wrong or missing, in {seconds:.0f} s; see {sheet}")
     for line in report.wrong:
         print(f"  {line}")
     return 1 if report.wrong else 0

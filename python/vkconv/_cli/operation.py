@@ -132,7 +132,9 @@ def transposed(
     return Operation(title, function, (x, w), options, _checked_by(x, w, geometry, work))
 
 
-def input_gradient(title: str, grad: Array, w: Array, shape: tuple[int, ...], *, stride: int, padding: int) -> Operation:
+def input_gradient(
+    title: str, grad: Array, w: Array, shape: tuple[int, ...], *, stride: int, padding: int
+) -> Operation:
     """conv_input_grad: in fp64 the transposed convolution with input and output channels of the weight swapped."""
     rank = len(shape) - 2
     reach = [k - 1 - padding for k in w.shape[1:-1]]
@@ -155,7 +157,9 @@ def input_gradient(title: str, grad: Array, w: Array, shape: tuple[int, ...], *,
     return Operation(title, vkconv.conv_input_grad, (grad, w, shape), options, exact)
 
 
-def weight_gradient(title: str, grad: Array, x: Array, shape: tuple[int, ...], *, stride: int, padding: int) -> Operation:
+def weight_gradient(
+    title: str, grad: Array, x: Array, shape: tuple[int, ...], *, stride: int, padding: int
+) -> Operation:
     """conv_weight_grad, checked whole."""
     rank = len(shape) - 2
     kept: list[tuple[Array, Array]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 GABORS = 6
 FRAMES = 12
 CROP = 256
+PAN = 3  # pixels a frame
 
 
 def load(path: str | None) -> Array:
@@ -78,12 +79,12 @@ def motion_bank() -> Array:
 
 
 def video(photo: Array) -> Array:
-    """A pan over the photograph: FRAMES shifted crops, (1, FRAMES, CROP, CROP, 3)."""
+    """A slow pan over the photograph: FRAMES shifted crops, (1, FRAMES, CROP, CROP, 3)."""
     _, h, w, _ = photo.shape
     crop = min(CROP, h, w)
-    top, left = np.linspace(0, h - crop, FRAMES).astype(int), np.linspace(0, w - crop, FRAMES).astype(int)
-    frames = [photo[0, t : t + crop, x : x + crop] for t, x in zip(top, left, strict=True)]
-    return np.stack(frames)[None]
+    top, left = (h - crop) // 4, (w - crop) // 2
+    shifts = [(min(top + i * PAN, h - crop), min(left + i * PAN, w - crop)) for i in range(FRAMES)]
+    return np.stack([photo[0, y : y + crop, x : x + crop] for y, x in shifts])[None]
 
 
 def filters(photo: Array, results: Mapping[str, Array]) -> list[Operation]:
@@ -91,7 +92,7 @@ def filters(photo: Array, results: Mapping[str, Array]) -> list[Operation]:
     everything = math.inf
     g = gaussian(3)
     half = 2 * (len(g) // 2,)
-    stages = [
+    stages: list[Callable[[], list[Operation]]] = [
         lambda: [
             convolution("blur rows", vkconv.depthwise_conv2d, photo, per_channel(g[None, :]), padding=(0, half[1]),
                         work=everything),
@@ -136,7 +137,7 @@ def pictures(photo: Array, results: Mapping[str, Array]) -> dict[str, Array]:
         "quarter (stride 2 twice)": results["quarter"][0],
         "enlarged (transposed)": results["enlarged"][0],
         "video, blurred in time": motion[len(motion) // 2, ..., :3],
-        "video, change in time": 0.5 + 2 * motion[len(motion) // 2, ..., 3:],
+        "video, change in time": 0.5 + motion[len(motion) // 2, ..., 3:],
     }
 
 
@@ -164,7 +165,9 @@ def contact_sheet(pictures: Mapping[str, Array], path: Path, width: int = 240, c
         images.append(image)
     height, margin, caption = max(i.height for i in images), 8, 16
     rows = math.ceil(len(images) / columns)
-    sheet = Image.new("RGB", (margin + columns * (width + margin), rows * (height + margin + caption) + margin), "white")
+    sheet = Image.new(
+        "RGB", (margin + columns * (width + margin), rows * (height + margin + caption) + margin), "white"
+    )
     draw = ImageDraw.Draw(sheet)
     for index, (title, image) in enumerate(zip(pictures, images, strict=True)):
         x = margin + index % columns * (width + margin)

@@ -13,11 +13,10 @@ import vkconv
 from vkconv._cli.operation import Operation, convolution, input_gradient, transposed, weight_gradient
 from vkconv._types import Array
 
-GIGABYTE = 1e9
 MIB = float(2**20)
 EXTRA_LIMIT_BYTES = 64 * MIB
 SECONDS_LIMIT = 1.0
-CPU_FLOPS, SOFTWARE_FLOPS = 2e10, 4e8  # what one case may cost on two cores, and on a software rasteriser
+CPU_FLOPS, SOFTWARE_FLOPS = 1e11, 4e8  # what one case may cost on two cores, and on a software rasteriser
 
 
 def random(shape: tuple[int, ...], seed: int, dtype: Any = np.float32) -> Array:

@@ -1,0 +1,106 @@
+"""The bench: its cases are the convolutions they say, its peers agree with fp64, its report adds up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkconv
+
+BENCH = Path(__file__).parents[1] / "bench"
+sys.path.insert(0, str(BENCH))
+
+import cases  # noqa: E402
+import peers  # noqa: E402
+import report  # noqa: E402
+from reference import Reference  # noqa: E402
+
+ALL = cases.select("all") + cases.select("peers")
+FLOP_LIMIT = 2e6
+
+
+def test_the_suite_is_whole() -> None:
+    assert len(cases.select("all")) == 90
+    assert len(cases.select("peers")) == 22
+    assert {c.name for c in cases.select("core")} < {c.name for c in cases.select("all")}
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda c: c.name)
+def test_problem_strings_are_read_back(case: cases.Case) -> None:
+    zero_padded = case.zero_padded()
+    told = vkconv.explain(zero_padded.problem, device="cpu")
+    assert told.plan
+    mini = case.mini(FLOP_LIMIT).zero_padded()
+    operands = [np.zeros(shape, cases.dtype_of(mini.dtype)) for shape in (mini.x, mini.w)]
+    whole = vkconv.explain(vkconv.conv_general, *operands, device="cpu", **mini.as_general)
+    assert whole.problem == vkconv.explain(mini.problem, device="cpu").problem
+
+
+@pytest.mark.parametrize("case", cases.select("peers"), ids=lambda c: c.name)
+def test_installed_peers_compute_the_same(case: cases.Case) -> None:
+    mini = case.mini(FLOP_LIMIT)
+    x, w = mini.arrays()
+    mini = mini.zero_padded()
+    reference = Reference(mini, x, w)
+    for peer in peers.find("onnx_runtime,mlx_cpu").peers:
+        try:
+            run = peer.build(mini, x, w, 1)
+        except peers.Refusal:
+            continue
+        assert reference.error(run.output(run.call())) <= reference.tolerance, peer.name
+
+
+def test_a_scaled_case_keeps_its_channels_and_kernel() -> None:
+    case = next(c for c in ALL if c.name == "seed0_t41_60x104_256")
+    mini = case.mini(1e9)
+    assert mini.name == case.name + cases.MINI
+    assert mini.flops <= 1e9
+    assert (mini.w, mini.x[-1], mini.stride, mini.pads) == (case.w, case.x[-1], case.stride, case.pads)
+    assert case.mini(1e15) is case
+
+
+def test_a_wrong_answer_is_seen() -> None:
+    case = cases.select("peers")[0].mini(FLOP_LIMIT)
+    x, w = case.arrays()
+    y = vkconv.conv_general(x, w, device="cpu", **case.as_general)
+    reference = Reference(case, x, w)
+    assert reference.error(y) <= reference.tolerance
+    y[0, 0, 0, 0] += 1e-3
+    assert reference.error(y) > reference.tolerance
+    assert reference.error(y[:, :-1]) == np.inf
+    y[0, 0, 0, 0] = np.nan
+    assert reference.error(y) == np.inf
+
+
+def _row(name: str, family: str, **ms: float) -> dict[str, Any]:
+    return {"case": name, "family": family, "gflop": 1.0, "results": {k: {"ms": v} for k, v in ms.items()}}
+
+
+def test_the_report_finds_losses_and_means() -> None:
+    rows = [
+        _row("a", "one", vkconv=1.0, vkconv_prepared=0.5, torch=2.0, jax=4.0),
+        _row("b", "one", vkconv=1.0, torch=1.0),
+        _row("c", "two", vkconv=2.0, torch=1.0),
+    ]
+    assert report.ratio(rows[0]) == 4.0
+    assert report.by_family(rows) == {"one": (pytest.approx(2.0), 2), "two": (pytest.approx(0.5), 1)}
+    summary = report.summary(rows)
+    assert "losses: 1" in summary
+    assert "0.50x of torch" in summary
+
+
+def test_run_writes_checked_results(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    words = ["--suite", "K limits", "--peers", "none", "--gflop-limit", "0.001", "--seconds", "0.05", "--json"]
+    command = [sys.executable, str(BENCH / "run.py"), *words, str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(result.read_text())
+    assert {"cpu", "commit", "date"} <= told["machine"].keys()
+    assert all(row["results"]["vkconv"]["samples"] > 0 for row in told["rows"])

@@ -1,0 +1,126 @@
+"""python -m vkconv, as a person at a shell meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vkconv
+from vkconv._cli import main, render, seeds
+
+PROBLEM = "fwd_f32_n1c8o8_i9x9_k3x3_p1x1"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vkconv", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_info_tells_version_threads_and_devices() -> None:
+    told = run("info")
+    assert told.returncode == 0, told.stderr
+    assert f"vkconv {vkconv.version}" in told.stdout
+    assert f"threads         {vkconv.num_threads()}" in told.stdout
+    assert all(f"{device.name}: " in told.stdout for device in vkconv.devices())
+    assert told.stderr == ""
+
+
+def test_info_json_is_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == vkconv.version
+    assert [d["name"] for d in told["devices"]] == [d.name for d in vkconv.devices()]
+    assert told["devices"][0]["properties"]["instruction_set"]
+
+
+def test_explain_lists_every_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", PROBLEM, "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert f"problem    {PROBLEM}" in out
+    assert all(name in out for name in vkconv.algorithms("cpu"))
+
+
+def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", PROBLEM, "--device", "cpu", "--algorithm", "reference", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["plan"] == "reference"
+    assert {c["algorithm"] for c in told["candidates"]} == set(vkconv.algorithms("cpu"))
+
+
+def test_explain_says_when_nothing_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", PROBLEM, "--device", "cpu", "--algorithm", "depthwise"]) == 1
+    assert "none: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["explain", "fwd_f32_n1c8o8_i9x9_k3x3_sideways"], "sideways"),
+        (["explain", PROBLEM, "--device", "toaster"], "toaster"),
+        (["demo", "--photo", "no-such-file.jpg"], "no-such-file.jpg"),
+        (["demo", "--device", "toaster"], "toaster"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err.strip()
+    assert named in error
+    assert "\n" not in error
+
+
+def test_demo_checks_its_answers_and_writes_the_sheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 52, 3), np.uint8)
+    image.fromarray(pixels).save(tmp_path / "photo.png")
+    monkeypatch.setattr(seeds, "CPU_FLOPS", 1e8)
+    arguments = [
+        "demo",
+        "--photo",
+        str(tmp_path / "photo.png"),
+        "--out",
+        str(tmp_path / "sheet.png"),
+        "--device",
+        "cpu",
+    ]
+    status = main(arguments)
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert "photograph: 52x40 pixels" in out
+    assert " 0 wrong" in out
+    assert image.open(tmp_path / "sheet.png").size[0] > 1000
+
+
+def test_demo_fails_when_an_answer_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.full((24, 24, 3), 100, np.uint8)).save(tmp_path / "photo.png")
+    monkeypatch.setattr(seeds, "CPU_FLOPS", 1e7)
+    right, explain = vkconv.conv2d, vkconv.explain
+
+    def conv2d(*args: object, **kwargs: object) -> object:
+        return right(*args, **kwargs) + np.float32(0.01)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vkconv, "conv2d", conv2d)
+    monkeypatch.setattr(vkconv, "explain", lambda op, *a, **k: explain(right if op is conv2d else op, *a, **k))
+    out = str(tmp_path / "sheet.png")
+    assert main(["demo", "--photo", str(tmp_path / "photo.png"), "--out", out, "--device", "cpu"]) == 1
+    assert "edges on cpu" in capsys.readouterr().out
+
+
+def test_plain_tables_align_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    render.table("title", ("name", "ms"), [("a", "1.5"), ("longer", "10")], right=("ms",))
+    assert capsys.readouterr().out == "\ntitle\n  name     ms\n  a       1.5\n  longer   10\n"
+
+
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with render.Progress(2) as progress:
+        progress.step("first")
+    assert capsys.readouterr() == ("", "")
