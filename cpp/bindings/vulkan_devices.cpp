@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-#if VKCONV_VULKAN && __has_include("vulkan/backend.h")
+#if VKCONV_VULKAN
 #include "vulkan/backend.h"
 
 namespace vkconv::bindings {
