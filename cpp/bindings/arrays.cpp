@@ -6,6 +6,7 @@
 
 #include "bindings/arguments.h"
 #include "cpu/memory.h"
+#include "cpu/strided_copy.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -51,6 +52,12 @@ bool has_layout(const py::array& array, Layout layout) {
   return layout == Layout::any || array.shape(last) <= 1 || array.strides(last) == array.itemsize();
 }
 
+// An axis of one element gets the stride that makes a dense array look dense.
+void normalize_strides(Array& a) {
+  for (int i = a.ndim - 1; i >= 0; --i)
+    if (a.shape[i] <= 1) a.stride[i] = i + 1 < a.ndim ? a.stride[i + 1] * a.shape[i + 1] : 1;
+}
+
 Array describe(py::array owner, DType dtype) {
   Array a;
   a.dtype = dtype;
@@ -60,10 +67,29 @@ Array describe(py::array owner, DType dtype) {
     a.shape[i] = owner.shape(i);
     a.stride[i] = owner.strides(i) / owner.itemsize();
   }
-  for (int i = a.ndim - 1; i >= 0; --i)
-    if (a.shape[i] <= 1) a.stride[i] = i + 1 < a.ndim ? a.stride[i + 1] * a.shape[i + 1] : 1;
+  normalize_strides(a);
   a.owner = std::move(owner);
   return a;
+}
+
+cpu::StridedCopy copy_of(const Array& a, const py::array& from) {
+  cpu::StridedCopy c;
+  c.from = static_cast<const std::byte*>(from.data());
+  c.element_bytes = static_cast<std::size_t>(from.itemsize());
+  c.axes = a.ndim;
+  for (int i = 0; i < a.ndim; ++i) {
+    c.extent[i] = a.shape[i];
+    c.from_stride[i] = from.strides(i);
+  }
+  return c;
+}
+
+// The interpreter's lock is given up for copies that take longer than a switch.
+void run_copy(const cpu::StridedCopy& copy, std::size_t bytes) {
+  constexpr std::size_t kShortBytes = 64 << 10;
+  if (bytes <= kShortBytes) return cpu::run(copy);
+  py::gil_scoped_release release;
+  cpu::run(copy);
 }
 
 py::array require_array(py::handle value, const char* name) {
@@ -84,12 +110,12 @@ py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& sha
 }
 
 // Axes sorted by stride must each step over everything the smaller ones reach.
-bool may_overlap_itself(const Array& a) {
+bool may_overlap_itself(const py::array& array) {
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, extent
-  for (int i = 0; i < a.ndim; ++i)
-    if (a.shape[i] > 1) axes.emplace_back(std::abs(a.stride[i]), a.shape[i]);
+  for (py::ssize_t i = 0; i < array.ndim(); ++i)
+    if (array.shape(i) > 1) axes.emplace_back(std::abs(array.strides(i)), array.shape(i));
   std::sort(axes.begin(), axes.end());
-  std::int64_t reach = 0;
+  std::int64_t reach = array.itemsize() - 1;
   for (const auto& [stride, extent] : axes) {
     if (stride <= reach) return true;
     reach += (extent - 1) * stride;
@@ -109,11 +135,29 @@ Array read_array(py::handle value, const char* name, int least, int most, Layout
                                          : std::to_string(least) + " to " + std::to_string(most)));
   const py::dtype dtype = array.dtype();
   const DType type = dtype_of(array, dtype, name);
-  if (!is_native(dtype))
-    array = array.attr("astype")(dtype.attr("newbyteorder")("="), "C");
-  else if (!has_element_strides(array) || !has_layout(array, layout))
-    array = array.attr("copy")("C");
-  return describe(std::move(array), type);
+  Array a = describe(array, type);
+  a.must_copy = !is_native(dtype) || !has_element_strides(array) || !has_layout(array, layout);
+  return a;
+}
+
+void Array::settle() {
+  if (!must_copy) return;
+  must_copy = false;
+  cpu::StridedCopy c = copy_of(*this, owner);
+  c.swap_bytes = !is_native(owner.dtype());
+  std::int64_t elements = 1;
+  for (int i = ndim - 1; i >= 0; --i) {
+    const bool broadcast = i != ndim - 1 && owner.strides(i) == 0;
+    if (broadcast && shape[i] > 0) c.extent[i] = 1;
+    stride[i] = broadcast ? 0 : elements;
+    c.to_stride[i] = stride[i] * owner.itemsize();
+    elements *= c.extent[i];
+  }
+  normalize_strides(*this);
+  const std::size_t bytes = static_cast<std::size_t>(elements * owner.itemsize());
+  copy = cpu::Buffer(bytes);
+  data = c.to = copy.pointer();
+  run_copy(c, bytes);
 }
 
 Array read_bias(py::handle value, DType dtype, std::int64_t length) {
@@ -179,9 +223,8 @@ Destination::Destination(py::handle out, const py::dtype& dtype, const std::vect
   check_out(dtype, shape);
   const auto given = py::reinterpret_borrow<py::array>(out);
   staged_ = !has_element_strides(given) || !has_layout(given, layout);
-  const Array view = describe(given, DType::f32);
-  if (may_overlap_itself(view)) throw py::value_error("out has elements that share memory with each other");
-  array_ = staged_ ? describe(new_array(dtype, shape), DType::f32) : view;
+  if (may_overlap_itself(given)) throw py::value_error("out has elements that share memory with each other");
+  array_ = describe(staged_ ? new_array(dtype, shape) : given, DType::f32);
 }
 
 void Destination::check_out(const py::dtype& dtype, const std::vector<std::int64_t>& shape) const {
@@ -206,7 +249,13 @@ void Destination::must_not_overlap(const Array& operand, const char* name) const
 
 py::array Destination::finish() {
   if (out_.is_none()) return std::move(array_.owner);
-  if (staged_ && PyObject_SetItem(out_.ptr(), Py_Ellipsis, array_.owner.ptr()) != 0) throw py::error_already_set();
+  if (staged_) {
+    const auto out = py::reinterpret_borrow<py::array>(out_);
+    cpu::StridedCopy c = copy_of(array_, array_.owner);
+    c.to = static_cast<std::byte*>(const_cast<void*>(out.data()));
+    for (int i = 0; i < c.axes; ++i) c.to_stride[i] = out.strides(i);
+    run_copy(c, static_cast<std::size_t>(out.nbytes()));
+  }
   return py::reinterpret_steal<py::array>(out_.release());
 }
 

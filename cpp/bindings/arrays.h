@@ -9,31 +9,37 @@
 
 #include "core/problem.h"
 #include "core/view.h"
+#include "cpu/memory.h"
 
 namespace vkconv::bindings {
 namespace py = pybind11;
 
 inline constexpr int kMaxDimensions = 5;
 
-// An array as its kernels read it: native byte order, aligned, strides in elements. `owner` keeps the memory.
-struct Array {
-  py::array owner;
-  DType dtype = DType::f32;
-  int ndim = 0;
-  std::array<std::int64_t, kMaxDimensions> shape{}, stride{};
-  std::byte* data = nullptr;
-
-  std::int64_t last() const { return shape[ndim - 1]; }
-  bool empty() const;
-};
-
-// What a kernel asks of an operand's memory, beyond whole elements at aligned addresses.
+// What a kernel asks of an operand's memory, beyond whole elements of native byte order at aligned addresses.
 enum class Layout : std::uint8_t {
   any,                 // weights
   contiguous_channels  // input, output, addend
 };
 
-// Accepts every array of a supported dtype with `least` to `most` dimensions; copies it only when it has foreign byte
+// An operand. Its shape and dtype can be judged at once; its memory is read after settle().
+struct Array {
+  py::array owner;  // the caller's array
+  DType dtype = DType::f32;
+  int ndim = 0;
+  std::array<std::int64_t, kMaxDimensions> shape{};
+  std::array<std::int64_t, kMaxDimensions> stride{};  // in elements
+  std::byte* data = nullptr;
+  bool must_copy = false;  // the kernels cannot read the caller's memory
+  cpu::Buffer copy{};
+
+  std::int64_t last() const { return shape[ndim - 1]; }
+  bool empty() const;
+  // Makes `data` and `stride` what the kernels read. Broadcast axes stay broadcast in a copy.
+  void settle();
+};
+
+// Accepts every array of a supported dtype with `least` to `most` dimensions. It is copied only when it has foreign byte
 // order, elements at unaligned addresses, or a channel axis that `layout` does not allow.
 Array read_array(py::handle value, const char* name, int least, int most, Layout layout);
 

@@ -10,9 +10,18 @@
 namespace vkconv::bindings {
 namespace {
 
+// The module keeps a reference, and the package presents the class as its own.
+PyObject* make_exception(py::module_& m, const char* name, PyObject* base, const char* doc) {
+  PyObject* made = PyErr_NewExceptionWithDoc((std::string("vkconv.") + name).c_str(), doc, base, nullptr);
+  if (!made) throw py::error_already_set();
+  m.attr(name) = py::handle(made);
+  return made;
+}
+
 void bind_errors(py::module_& m) {
-  static PyObject* error = py::exception<Error>(m, "Error", PyExc_RuntimeError).release().ptr();
-  static PyObject* device_error = py::exception<DeviceError>(m, "DeviceError", error).release().ptr();
+  static PyObject* error = make_exception(m, "Error", PyExc_RuntimeError, "Root of the errors that only vkconv raises.");
+  static PyObject* device_error =
+      make_exception(m, "DeviceError", error, "A device is missing, was lost or refused a call. The next call works.");
   py::register_exception_translator([](std::exception_ptr p) {
     try {
       if (p) std::rethrow_exception(p);
@@ -69,7 +78,9 @@ void bind_gradients(py::module_& m) {
 }
 
 void bind_prepared(py::module_& m) {
-  py::class_<PreparedConvolution>(m, "PreparedConv")
+  py::class_<PreparedConvolution>(
+      m, "PreparedConv",
+      "A convolution with fixed weights, made by `vkconv.prepare`. Call it as ``conv(input, out=None)``.")
       .def(py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation,
                        Object input_dilation, Object groups, Object flip, Object pads, Object output_padding,
                        Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {

@@ -53,7 +53,7 @@ void check_grad(const Array& grad, const ConvProblem& p) {
 void set_dtype(ConvProblem& p, DType dtype) { p.dtype = p.output_dtype = dtype; }
 
 // Completes the spec from the arguments that all forward operations share, and runs it.
-py::object run_forward(ForwardSpec& spec, const Array& input, const Array& weight, const EpilogueArguments& epilogue,
+py::object run_forward(ForwardSpec& spec, Array& input, Array& weight, const EpilogueArguments& epilogue,
                        const OptionArguments& options, Object out) {
   parse_activation(epilogue.activation, spec.epilogue);
   std::optional<Array> bias;
@@ -106,7 +106,7 @@ void set_weight(ForwardSpec& spec, const Array& weight) {
   spec.in_channels_per_group = weight.last();
 }
 
-py::object forward(const ForwardSpec& spec, const Array& input, const Array* weight, const Array* bias, Object out,
+py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const Array* bias, Object out,
                    PreparedConv* prepared) {
   ConvProblem p;
   set_dtype(p, spec.dtype);
@@ -125,24 +125,30 @@ py::object forward(const ForwardSpec& spec, const Array& input, const Array* wei
     execute(spec.options, p, {});
     return py::none();
   }
-  HostOperands operands;
-  operands.input = as_view(input);
-  if (weight) operands.weight = as_weight(*weight, p.groups);
-  if (bias) operands.bias = bias->data;
   Destination destination(out, input.owner.dtype(), shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels),
                           Layout::contiguous_channels);
   destination.must_not_overlap(input, "input");
   if (weight) destination.must_not_overlap(*weight, "weight");
   if (bias) destination.must_not_overlap(*bias, "bias");
+  if (destination.array().empty()) return destination.finish();
+
+  HostOperands operands;
+  input.settle();
+  operands.input = as_view(input);
+  if (weight) {
+    weight->settle();
+    operands.weight = as_weight(*weight, p.groups);
+  }
+  if (bias) operands.bias = bias->data;
   operands.output = as_view(destination.array());
-  if (!destination.array().empty()) execute(spec.options, p, operands, prepared);
+  execute(spec.options, p, operands, prepared);
   return destination.finish();
 }
 
 py::object conv(int rank, Object input_argument, Object weight_argument, const GeometryArguments& geometry,
                 const EpilogueArguments& epilogue, const OptionArguments& options, Object out) {
-  const Array input = read_input(input_argument, rank);
-  const Array weight = read_weight(weight_argument, input.ndim, input.ndim);
+  Array input = read_input(input_argument, rank);
+  Array weight = read_weight(weight_argument, input.ndim, input.ndim);
   require_same_dtype(weight, "weight", input, "input");
   ForwardSpec spec;
   spec.geometry = parse_geometry(input.ndim - 2, geometry, rank ? "dilation" : "kernel_dilation");
@@ -152,8 +158,8 @@ py::object conv(int rank, Object input_argument, Object weight_argument, const G
 
 py::object depthwise_conv(int rank, Object input_argument, Object weight_argument, const GeometryArguments& geometry,
                           const EpilogueArguments& epilogue, const OptionArguments& options, Object out) {
-  const Array input = read_input(input_argument, rank);
-  const Array weight = read_weight(weight_argument, input.ndim, input.ndim);
+  Array input = read_input(input_argument, rank);
+  Array weight = read_weight(weight_argument, input.ndim, input.ndim);
   require_same_dtype(weight, "weight", input, "input");
   const std::int64_t channels = input.last(), outputs = weight.shape[0];
   if (weight.last() != 1)
@@ -172,8 +178,8 @@ py::object depthwise_conv(int rank, Object input_argument, Object weight_argumen
 py::object conv_transpose(int rank, Object input_argument, Object weight_argument, const GeometryArguments& geometry,
                           Object output_padding, const EpilogueArguments& epilogue, const OptionArguments& options,
                           Object out) {
-  const Array input = read_input(input_argument, rank);
-  const Array weight = read_weight(weight_argument, input.ndim, input.ndim);
+  Array input = read_input(input_argument, rank);
+  Array weight = read_weight(weight_argument, input.ndim, input.ndim);
   require_same_dtype(weight, "weight", input, "input");
   ForwardSpec spec;
   spec.geometry = parse_geometry(input.ndim - 2, geometry, "dilation");
@@ -205,11 +211,11 @@ ConvProblem gradient_problem(Pass pass, DType dtype, const Geometry& geometry,
 
 std::vector<std::int64_t> shape_of(const Array& a) { return {a.shape.begin(), a.shape.begin() + a.ndim}; }
 
-// Computes a gradient of `shape`. `place` puts the array that is written into the operands.
+// Computes a gradient of `shape` from `grad` and the `other` operand (null for the bias). `place` puts the views of both
+// and of the array that is written into the operands.
 template <class Place>
-py::object gradient(const Options& options, const ConvProblem& p, HostOperands& operands,
-                    const std::vector<std::int64_t>& shape, Layout layout, const Array& grad, const Array* other,
-                    Object out, Place place) {
+py::object gradient(const Options& options, const ConvProblem& p, const std::vector<std::int64_t>& shape, Layout layout,
+                    Array& grad, Array* other, Object out, Place place) {
   if (capturing()) {
     execute(options, p, {});
     return py::none();
@@ -217,8 +223,14 @@ py::object gradient(const Options& options, const ConvProblem& p, HostOperands& 
   Destination destination(out, grad.owner.dtype(), shape, layout);
   destination.must_not_overlap(grad, "grad");
   if (other) destination.must_not_overlap(*other, p.pass == Pass::input_grad ? "weight" : "input");
-  place(destination.array());
-  if (!destination.array().empty()) execute(options, p, operands);
+  if (destination.array().empty()) return destination.finish();
+
+  grad.settle();
+  if (other) other->settle();
+  HostOperands operands;
+  operands.output = as_view(grad);
+  place(operands, destination.array());
+  execute(options, p, operands);
   return destination.finish();
 }
 
@@ -226,42 +238,41 @@ py::object gradient(const Options& options, const ConvProblem& p, HostOperands& 
 
 py::object conv_input_grad(Object grad_argument, Object weight_argument, Object input_shape,
                            const GeometryArguments& arguments, const OptionArguments& option_arguments, Object out) {
-  const Array grad = read_input(grad_argument, 0, "grad");
-  const Array weight = read_weight(weight_argument, grad.ndim, grad.ndim);
+  Array grad = read_input(grad_argument, 0, "grad");
+  Array weight = read_weight(weight_argument, grad.ndim, grad.ndim);
   require_same_dtype(weight, "weight", grad, "grad");
   const std::vector<std::int64_t> shape = parse_shape(input_shape, "input_shape", grad.ndim);
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, shape_of(weight));
   check_grad(grad, p);
   const Options options = parse_options(option_arguments);
-  HostOperands operands;
-  operands.output = as_view(grad);
-  operands.weight = as_weight(weight, p.groups);
-  return gradient(options, p, operands, shape, Layout::contiguous_channels, grad, &weight, out,
-                  [&](const Array& result) { operands.input = as_view(result); });
+  return gradient(options, p, shape, Layout::contiguous_channels, grad, &weight, out,
+                  [&](HostOperands& operands, const Array& result) {
+                    operands.weight = as_weight(weight, p.groups);
+                    operands.input = as_view(result);
+                  });
 }
 
 py::object conv_weight_grad(Object grad_argument, Object input_argument, Object weight_shape,
                             const GeometryArguments& arguments, const OptionArguments& option_arguments, Object out) {
-  const Array grad = read_input(grad_argument, 0, "grad");
-  const Array input = read_input(input_argument, grad.ndim - 2);
+  Array grad = read_input(grad_argument, 0, "grad");
+  Array input = read_input(input_argument, grad.ndim - 2);
   require_same_dtype(input, "input", grad, "grad");
   const std::vector<std::int64_t> shape = parse_shape(weight_shape, "weight_shape", grad.ndim);
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, shape_of(input), shape);
   check_grad(grad, p);
   const Options options = parse_options(option_arguments);
-  HostOperands operands;
-  operands.output = as_view(grad);
-  operands.input = as_view(input);
-  return gradient(options, p, operands, shape, Layout::any, grad, &input, out,
-                  [&](const Array& result) { operands.weight = as_weight(result, p.groups); });
+  return gradient(options, p, shape, Layout::any, grad, &input, out, [&](HostOperands& operands, const Array& result) {
+    operands.input = as_view(input);
+    operands.weight = as_weight(result, p.groups);
+  });
 }
 
 // The bias gradient is the weight gradient of a 1x1 convolution over a constant one. The one takes no memory: strides
 // of its view are 0.
 py::object conv_bias_grad(Object grad_argument, const OptionArguments& option_arguments, Object out) {
-  const Array grad = read_input(grad_argument, 0, "grad");
+  Array grad = read_input(grad_argument, 0, "grad");
   ConvProblem p;
   p.pass = Pass::weight_grad;
   set_dtype(p, grad.dtype);
@@ -275,14 +286,13 @@ py::object conv_bias_grad(Object grad_argument, const OptionArguments& option_ar
     const auto value = from_double<decltype(zero)>(1);
     std::memcpy(one.data(), &value, sizeof value);
   });
-  HostOperands operands;
-  operands.output = as_view(grad);
-  operands.input.data = one.data();
-  operands.input.stride[4] = 1;
-  return gradient(options, p, operands, {p.out_channels}, Layout::any, grad, nullptr, out, [&](const Array& result) {
-    operands.weight.data = result.data;
-    operands.weight.out = result.stride[0];
-  });
+  return gradient(options, p, {p.out_channels}, Layout::any, grad, nullptr, out,
+                  [&](HostOperands& operands, const Array& result) {
+                    operands.input.data = one.data();
+                    operands.input.stride[4] = 1;
+                    operands.weight.data = result.data;
+                    operands.weight.out = result.stride[0];
+                  });
 }
 
 }  // namespace vkconv::bindings

@@ -50,7 +50,7 @@ void transpose_geometry(Geometry& geometry, const Array& weight, Object padding,
 // Fills in dtype, kernel and channel counts.
 void set_weight(ForwardSpec& spec, const Array& weight);
 // `weight` or `prepared` supplies the weights; `bias` is in the accumulator type, or null.
-py::object forward(const ForwardSpec& spec, const Array& input, const Array* weight, const Array* bias, Object out,
+py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const Array* bias, Object out,
                    PreparedConv* prepared = nullptr);
 
 }  // namespace vkconv::bindings

@@ -7,7 +7,7 @@ namespace vkconv::bindings {
 PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryArguments& geometry,
                                          Object output_padding, const EpilogueArguments& epilogue,
                                          const OptionArguments& options) {
-  const Array weight = read_weight(weight_argument, 3, kMaxDimensions);
+  Array weight = read_weight(weight_argument, 3, kMaxDimensions);
   spec_.geometry = parse_geometry(weight.ndim - 2, geometry, "kernel_dilation");
   if (output_padding) transpose_geometry(spec_.geometry, weight, geometry.padding, output_padding);
   set_weight(spec_, weight);
@@ -31,6 +31,7 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
   p.flip = spec_.geometry.flip;
   validate(p);
   HostOperands operands;
+  weight.settle();
   operands.weight = as_weight(weight, p.groups);
   canonicalize(p, operands);
   spec_.geometry.flip = false;  // the kept copy is mirrored already
@@ -39,7 +40,7 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
 }
 
 py::object PreparedConvolution::call(Object input_argument, Object out) const {
-  const Array input = read_input(input_argument, spec_.geometry.rank);
+  Array input = read_input(input_argument, spec_.geometry.rank);
   if (input.dtype != spec_.dtype)
     throw py::type_error("input has dtype " + py::str(input.owner.dtype()).cast<std::string>() +
                          ", the prepared weight has " + std::string(to_string(spec_.dtype)) + ": they must agree");

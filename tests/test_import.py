@@ -1,0 +1,76 @@
+"""Importing is cheap and touches no device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+LIMIT_SECONDS = 0.030
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **environment},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_adds_little_to_numpy():
+    """The best of five processes: the first one fills the page cache."""
+    code = """
+        import time, numpy
+        begin = time.perf_counter()
+        import vkconv
+        print(time.perf_counter() - begin)
+    """
+    seconds = [float(run(code)) for _ in range(5)]
+    assert min(seconds) < LIMIT_SECONDS, seconds
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_import_opens_no_vulkan_and_starts_no_thread():
+    told = json.loads(
+        run("""
+        import json, os, sys, threading, numpy
+        before = len(os.listdir("/proc/self/task"))
+        import vkconv
+        maps = open("/proc/self/maps").read()
+        print(json.dumps({"threads": len(os.listdir("/proc/self/task")) - before, "vulkan": "libvulkan" in maps,
+                          "ml_dtypes": "ml_dtypes" in sys.modules}))
+    """)
+    )
+    assert told == {"threads": 0, "vulkan": False, "ml_dtypes": False}
+
+
+def test_numpy_is_the_only_dependency():
+    """With every other installed package hidden, the package imports and works."""
+    run("""
+        import importlib.abc, sys
+        class OnlyNumPy(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path=None, target=None):
+                root = name.partition(".")[0]
+                if root in sys.stdlib_module_names or root in ("numpy", "vkconv") or root.startswith("_"):
+                    return None
+                raise ModuleNotFoundError(name)
+        sys.meta_path.insert(0, OnlyNumPy())
+        import numpy as np, vkconv
+        assert vkconv.conv1d(np.ones((1, 4, 1), np.float32), np.ones((1, 2, 1), np.float32), device="cpu").sum() == 6
+    """)
+
+
+def test_public_names():
+    told = json.loads(
+        run("""
+        import json, vkconv
+        missing = [n for n in vkconv.__all__ if not hasattr(vkconv, n)]
+        documented = [n for n in vkconv.__all__ if not n.endswith(("version", "version__"))]
+        undocumented = [n for n in documented if not getattr(vkconv, n).__doc__]
+        print(json.dumps([missing, undocumented, sorted(vkconv.__all__) == vkconv.__all__]))
+    """)
+    )
+    assert told == [[], [], True]

@@ -1,0 +1,135 @@
+"""Prepared convolutions: same bits as the plain call, own their weights, serve any input size and thread."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+import vkconv
+
+RNG = np.random.default_rng(7)
+
+
+def dense(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+GEOMETRIES = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"padding": "same", "activation": "relu"},
+    {"padding": "same_lower", "stride": (2, 1)},
+    {"padding": ((0, 1), (2, 3)), "flip": True},
+    {"pads": [(2, 0), (-1, 3)], "kernel_dilation": 2},
+    {"input_dilation": (2, 3), "padding": "full", "flip": True},
+    {"padding": "causal", "activation": ("clip", -0.5, 0.5)},
+    {"groups": 2, "activation": ("leaky_relu", 0.1)},
+]
+
+
+def assert_same_bits(a: np.ndarray, b: np.ndarray) -> None:
+    assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_same_bits_as_the_plain_call(geometry, dtype):
+    groups = geometry.get("groups", 1)
+    w, bias = dense(6, 3, 2, 8 // groups, dtype=dtype), dense(6, dtype=dtype)
+    conv = vkconv.prepare(w, bias, **geometry)
+    for shape in ((1, 9, 8, 8), (3, 7, 12, 8), (1, 9, 8, 8), (0, 9, 8, 8), (1, 40, 33, 8)):
+        x = dense(*shape, dtype=dtype)
+        assert_same_bits(conv(x), vkconv.conv_general(x, w, bias=bias, **geometry))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_ranks_and_transposes(rank):
+    w, x = dense(4, *[3] * rank, 2), dense(2, *[6] * rank, 4)
+    assert_same_bits(vkconv.prepare(w, groups=2)(x), vkconv.conv_general(x, w, groups=2))
+    up = vkconv.prepare_transpose(w, stride=2, padding=1, output_padding=1, groups=2)
+    assert_same_bits(up(x), vkconv.conv_transpose(x, w, 2, 1, 1, 1, 2))
+    cropped = vkconv.prepare_transpose(w, stride=2, padding=3, groups=2)
+    assert_same_bits(cropped(x), vkconv.conv_transpose(x, w, 2, 3, groups=2))
+
+
+def test_every_algorithm():
+    x, w = dense(1, 9, 10, 16), dense(16, 3, 3, 16)
+    explained = vkconv.explain(vkconv.conv2d, x, w, padding=1)
+    for candidate in explained.candidates:
+        if candidate.seconds is not None:
+            conv = vkconv.prepare(w, padding=1, algorithm=candidate.algorithm)
+            assert_same_bits(conv(x), vkconv.conv2d(x, w, padding=1, algorithm=candidate.algorithm))
+
+
+@pytest.mark.parametrize("view", [lambda w: w, lambda w: w[::-1], lambda w: w[:, ::2], np.asfortranarray])
+def test_weights_are_copied(view):
+    w, bias, x = dense(4, 5, 3, 4), dense(4), dense(1, 8, 8, 4)
+    weight = view(w)
+    conv = vkconv.prepare(weight, bias)
+    wanted = vkconv.conv_general(x, weight, bias=bias)
+    first = conv(x)
+    w[...] = np.nan
+    bias[...] = np.nan
+    assert_same_bits(first, wanted)
+    assert_same_bits(conv(x), wanted)
+    reference = weakref.ref(w)
+    del w, weight
+    gc.collect()
+    assert reference() is None, "the caller's array is not kept"
+    assert_same_bits(conv(x), wanted)
+
+
+def test_out():
+    w, x = dense(4, 3, 3, 4), dense(1, 8, 8, 4)
+    conv = vkconv.prepare(w)
+    out = np.empty((1, 6, 6, 4), np.float32)
+    assert conv(x, out) is out
+    assert conv(x, out=out) is out
+    assert_same_bits(out, conv(x))
+
+
+def test_many_threads():
+    w, bias = dense(8, 3, 3, 8), dense(8)
+    conv = vkconv.prepare(w, bias, padding=1, activation="silu")
+    inputs = [dense(1, 6 + i % 7, 5 + i % 5, 8) for i in range(64)]
+    wanted = [vkconv.conv2d(x, w, padding=1, bias=bias, activation="silu") for x in inputs]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for got, want in zip(pool.map(conv, inputs), wanted, strict=True):
+            assert_same_bits(got, want)
+
+
+def test_outlives_settings():
+    w, x = dense(4, 3, 3, 4), dense(1, 8, 8, 4)
+    conv = vkconv.prepare(w)
+    wanted = conv(x)
+    threads = vkconv.num_threads()
+    vkconv.set_num_threads(3)
+    vkconv.plan_cache_clear()
+    try:
+        assert_same_bits(conv(x), wanted)
+    finally:
+        vkconv.set_num_threads(threads)
+
+
+def test_memory_is_returned():
+    used = vkconv.memory_info().used
+    conv = vkconv.prepare(dense(256, 3, 3, 256))
+    assert vkconv.memory_info().used >= used + 256 * 256 * 9 * 4
+    del conv
+    assert vkconv.memory_info().used == used
+
+
+def test_explain_and_repr():
+    conv = vkconv.prepare(dense(4, 3, 3, 2), stride=2, groups=2)
+    told = vkconv.explain(conv, dense(1, 8, 9, 4))
+    assert told.problem == "fwd_f32_n1c4o4g2_i8x9_k3x3_s2x2"
+    assert "f32 weight (4, 3, 3, 2)" in repr(conv)
+
+
+def test_cannot_be_pickled():
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(vkconv.prepare(dense(4, 3, 3, 4)))

@@ -1,0 +1,102 @@
+"""The stubs and docstrings say what the module does."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vkconv
+from vkconv import _core
+
+STUB = Path(vkconv.__file__).with_name("_core.pyi")
+OPERATIONS = [n for n in vkconv.__all__ if n.startswith(("conv", "depthwise", "prepare"))]
+
+
+def stub_definitions() -> dict[str, ast.AST]:
+    tree = ast.parse(STUB.read_text())
+    return {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+
+
+def test_stub_and_module_have_the_same_names():
+    public = {n for n in dir(_core) if not n.startswith("_")}
+    assert public == set(stub_definitions())
+
+
+@pytest.mark.parametrize("name", sorted(n for n, d in stub_definitions().items() if isinstance(d, ast.FunctionDef)))
+def test_stub_functions_take_as_many_arguments(name):
+    """pybind11 writes the arity into the docstring: `name(arg0: object, ...) -> object`."""
+    signature = getattr(_core, name).__doc__.splitlines()[0]
+    definition = stub_definitions()[name]
+    bound = signature[len(name) + 1 : signature.rindex(")")]
+    if "*args" in bound:
+        assert definition.args.vararg and definition.args.kwarg
+        return
+    count = len([a for a in bound.split(",") if a.strip()])
+    assert count == len(definition.args.posonlyargs) + len(definition.args.args)
+    with pytest.raises(TypeError):
+        getattr(_core, name)(*[None] * (count + 1))
+
+
+def test_positional_order_of_the_core_calls():
+    """Every operation hands each of its arguments to the place of the same name."""
+    for module in ("_ops", "_depthwise", "_transpose", "_gradients", "_prepare"):
+        for node in ast.walk(ast.parse(Path(vkconv.__file__).with_name(f"{module}.py").read_text())):
+            if not (isinstance(node, ast.Call) and core_name(node.func) in stub_definitions()):
+                continue
+            definition = stub_definitions()[core_name(node.func)]
+            if isinstance(definition, ast.ClassDef):
+                definition = next(d for d in definition.body if getattr(d, "name", "") == "__init__")
+            wanted = [a.arg for a in definition.args.posonlyargs + definition.args.args if a.arg != "self"]
+            assert len(node.args) == len(wanted), ast.unparse(node)
+            for argument, name in zip(node.args, wanted, strict=True):
+                if isinstance(argument, ast.Name):
+                    assert argument.id == name or {argument.id, name} == {"dilation", "kernel_dilation"}
+
+
+def core_name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def test_mlx_argument_order():
+    def positional(op) -> list[str]:
+        return [p.name for p in inspect.signature(op).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    assert positional(vkconv.conv_general) == ["input", "weight", "stride", "padding", "kernel_dilation",
+                                               "input_dilation", "groups", "flip"]  # fmt: skip
+    for rank in "123":
+        conv, transpose = getattr(vkconv, f"conv{rank}d"), getattr(vkconv, f"conv_transpose{rank}d")
+        assert positional(conv) == ["input", "weight", "stride", "padding", "dilation", "groups"]
+        assert positional(transpose) == ["input", "weight", "stride", "padding", "dilation", "output_padding", "groups"]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_docstrings(name):
+    doc = inspect.getdoc(getattr(vkconv, name))
+    assert "Examples\n--------" in doc
+    if name != "prepare_transpose":
+        assert "Parameters\n----------" in doc and "Returns\n-------" in doc
+
+
+@pytest.mark.parametrize("module", sorted(m.name for m in pkgutil.iter_modules(vkconv.__path__)
+                                          if m.name not in ("_core", "__main__")))  # fmt: skip
+def test_examples(module):
+    module = importlib.import_module(f"vkconv.{module}")
+    with vkconv.device("cpu"):
+        result = doctest.testmod(module, extraglobs={"np": np, "vkconv": vkconv})
+    assert result.failed == 0
+
+
+def test_types():
+    pytest.importorskip("mypy")
+    root = Path(vkconv.__file__).parent
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", str(root)], cwd=root.parent, capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout
