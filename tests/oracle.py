@@ -47,15 +47,16 @@ def output_extent(n_in: int, kernel: int, stride: int, dilation: int, input_dila
 
 def named_pads(mode: str, space: Sequence[int], kernel: Sequence[int], stride: Any = 1, dilation: Any = 1,
                input_dilation: Any = 1) -> list[tuple[int, int]]:
-    """'valid', 'full', 'causal', and 'same' / 'same_lower': the least padding with ceil(extent / stride) outputs, the
-    odd element behind or in front."""
+    """'valid', 'full', 'same' / 'same_lower': the least padding with ceil(extent / stride) outputs, the odd element
+    behind or in front, and 'causal': all in front along the first axis, 'same' along the others."""
     rank, pairs = len(space), []
     for n, k, s, d, t in zip(space, kernel, per_axis(stride, rank), per_axis(dilation, rank),
                              per_axis(input_dilation, rank), strict=True):
         n, reach = dilated(n, t), (k - 1) * d
         total = max((math.ceil(n / s) - 1) * s + reach + 1 - n, 0)
-        pairs.append({"valid": (0, 0), "full": (reach, reach), "causal": (reach, 0),
-                      "same": (total // 2, total - total // 2), "same_lower": (total - total // 2, total // 2)}[mode])
+        same = (total // 2, total - total // 2)
+        pairs.append({"valid": (0, 0), "full": (reach, reach), "causal": same if pairs else (reach, 0),
+                      "same": same, "same_lower": same[::-1]}[mode])
     return pairs
 
 
