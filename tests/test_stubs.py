@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import os
 import pkgutil
 import subprocess
 import sys
@@ -94,9 +95,39 @@ def test_examples(module):
     assert result.failed == 0
 
 
-def test_types():
+CALLER = """
+import numpy as np
+import vkconv
+
+x, w = np.ones((1, 8, 8, 4), np.float32), np.ones((4, 3, 3, 4), np.float32)
+y: np.ndarray = vkconv.conv2d(x, w, stride=(1, 2), padding="same", activation=("clip", 0, 6))
+vkconv.conv_general(x, w, padding=((0, 1), (2, 3)), flip=True, out=y)
+vkconv.conv_transpose(x, w, 2, pads=[(1, 0), (0, 1)], precision="highest")
+with vkconv.device("cpu"):
+    name: str | None = vkconv.explain(vkconv.conv2d, x, w).algorithm
+y = vkconv.prepare(w, activation="relu")(x, out=None)
+"""
+MISTAKES = [
+    'vkconv.conv2d(x, w, stride="2")',
+    'vkconv.conv2d(x, w, padding="reflect")',
+    'vkconv.conv2d(x, w, precision="best")',
+    'vkconv.conv_transpose2d(x, w, padding="same")',
+    "vkconv.conv2d(x, w, 1, 0, 1, 1, None)",
+    "vkconv.conv2d(x)",
+    "vkconv.prepare(w, w, 2)",
+    "vkconv.plan_cache_info().missing",
+]
+
+
+def test_types_of_a_caller(tmp_path):
+    """A caller's correct code passes `mypy --strict`, and each mistake is found."""
     pytest.importorskip("mypy")
-    root = Path(vkconv.__file__).parent
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", str(root)], cwd=root.parent, capture_output=True,
+    source = tmp_path / "caller.py"
+    source.write_text(CALLER + "".join(f"{mistake}\n" for mistake in MISTAKES))
+    options = ["--strict", "--follow-imports=silent", "--no-error-summary", f"--cache-dir={tmp_path / 'cache'}"]
+    environment = {**os.environ, "MYPYPATH": str(Path(vkconv.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-m", "mypy", *options, str(source)], env=environment, capture_output=True,
                           text=True, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    first = CALLER.count("\n") + 1
+    wrong = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    assert wrong == set(range(first, first + len(MISTAKES))), done.stdout + done.stderr

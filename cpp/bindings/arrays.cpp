@@ -140,6 +140,11 @@ Array read_array(py::handle value, const char* name, int least, int most, Layout
   return a;
 }
 
+py::dtype Array::native_dtype() const {
+  const py::dtype given = owner.dtype();
+  return is_native(given) ? given : py::dtype(given.attr("newbyteorder")("="));
+}
+
 void Array::settle() {
   if (!must_copy) return;
   must_copy = false;

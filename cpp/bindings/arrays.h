@@ -35,6 +35,7 @@ struct Array {
 
   std::int64_t last() const { return shape[ndim - 1]; }
   bool empty() const;
+  py::dtype native_dtype() const;  // of a result
   // Makes `data` and `stride` what the kernels read. Broadcast axes stay broadcast in a copy.
   void settle();
 };

@@ -82,11 +82,11 @@ void bind_prepared(py::module_& m) {
       m, "PreparedConv",
       "A convolution with fixed weights, made by `vkconv.prepare`. Call it as ``conv(input, out=None)``.")
       .def(py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation,
-                       Object input_dilation, Object groups, Object flip, Object pads, Object output_padding,
-                       Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
+                       Object input_dilation, Object groups, Object flip, Object pads, bool transposed,
+                       Object output_padding, Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
         return std::make_unique<PreparedConvolution>(
             weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
-            output_padding.is_none() ? Object{} : output_padding, EpilogueArguments{bias, activation},
+            transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
             OptionArguments{precision, device, algorithm, workspace_limit});
       }))
       .def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none())

@@ -125,7 +125,7 @@ py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const A
     execute(spec.options, p, {});
     return py::none();
   }
-  Destination destination(out, input.owner.dtype(), shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels),
+  Destination destination(out, input.native_dtype(), shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels),
                           Layout::contiguous_channels);
   destination.must_not_overlap(input, "input");
   if (weight) destination.must_not_overlap(*weight, "weight");
@@ -220,7 +220,7 @@ py::object gradient(const Options& options, const ConvProblem& p, const std::vec
     execute(options, p, {});
     return py::none();
   }
-  Destination destination(out, grad.owner.dtype(), shape, layout);
+  Destination destination(out, grad.native_dtype(), shape, layout);
   destination.must_not_overlap(grad, "grad");
   if (other) destination.must_not_overlap(*other, p.pass == Pass::input_grad ? "weight" : "input");
   if (destination.array().empty()) return destination.finish();

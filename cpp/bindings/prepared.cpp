@@ -8,7 +8,7 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
                                          Object output_padding, const EpilogueArguments& epilogue,
                                          const OptionArguments& options) {
   Array weight = read_weight(weight_argument, 3, kMaxDimensions);
-  spec_.geometry = parse_geometry(weight.ndim - 2, geometry, "kernel_dilation");
+  spec_.geometry = parse_geometry(weight.ndim - 2, geometry, output_padding ? "dilation" : "kernel_dilation");
   if (output_padding) transpose_geometry(spec_.geometry, weight, geometry.padding, output_padding);
   set_weight(spec_, weight);
   if (weight.shape[0] % spec_.geometry.groups != 0)

@@ -51,7 +51,7 @@ def prepare(
     (2, 5, 7, 4)
     """
     return PreparedConv(
-        weight, bias, stride, padding, kernel_dilation, input_dilation, groups, flip, pads, None,
+        weight, bias, stride, padding, kernel_dilation, input_dilation, groups, flip, pads, False, 0,
         activation, precision, device, algorithm, workspace_limit,
     )  # fmt: skip
 
@@ -81,6 +81,6 @@ def prepare_transpose(
     (1, 9, 9, 2)
     """
     return PreparedConv(
-        weight, bias, stride, padding, dilation, 1, groups, False, pads, output_padding,
+        weight, bias, stride, padding, dilation, 1, groups, False, pads, True, output_padding,
         activation, precision, device, algorithm, workspace_limit,
     )  # fmt: skip
