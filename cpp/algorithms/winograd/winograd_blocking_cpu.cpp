@@ -90,10 +90,13 @@ double estimate(const Blocking& b, const Costs& c) {
 
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
-  // Transformed tiles that outgrow the thread's cache come back from the shared one for every output block.
+  // What outgrows the thread's cache comes back from the shared one: the transformed tiles for every output block,
+  // the sums once.
+  const double l2_bytes = static_cast<double>(c.traits.l2_bytes), shared_rate = kSharedCacheShare * c.own_cache_rate();
   const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
-  if (input_bytes > 0.8 * static_cast<double>(c.traits.l2_bytes))
-    unit += input_bytes * steps * output_blocks / (4 * kSharedCacheShare * c.own_cache_rate());
+  const double sum_bytes = static_cast<double>(b.depths_per_step * b.sum_floats) * sizeof(float);
+  if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * steps * output_blocks / (4 * shared_rate);
+  if (sum_bytes > 0.3 * l2_bytes) unit += sum_bytes * steps * output_blocks / shared_rate;
   double once = kParallelSeconds;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
   if (b.source == WeightSource::own) {
