@@ -12,7 +12,7 @@ namespace {
 // float of a transformed array, and of one call of the micro-kernel.
 constexpr double kInputTransformFlops = 18;
 constexpr double kOutputTransformFlops = 12;
-constexpr double kWeightTransformFlops = 20;
+constexpr double kWeightTransformFlops = 15;
 constexpr double kMicroKernelFlops = 3500;
 constexpr double kPeakShare = 0.97;
 // Rows of a micro-kernel below which the latency of its additions shows.
@@ -20,6 +20,8 @@ constexpr double kMinRows = 4;
 // Rates of the cache all cores share and between two cores' caches, as shares of a core's own.
 constexpr double kSharedCacheShare = 0.4;
 constexpr double kBetweenCoresShare = 0.1;
+// Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
+constexpr double kMemoryShare = 0.7;
 constexpr double kParallelSeconds = 1.5e-6;
 
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
@@ -37,10 +39,9 @@ struct Costs {
   double weight_floats() const {  // of one group, without padding
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels);
   }
-  // Out of the cache that the weights of all groups fit.
-  double panel_rate() const {
-    const double bytes = static_cast<double>(panels.floats()) * sizeof(float);
-    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes)) return traits.memory_bytes_per_second / traits.threads;
+  // Out of the cache that `bytes` of weights fit.
+  double panel_rate(double bytes) const {
+    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes)) return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
     return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? own_cache_rate() * kSharedCacheShare : own_cache_rate();
   }
 
@@ -54,7 +55,9 @@ struct Costs {
     const double compute = seconds_of_flops(2 * rows * panel + calls * kMicroKernelFlops);
     if (b.source == WeightSource::fused) return compute;
     const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
-    return std::max(compute, steps * panel * sizeof(float) / panel_rate());
+    const double share = output_blocks / static_cast<double>(panels.output_blocks);
+    const double read_bytes = static_cast<double>(panels.floats()) * share * sizeof(float);
+    return std::max(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
     return seconds_of_flops(kInputTransformFlops * static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch));
@@ -97,11 +100,12 @@ double estimate(const Blocking& b, const Costs& c) {
   const double sum_bytes = static_cast<double>(b.depths_per_step * b.sum_floats) * sizeof(float);
   if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * steps * output_blocks / (4 * shared_rate);
   if (sum_bytes > 0.3 * l2_bytes) unit += sum_bytes * steps * output_blocks / shared_rate;
-  double once = kParallelSeconds;
+  double once = 0;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
   if (b.source == WeightSource::own) {
-    const double written = c.weight_floats() * sizeof(float) / c.panel_rate();
-    once += (weights + written) * std::min(1.0, waves * share) * std::ceil(groups / threads);
+    const double part = std::min(1.0, waves * share) * std::ceil(groups / threads);
+    const double bytes = c.weight_floats() * sizeof(float) * part;
+    once += weights * part + (bytes > 0.8 * l2_bytes ? bytes / c.panel_rate(bytes) : 0);
   }
   if (b.source == WeightSource::shared) {
     const double moved = c.weight_floats() * sizeof(float) / (kBetweenCoresShare * c.own_cache_rate());

@@ -1,9 +1,12 @@
 // winograd: convolution through fewer products. A tile of outputs is a polynomial product, evaluated at a few points
-// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; points after Barabasz et al., 2018): F(4x4)
-// of a 3x3 kernel multiplies 36 values where the definition multiplies 144. At each point the products over all tiles
-// are one matrix product. Taps of a third axis are summed in the transform domain, so a 3x3x3 kernel transforms every
-// slice once. It wins on dense stride-1 kernels with enough channels to pay for the transforms; its error is a few
-// times that of a direct sum, so precision highest never uses it, and F(6x6) is for precision fast only.
+// (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; points chosen for their error as in
+// Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2018): F(4x4) of a 3x3 kernel
+// multiplies 36 values where the definition multiplies 144. At each point the products over all tiles are one matrix
+// product. Kernels are tiled along two axes or along one, and the taps of one more axis, of any stride and dilation,
+// are summed in the transform domain: a 3x3x3 kernel transforms every slice once.
+// It wins on dense stride-1 kernels with enough channels to pay for the transforms. Its error is a few times that of a
+// direct sum, so precision highest never uses it and the tiles with the largest error are for precision fast. An
+// infinity or NaN in the input spreads over the tile that reads it.
 #include <limits>
 
 #include "algorithms/registry_cpu.h"
