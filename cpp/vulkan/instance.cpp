@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 
 namespace vkconv::vulkan {
 namespace {
@@ -38,9 +39,10 @@ vk::DebugUtilsMessengerCreateInfoEXT messenger_info() {
   return {{}, Severity::eWarning | Severity::eError, vk::DebugUtilsMessageTypeFlagBitsEXT::eValidation, &collect};
 }
 
-bool validation_wanted() {
+// VKCONV_VALIDATION: 1 checks calls and synchronization, gpu instruments the shaders instead.
+std::string_view validation() {
   const char* text = std::getenv("VKCONV_VALIDATION");
-  return text && *text && std::strcmp(text, "0") != 0;
+  return text && std::strcmp(text, "0") != 0 ? text : "";
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ void Instance::create() {
   context_ = std::make_unique<vk::raii::Context>();
   const vk::ApplicationInfo application("vkconv", 1, "vkconv", 1, VK_API_VERSION_1_3);
   vk::InstanceCreateInfo info({}, &application);
-  if (!validation_wanted()) {
+  if (validation().empty()) {
     // MoltenVK is listed only to applications that say they know portability subsets.
     std::vector<const char*> extensions;
     for (const auto& e : context_->enumerateInstanceExtensionProperties())
@@ -93,7 +95,10 @@ void Instance::create() {
     instance_ = std::make_unique<vk::raii::Instance>(*context_, info);
     return;
   }
-  const auto enabled = vk::ValidationFeatureEnableEXT::eSynchronizationValidation;
+  std::vector<vk::ValidationFeatureEnableEXT> enabled{vk::ValidationFeatureEnableEXT::eSynchronizationValidation};
+  if (validation() == "gpu")
+    enabled = {vk::ValidationFeatureEnableEXT::eGpuAssisted,
+               vk::ValidationFeatureEnableEXT::eGpuAssistedReserveBindingSlot};
   vk::ValidationFeaturesEXT features(enabled);
   vk::DebugUtilsMessengerCreateInfoEXT messenger = messenger_info();
   const char* extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};

@@ -13,6 +13,7 @@ namespace {
 // Polling sees the end of short work about 30 us before a wait in the driver returns.
 constexpr auto kPollTime = std::chrono::microseconds(200);
 
+constexpr auto kSaveInterval = std::chrono::seconds(1);
 constexpr std::uint64_t kNoTimeout = ~std::uint64_t{0};
 
 // A family that computes and does not draw runs beside graphics; else the first that computes.
@@ -30,6 +31,16 @@ std::uint32_t compute_family(const vk::raii::PhysicalDevice& physical) {
   return best;
 }
 
+// A driver update or another device makes compiled pipelines useless.
+std::string cache_identity(const vk::raii::PhysicalDevice& physical) {
+  const auto p = physical.getProperties();
+  std::string s = std::string(p.deviceName.data()) + " " + std::to_string(p.vendorID) + ":" +
+                  std::to_string(p.deviceID) + " driver " + std::to_string(p.driverVersion) + " ";
+  constexpr char digits[] = "0123456789abcdef";
+  for (const std::uint8_t byte : p.pipelineCacheUUID) (s += digits[byte >> 4]) += digits[byte & 15];
+  return s;
+}
+
 }  // namespace
 
 std::shared_ptr<LogicalDevice> LogicalDevice::create(const PhysicalDevice& physical) {
@@ -45,16 +56,22 @@ LogicalDevice::LogicalDevice(const PhysicalDevice& physical)
     : traits_(physical.info.traits),
       queue_family_(compute_family(physical.handle)),
       device_(create_device(physical)),
-      memory_(physical.handle, device_, traits_) {
+      memory_(physical.handle, device_, traits_),
+      cache_file_(PipelineCacheFile::default_directory(), cache_identity(physical.handle)) {
   queue_ = device_.getQueue(queue_family_, 0);
+  const std::uint32_t bits = physical.handle.getQueueFamilyProperties()[queue_family_].timestampValidBits;
+  timestamp_mask_ = bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
   const vk::SemaphoreTypeCreateInfo timeline(vk::SemaphoreType::eTimeline, 0);
   timeline_ = vk::raii::Semaphore(device_, vk::SemaphoreCreateInfo({}, &timeline));
   const vk::PushConstantRange push(vk::ShaderStageFlagBits::eCompute, 0, sizeof(PushConstants));
   pipeline_layout_ = vk::raii::PipelineLayout(device_, vk::PipelineLayoutCreateInfo({}, {}, push));
-  pipeline_cache_ = vk::raii::PipelineCache(device_, vk::PipelineCacheCreateInfo());
+  const std::vector<std::byte> stored = cache_file_.load();
+  cache_bytes_ = stored.size();
+  pipeline_cache_ = vk::raii::PipelineCache(device_, vk::PipelineCacheCreateInfo({}, stored.size(), stored.data()));
 }
 
 LogicalDevice::~LogicalDevice() {
+  save_pipeline_cache();
   try {
     device_.waitIdle();
   } catch (const std::exception&) {  // lost: nothing runs any more
@@ -130,7 +147,10 @@ vk::Pipeline LogicalDevice::pipeline(const Kernel& kernel) {
     entry = &pipelines_[kernel];  // entries never move
   }
   std::lock_guard lock(entry->mutex);
-  if (!*entry->pipeline) entry->pipeline = create_pipeline(kernel);
+  if (!*entry->pipeline) {
+    entry->pipeline = create_pipeline(kernel);
+    cache_is_stale_ = true;
+  }
   return *entry->pipeline;
 }
 
@@ -153,6 +173,28 @@ vk::raii::Pipeline LogicalDevice::create_pipeline(const Kernel& kernel) {
         device_, pipeline_cache_,
         vk::ComputePipelineCreateInfo(vk::PipelineCreateFlagBits::eDispatchBase, stage, *pipeline_layout_));
   });
+}
+
+// Pipelines come in bursts, so the first is saved at once and the others with those of the next kSaveInterval.
+void LogicalDevice::save_pipeline_cache_if_due() {
+  if (!cache_is_stale_) return;
+  {
+    std::lock_guard lock(cache_mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - cache_saved_ < kSaveInterval) return;
+    cache_saved_ = now;
+  }
+  save_pipeline_cache();
+}
+
+void LogicalDevice::save_pipeline_cache() noexcept {
+  if (!cache_is_stale_.exchange(false)) return;
+  try {
+    const std::vector<std::uint8_t> data = pipeline_cache_.getData();
+    if (cache_bytes_.exchange(data.size()) == data.size()) return;  // every pipeline was in the cache
+    cache_file_.save(std::as_bytes(std::span(data)));
+  } catch (const std::exception&) {  // lost, or out of memory: nothing is saved
+  }
 }
 
 CommandRecorder LogicalDevice::take_recorder() {
@@ -189,6 +231,16 @@ vk::raii::CommandBuffer LogicalDevice::make_command_buffer(const CommandRecorder
   });
 }
 
+vk::raii::QueryPool LogicalDevice::make_timestamps() {
+  return call("create timestamps", [&] {
+    return vk::raii::QueryPool(device_, vk::QueryPoolCreateInfo({}, vk::QueryType::eTimestamp, 2));
+  });
+}
+
+double LogicalDevice::seconds_between(std::uint64_t begin, std::uint64_t end) const {
+  return static_cast<double>((end - begin) & timestamp_mask_) * traits_.timestamp_seconds;
+}
+
 std::uint64_t LogicalDevice::submit(vk::CommandBuffer commands) {
   return call("submit", [&] {
     std::lock_guard lock(queue_mutex_);
@@ -201,6 +253,7 @@ std::uint64_t LogicalDevice::submit(vk::CommandBuffer commands) {
 }
 
 void LogicalDevice::wait(std::uint64_t number) {
+  save_pipeline_cache_if_due();  // while the device works
   call("wait for the device", [&] {
     if (traits_.type != DeviceType::software) {  // there it would take the processor from the work
       const auto deadline = std::chrono::steady_clock::now() + kPollTime;

@@ -1,6 +1,7 @@
 // One VkDevice with its queue, pipelines and memory: what all streams of a device share.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "vulkan/instance.h"
 #include "vulkan/kernel.h"
 #include "vulkan/memory_pool.h"
+#include "vulkan/pipeline_cache.h"
 #include "vulkan/raii.h"
 
 namespace vkconv::vulkan {
@@ -23,6 +25,7 @@ struct PushConstants {
 struct CommandRecorder {
   vk::raii::CommandPool pool{nullptr};
   std::vector<vk::raii::CommandBuffer> buffers;
+  vk::raii::QueryPool timestamps{nullptr};  // made when first used: begin and end
 };
 
 class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
@@ -42,6 +45,9 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   CommandRecorder take_recorder();
   void give_recorder(CommandRecorder recorder) noexcept;
   vk::raii::CommandBuffer make_command_buffer(const CommandRecorder& recorder);
+  vk::raii::QueryPool make_timestamps();
+  // Between two timestamps of the queue, whose counters wrap around.
+  double seconds_between(std::uint64_t begin, std::uint64_t end) const;
 
   // Submits and returns the number to wait for. Work of all streams runs in the order of its numbers.
   std::uint64_t submit(vk::CommandBuffer commands);
@@ -60,11 +66,14 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   explicit LogicalDevice(const PhysicalDevice& physical);
   vk::raii::Device create_device(const PhysicalDevice& physical);
   vk::raii::Pipeline create_pipeline(const Kernel& kernel);
+  void save_pipeline_cache_if_due();
+  void save_pipeline_cache() noexcept;
   template <class F>
   decltype(auto) call(const char* what, F&& f);
 
   const Traits traits_;
   std::uint32_t queue_family_ = 0;
+  std::uint64_t timestamp_mask_ = 0;
   vk::raii::Device device_;
   vk::raii::Queue queue_{nullptr};
   vk::raii::Semaphore timeline_{nullptr};
@@ -78,6 +87,12 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
 
   std::mutex pipelines_mutex_;
   std::map<Kernel, PipelineEntry> pipelines_;
+
+  PipelineCacheFile cache_file_;
+  std::mutex cache_mutex_;
+  std::atomic<bool> cache_is_stale_{false};  // pipelines were created since it was saved
+  std::atomic<std::size_t> cache_bytes_{0};  // on disk
+  std::chrono::steady_clock::time_point cache_saved_;
 
   std::mutex recorders_mutex_;
   std::vector<CommandRecorder> recorders_;

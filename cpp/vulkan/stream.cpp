@@ -176,6 +176,33 @@ void Stream::wait() {
   vulkan_call("record", [&] { s.recorder.pool.reset(); });
 }
 
+// A timestamp at the bottom of the pipe is taken when everything before it is done.
+void Stream::start_timer() {
+  State& s = *state_;
+  if (traits().timestamp_seconds == 0) return;
+  if (!*s.recorder.timestamps) s.recorder.timestamps = s.device->make_timestamps();
+  const vk::raii::CommandBuffer& c = s.commands();
+  c.resetQueryPool(*s.recorder.timestamps, 0, 2);
+  c.writeTimestamp(vk::PipelineStageFlagBits::eBottomOfPipe, *s.recorder.timestamps, 0);
+  s.waits = true;
+}
+
+void Stream::stop_timer() {
+  State& s = *state_;
+  if (traits().timestamp_seconds == 0) return;
+  s.commands().writeTimestamp(vk::PipelineStageFlagBits::eBottomOfPipe, *s.recorder.timestamps, 1);
+}
+
+double Stream::timed_seconds() const {
+  State& s = *state_;
+  if (traits().timestamp_seconds == 0) return 0;
+  return vulkan_call("read timestamps", [&] {
+    const auto [result, ticks] = s.recorder.timestamps.getResults<std::uint64_t>(
+        0, 2, 2 * sizeof(std::uint64_t), sizeof(std::uint64_t), vk::QueryResultFlagBits::e64);
+    return result == vk::Result::eSuccess ? s.device->seconds_between(ticks[0], ticks[1]) : 0;
+  });
+}
+
 const Traits& Stream::traits() const { return state_->device->traits(); }
 LogicalDevice& Stream::device() const { return *state_->device; }
 

@@ -68,6 +68,11 @@ class Stream {
   void wait_for(std::uint64_t number);  // a submit of this stream
   void wait();                          // submits and waits for everything
 
+  // Device time between the two calls, known after wait(): 0 on devices without timestamps.
+  void start_timer();
+  void stop_timer();
+  double timed_seconds() const;
+
   const Traits& traits() const;
   LogicalDevice& device() const;
 

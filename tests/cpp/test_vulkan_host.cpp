@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -102,6 +103,23 @@ TEST_F(VulkanHost, CommandsRunInOrder) {
     download(stream, a, flat(result));
     for (std::size_t i = 0; i < result.size(); ++i) ASSERT_EQ(result[i], i * 4 / kBytes * 3 + 2);
   }
+}
+
+TEST_F(VulkanHost, MeasuresDeviceTime) {
+  if (device_->traits().timestamp_seconds == 0) GTEST_SKIP() << "the device has no timestamps";
+  constexpr std::size_t kBytes = 64 << 20;
+  Stream stream(device_);
+  const Buffer buffer = stream.allocate(kBytes);
+  const auto begin = std::chrono::steady_clock::now();
+  stream.start_timer();
+  stream.fill(buffer.pointer(), kBytes, 1);
+  stream.submit();
+  stream.fill(buffer.pointer(), kBytes, 2);
+  stream.stop_timer();
+  stream.wait();
+  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_GT(stream.timed_seconds(), wall / 100);
+  EXPECT_LE(stream.timed_seconds(), wall);
 }
 
 // Slices through staging buffers, as on a device whose memory the host cannot map.

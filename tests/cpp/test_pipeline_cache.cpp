@@ -1,0 +1,109 @@
+// The pipeline cache file: what was saved is loaded, and nothing else.
+#if VKCONV_VULKAN
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "vulkan/pipeline_cache.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PipelineCache : public ::testing::Test {
+ protected:
+  PipelineCache() {
+    std::string name = (fs::temp_directory_path() / "vkconv_cache_XXXXXX").string();
+    root_ = mkdtemp(name.data());
+    for (int i = 0; i < 1001; ++i) data_.push_back(static_cast<std::byte>(i * 7));
+  }
+  ~PipelineCache() override { fs::remove_all(root_); }
+
+  PipelineCacheFile file(const std::string& identity = "device a") const {
+    return PipelineCacheFile(root_ / "deep" / "vkconv", identity);
+  }
+  // The file's bytes after `change`.
+  template <class F>
+  void rewrite(const fs::path& path, F&& change) const {
+    std::ifstream in(path, std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    change(bytes);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  fs::path root_;
+  std::vector<std::byte> data_;
+};
+
+TEST_F(PipelineCache, LoadsWhatWasSaved) {
+  EXPECT_TRUE(file().load().empty());
+  file().save(data_);
+  EXPECT_EQ(file().load(), data_);
+  data_.resize(10);
+  file().save(data_);
+  EXPECT_EQ(file().load(), data_);
+  EXPECT_TRUE(file("device b").load().empty());
+  // Nothing but the file is left, and only the user can enter.
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_ / "deep" / "vkconv"), {}), 1);
+  struct stat status;
+  ASSERT_EQ(stat((root_ / "deep" / "vkconv").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+}
+
+TEST_F(PipelineCache, IgnoresDamagedFiles) {
+  const PipelineCacheFile cache = file();
+  const auto expect_ignored = [&](auto&& change) {
+    cache.save(data_);
+    rewrite(cache.path(), change);
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(cache.load().empty());
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("is ignored"), std::string::npos);
+  };
+  expect_ignored([](std::string& s) { s.clear(); });
+  expect_ignored([](std::string& s) { s.pop_back(); });
+  expect_ignored([](std::string& s) { s += '\0'; });
+  expect_ignored([](std::string& s) { s[0] ^= 1; });
+  expect_ignored([](std::string& s) { s[s.size() / 2] ^= 1; });
+  expect_ignored([](std::string& s) { s.back() ^= 1; });
+  expect_ignored([](std::string& s) { s[s.find("device a")] ^= 1; });
+  cache.save(data_);
+  EXPECT_EQ(cache.load(), data_);
+}
+
+TEST_F(PipelineCache, TrustsOnlyTheUser) {
+  const PipelineCacheFile cache = file();
+  cache.save(data_);
+  chmod(cache.path().c_str(), 0666);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(cache.load().empty());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("others"), std::string::npos);
+  fs::remove(cache.path());
+  chmod(cache.path().parent_path().c_str(), 0777);
+  cache.save(data_);
+  EXPECT_FALSE(fs::exists(cache.path()));
+}
+
+TEST_F(PipelineCache, StoresNothingWithoutADirectory) {
+  const PipelineCacheFile none("", "device a");
+  none.save(data_);
+  EXPECT_TRUE(none.load().empty());
+  EXPECT_TRUE(none.path().empty());
+}
+
+TEST_F(PipelineCache, FollowsTheEnvironment) {
+  setenv("VKCONV_PIPELINE_CACHE", "/somewhere", 1);
+  EXPECT_EQ(PipelineCacheFile::default_directory(), "/somewhere");
+  setenv("VKCONV_PIPELINE_CACHE", "0", 1);
+  EXPECT_TRUE(PipelineCacheFile::default_directory().empty());
+  unsetenv("VKCONV_PIPELINE_CACHE");
+  setenv("XDG_CACHE_HOME", "/cache", 1);
+  EXPECT_EQ(PipelineCacheFile::default_directory(), "/cache/vkconv");
+  unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace
+}  // namespace vkconv::vulkan
+#endif
