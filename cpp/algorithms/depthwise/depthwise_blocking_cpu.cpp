@@ -89,14 +89,18 @@ void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) 
   }
 }
 
-// Enough rows for every thread, in equal shares.
-void feed_threads(const ConvProblem& p, std::int64_t threads, Blocking& b) {
+// Enough rows for every thread, in equal shares, and at least `wanted`. Columns are split before channels: whole
+// pixels are longer runs of memory.
+void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wanted, Blocking& b) {
+  if (threads == 1) return;
   const auto uneven = [&] {
     const std::int64_t rows = total_rows(p, b);
     return ceil_div(rows, threads) * threads * 100 > rows * 105;
   };
+  while ((uneven() || total_rows(p, b) < wanted) && split_columns(p, b, kMinColumns)) {
+  }
   if (uneven() && b.mode != Mode::flat && b.channel_blocks * threads * 2 <= channel_units(p)) b.channel_blocks *= threads;
-  while (uneven() && (split_columns(p, b, kMinColumns) || split_channels(p, b))) {
+  while (uneven() && split_channels(p, b)) {
   }
 }
 
@@ -111,10 +115,11 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.mode = choose_mode(p);
   b.band = p.output[1];
   fit_cache(p, traits, b);
-  feed_threads(p, traits.threads, b);
   b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
-  b.tasks = std::min<std::int64_t>(total_rows(p, b), traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread));
+  const std::int64_t wanted = traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread);
+  feed_threads(p, traits.threads, wanted, b);
+  b.tasks = std::min(total_rows(p, b), wanted);
   b.scratch_bytes = scratch_bytes(p, b);
   while (b.workspace_bytes() > limit) {
     if (b.tasks > traits.threads) b.tasks = traits.threads;

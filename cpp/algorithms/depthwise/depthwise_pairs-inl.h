@@ -24,8 +24,9 @@ struct PairTile {
   Sink<T> lower;
 };
 
-// The four input lines of one depth. Sums run over the kernel rows, then columns, in the order of row_tile.
-template <int Columns, class T>
+// The four input lines of one depth. Sums run over the kernel rows, then columns, in the order of row_tile. Masked as
+// in add_positions.
+template <bool Masked, int Columns, class T>
 HWY_INLINE void add_plane(hn::Vec<hn::ScalableTag<T>> (&upper)[Columns], hn::Vec<hn::ScalableTag<T>> (&lower)[Columns],
                           const Tile<T>& t, const Line<T>* lines, std::int64_t c, std::uint64_t inside) {
   const hn::ScalableTag<T> d;
@@ -37,9 +38,10 @@ HWY_INLINE void add_plane(hn::Vec<hn::ScalableTag<T>> (&upper)[Columns], hn::Vec
     if (!lines[r].x) continue;
     const T* HWY_RESTRICT x = lines[r].x + t.origin + c;
     HWY_UNROLL(16)
-    for (int j = 0; j < Columns + 2; ++j) {
-      if (!(inside >> j & 1)) continue;
-      const auto v = hn::LoadU(d, x + j * t.pixel);
+    for (int j = 0; j < Columns + 2; ++j, x += t.pixel) {
+      const bool edge = j < 2 || j >= Columns;
+      if ((Masked || edge) && !(inside >> j & 1)) continue;
+      const auto v = hn::LoadU(d, x);
       HWY_UNROLL(4)
       for (int q = 0; q < 3; ++q) {
         if (j < q || j - q >= Columns) continue;
@@ -56,24 +58,31 @@ HWY_NOINLINE void pair_tile(const PairTile<T>& pair) {
   const Tile<T>& t = pair.upper;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::uint64_t inside = positions_inside(t.left, t.right, 0);
+  const bool edges = t.left < 3 && t.right >= Columns;
   for (std::int64_t at = t.channels.begin; at < t.channels.end; at += lanes) {
     const std::int64_t c = std::min(at, t.channels.end - lanes);
     hn::Vec<decltype(d)> upper[Columns], lower[Columns];
     HWY_UNROLL(16)
     for (int i = 0; i < Columns; ++i) upper[i] = lower[i] = hn::Zero(d);
-    for (std::int64_t l = 0; l < t.line_count; l += 4) add_plane(upper, lower, t, t.lines + l, c, inside);
+    for (std::int64_t l = 0; l < t.line_count; l += 4)
+      edges ? add_plane<false>(upper, lower, t, t.lines + l, c, inside)
+            : add_plane<true>(upper, lower, t, t.lines + l, c, inside);
     put(upper, t.sink, t.width, c, static_cast<std::size_t>(at - c));
     put(lower, pair.lower, t.width, c, static_cast<std::size_t>(at - c));
   }
 }
 
-// The smallest tile of at least `columns` <= kMaxPairColumns columns.
+// The tile of `columns` <= kMaxPairColumns columns; short rows take a wider one.
 template <class T>
 HWY_INLINE void run_pair_tile(const PairTile<T>& pair) {
   const std::int64_t columns = pair.upper.width;
   if (columns <= 2) return pair_tile<2>(pair);
   if (columns <= 4) return pair_tile<4>(pair);
-  if constexpr (kMaxPairColumns > 4) columns <= 6 ? pair_tile<6>(pair) : pair_tile<8>(pair);
+  if constexpr (kMaxPairColumns > 4) {
+    if (columns == 5) return pair_tile<5>(pair);
+    if (columns == 6) return pair_tile<6>(pair);
+    columns == 7 ? pair_tile<7>(pair) : pair_tile<8>(pair);
+  }
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE

@@ -83,12 +83,15 @@ class RowWalk {
   }
 
  private:
-  // f(first output column, columns) for each tile of a row, at most `most` columns wide.
+  // f(first output column, columns) for each tile of a row: the fewest tiles of at most `most` columns, evenly wide.
   template <class F>
   void for_columns(std::int64_t most, F f) {
     for (std::int64_t first = b_.ow.begin; first < std::min(b_.ow.begin + step_, b_.ow.end); ++first) {
-      const std::int64_t columns = ceil_div(b_.ow.end - first, step_);
-      for (std::int64_t i = 0; i < columns; i += most) f(first + i * step_, std::min(columns - i, most));
+      const std::int64_t columns = ceil_div(b_.ow.end - first, step_), tiles = ceil_div(columns, most);
+      for (std::int64_t i = 0; i < tiles; ++i) {
+        const std::int64_t begin = columns * i / tiles;
+        f(first + begin * step_, columns * (i + 1) / tiles - begin);
+      }
     }
   }
 
@@ -99,7 +102,8 @@ class RowWalk {
       for (std::int64_t h = kh.begin; h < kh.end; ++h) lines_.push_back(line(d, h, oh));
     tile_.lines = lines_.data();
     tile_.line_count = static_cast<std::int64_t>(lines_.size());
-    for_columns(kMaxColumns, [&](std::int64_t ow, std::int64_t width) {
+    // At stride 2 a tile reads two positions a column; beyond 8 columns it spills.
+    for_columns(tile_.stride == 2 ? 8 : kMaxColumns, [&](std::int64_t ow, std::int64_t width) {
       place(ow, width);
       aim(tile_.sink, oh, ow);
       find_row_tile<T>(tile_.kernel_width, tile_.stride, tile_.width)(tile_);

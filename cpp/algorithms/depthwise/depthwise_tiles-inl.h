@@ -18,7 +18,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::activate;
 using cpu::HWY_NAMESPACE::store;
 
-inline constexpr int kMaxColumns = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 12 : 8;
+// Columns of the widest tile: with its weights and one input vector it fills most of 32 registers, or 16.
+inline constexpr int kMaxColumns = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 14 : 8;
 
 // One kernel row (kd, kh) over one output row: where its input line and its weights start.
 template <class T>
@@ -110,27 +111,40 @@ HWY_INLINE std::uint64_t positions_inside(std::int64_t left, std::int64_t right,
   return (~std::uint64_t{0} << lo) & ((std::uint64_t{1} << hi) - 1);
 }
 
-// Taps [k, k + Taps) of one line, added to the sums of the tile. Stride is 1 or 2.
-template <int Taps, int Stride, int Columns, class T>
-HWY_INLINE void add_taps(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<T>& t, const T* HWY_RESTRICT x,
-                         const T* HWY_RESTRICT w, std::int64_t k) {
+// Taps [k, k + Taps) of one line, added to the sums of the tile. Stride is 1 or 2. Unless Masked, only positions that
+// the first or the last output does not use with all its taps can be outside the line.
+template <int Taps, int Stride, bool Masked, int Columns, class T>
+HWY_INLINE void add_positions(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<T>& t, const T* HWY_RESTRICT x,
+                              const T* HWY_RESTRICT w, std::uint64_t inside) {
   const hn::ScalableTag<T> d;
   constexpr int kPositions = (Columns - 1) * Stride + Taps;
-  static_assert(kPositions < 63);
-  const std::uint64_t inside = positions_inside(t.left, t.right, k);
   hn::Vec<decltype(d)> tap[Taps];
   HWY_UNROLL(32)
-  for (int q = 0; q < Taps; ++q) tap[q] = hn::LoadU(d, w + (k + q) * t.weight_row);
-  x += k * t.pixel;
+  for (int q = 0; q < Taps; ++q) tap[q] = hn::LoadU(d, w + q * t.weight_row);
   HWY_UNROLL(64)
-  for (int j = 0; j < kPositions; ++j) {
-    if (!(inside >> j & 1)) continue;
-    const auto v = hn::LoadU(d, x + j * t.pixel);
+  for (int j = 0; j < kPositions; ++j, x += t.pixel) {
+    const bool edge = j < Taps - 1 || j > kPositions - Taps;
+    if ((Masked || edge) && !(inside >> j & 1)) continue;
+    const auto v = hn::LoadU(d, x);
     HWY_UNROLL(32)
     for (int q = 0; q < Taps; ++q)
       if (j >= q && (j - q) % Stride == 0 && (j - q) / Stride < Columns)
         sum[(j - q) / Stride] = hn::MulAdd(v, tap[q], sum[(j - q) / Stride]);
   }
+}
+
+template <int Taps, int Stride, int Columns, class T>
+HWY_INLINE void add_taps(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<T>& t, const T* HWY_RESTRICT x,
+                         const T* HWY_RESTRICT w, std::int64_t k) {
+  constexpr int kPositions = (Columns - 1) * Stride + Taps;
+  static_assert(kPositions < 63);
+  const std::uint64_t inside = positions_inside(t.left, t.right, k);
+  x += k * t.pixel;
+  w += k * t.weight_row;
+  if (HWY_LIKELY(t.left - k < Taps && t.right - k > kPositions - Taps))
+    add_positions<Taps, Stride, false>(sum, t, x, w, inside);
+  else
+    add_positions<Taps, Stride, true>(sum, t, x, w, inside);
 }
 
 // Tap k of one line at any stride.
@@ -201,12 +215,16 @@ HWY_NOINLINE void row_tile(const Tile<T>& t) {
 template <class T>
 using TileFunction = void (*)(const Tile<T>&);
 
-// The smallest tile of at least min(columns, kMaxColumns) columns.
+// The smallest tile of at least `columns` <= kMaxColumns columns.
 template <int Taps, int Stride, class T>
 HWY_INLINE TileFunction<T> row_tile_of(std::int64_t columns) {
   if (columns <= 4) return row_tile<Taps, Stride, 4, T>;
-  if (columns <= 8 || kMaxColumns == 8) return row_tile<Taps, Stride, 8, T>;
-  return row_tile<Taps, Stride, kMaxColumns, T>;
+  if constexpr (kMaxColumns > 8) {
+    if (columns > 12) return row_tile<Taps, Stride, 14, T>;
+    if (columns > 10) return row_tile<Taps, Stride, 12, T>;
+    if (columns > 8) return row_tile<Taps, Stride, 10, T>;
+  }
+  return row_tile<Taps, Stride, 8, T>;
 }
 
 template <int Stride, class T>
