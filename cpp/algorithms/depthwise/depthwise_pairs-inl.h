@@ -14,7 +14,7 @@ namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Nine weights, two sums a column and one input vector must fit the registers; with 16 of them weights stay in L1.
-inline constexpr int kMaxPairColumns = kMaxColumns > 8 ? 8 : 4;
+inline constexpr int kMaxPairColumns = kMaxColumns > 8 ? 6 : 4;
 
 // The tile of the upper row, with four input lines a depth (the lower row reads the last three) whose `w` are the
 // weights of that depth, and where the sums of the lower row go.
@@ -79,9 +79,7 @@ HWY_INLINE void run_pair_tile(const PairTile<T>& pair) {
   if (columns <= 2) return pair_tile<2>(pair);
   if (columns <= 4) return pair_tile<4>(pair);
   if constexpr (kMaxPairColumns > 4) {
-    if (columns == 5) return pair_tile<5>(pair);
-    if (columns == 6) return pair_tile<6>(pair);
-    columns == 7 ? pair_tile<7>(pair) : pair_tile<8>(pair);
+    columns == 5 ? pair_tile<5>(pair) : pair_tile<6>(pair);
   }
 }
 

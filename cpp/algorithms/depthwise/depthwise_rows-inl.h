@@ -141,8 +141,12 @@ class RowWalk {
   // Moves the tile to `width` columns from ow on.
   void place(std::int64_t ow, std::int64_t width) {
     const std::int64_t column = ow * p_.stride[2] - p_.pad_lo[2];  // of position 0
-    tile_.left = ceil_div(-column, p_.dilation[2]);
-    tile_.right = floor_div(p_.input[2] - 1 - column, p_.dilation[2]) + 1;
+    tile_.left = -column;
+    tile_.right = p_.input[2] - column;
+    if (p_.dilation[2] > 1) {
+      tile_.left = ceil_div(tile_.left, p_.dilation[2]);
+      tile_.right = ceil_div(tile_.right, p_.dilation[2]);
+    }
     tile_.origin = (column - x_.first[2]) * x_.stride[2];
     tile_.width = width;
   }

@@ -133,18 +133,24 @@ HWY_INLINE void add_positions(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const
   }
 }
 
+// Which positions of a tile exist for the taps from k on.
+struct Inside {
+  std::uint64_t positions;
+  bool masked;  // not only edge positions are missing
+};
+
 template <int Taps, int Stride, int Columns, class T>
-HWY_INLINE void add_taps(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<T>& t, const T* HWY_RESTRICT x,
-                         const T* HWY_RESTRICT w, std::int64_t k) {
+HWY_INLINE Inside find_inside(const Tile<T>& t, std::int64_t k) {
   constexpr int kPositions = (Columns - 1) * Stride + Taps;
   static_assert(kPositions < 63);
-  const std::uint64_t inside = positions_inside(t.left, t.right, k);
-  x += k * t.pixel;
-  w += k * t.weight_row;
-  if (HWY_LIKELY(t.left - k < Taps && t.right - k > kPositions - Taps))
-    add_positions<Taps, Stride, false>(sum, t, x, w, inside);
-  else
-    add_positions<Taps, Stride, true>(sum, t, x, w, inside);
+  return {positions_inside(t.left, t.right, k), t.left - k >= Taps || t.right - k <= kPositions - Taps};
+}
+
+template <int Taps, int Stride, int Columns, class T>
+HWY_INLINE void add_taps(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<T>& t, const T* HWY_RESTRICT x,
+                         const T* HWY_RESTRICT w, const Inside& inside) {
+  inside.masked ? add_positions<Taps, Stride, true>(sum, t, x, w, inside.positions)
+                : add_positions<Taps, Stride, false>(sum, t, x, w, inside.positions);
 }
 
 // Tap k of one line at any stride.
@@ -160,13 +166,17 @@ HWY_INLINE void add_tap(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<
   }
 }
 
-// Sums of at most kSumTerms taps each: whole lines, or parts of one line.
+// Taps [k, k_end) of one line. `first` is find_inside for tap 0.
 template <int Taps, int Stride, int Columns, class T>
 HWY_INLINE void add_line(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<T>& t, const Line<T>& line,
-                         std::int64_t c, std::int64_t k, std::int64_t k_end) {
+                         std::int64_t c, std::int64_t k, std::int64_t k_end, const Inside& first) {
+  const T* x = line.x + t.origin + c;
+  const T* w = line.w + c;
   if constexpr (Stride > 0)
-    for (; k + Taps <= k_end; k += Taps) add_taps<Taps, Stride>(sum, t, line.x + t.origin + c, line.w + c, k);
-  for (; k < k_end; ++k) add_tap(sum, t, line.x + t.origin + c, line.w + c, k);
+    for (; k + Taps <= k_end; k += Taps)
+      add_taps<Taps, Stride>(sum, t, x + k * t.pixel, w + k * t.weight_row,
+                             k == 0 ? first : find_inside<Taps, Stride, Columns>(t, k));
+  for (; k < k_end; ++k) add_tap(sum, t, x, w, k);
 }
 
 template <int Columns, class T>
@@ -186,7 +196,9 @@ HWY_NOINLINE void row_tile(const Tile<T>& t) {
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const bool split = t.line_count * t.kernel_width > kSumTerms;
-  const std::int64_t lines_per_sum = std::max<std::int64_t>(1, kSumTerms / t.kernel_width);
+  const std::int64_t lines_per_sum = split ? std::max<std::int64_t>(1, kSumTerms / t.kernel_width) : t.line_count;
+  Inside first{};
+  if constexpr (Stride > 0) first = find_inside<Taps, Stride, Columns>(t, 0);
   for (std::int64_t at = t.channels.begin; at < t.channels.end; at += lanes) {
     // The last vector ends at the last channel and overlaps the one before it.
     const std::int64_t c = std::min(at, t.channels.end - lanes);
@@ -195,12 +207,12 @@ HWY_NOINLINE void row_tile(const Tile<T>& t) {
     for (int i = 0; i < Columns; ++i) sum[i] = hn::Zero(d);
     if (HWY_LIKELY(!split)) {
       for (std::int64_t l = 0; l < t.line_count; ++l)
-        add_line<Taps, Stride>(sum, t, t.lines[l], c, 0, t.kernel_width);
+        add_line<Taps, Stride>(sum, t, t.lines[l], c, 0, t.kernel_width, first);
     } else {
       HWY_ALIGN T total[Columns * HWY_MAX_BYTES / sizeof(T)] = {};
       for (std::int64_t l = 0; l < t.line_count; ++l) {
         for (std::int64_t k = 0; k < t.kernel_width; k += kSumTerms) {
-          add_line<Taps, Stride>(sum, t, t.lines[l], c, k, std::min(k + kSumTerms, t.kernel_width));
+          add_line<Taps, Stride>(sum, t, t.lines[l], c, k, std::min(k + kSumTerms, t.kernel_width), first);
           if (t.kernel_width > kSumTerms) flush(sum, total);
         }
         if ((l + 1) % lines_per_sum == 0) flush(sum, total);
