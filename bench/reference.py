@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from cases import DTYPES, Array, Case
+from bench.cases import DTYPES, Array, Case
 from vkconv import _check
 
 

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import machine
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import machine
 
 THREADS = 2
 
@@ -41,9 +43,9 @@ def modes(options: argparse.Namespace) -> list[str]:
 
 def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> dict[str, Any]:
     """One row: every contender's checked answer, then their times."""
-    from peers import Refusal
-    from reference import Reference
-    from timing import interleaved
+    from bench.peers import Refusal
+    from bench.reference import Reference
+    from bench.timing import interleaved
 
     x, w = case.arrays()
     case = case.zero_padded()
@@ -70,10 +72,8 @@ def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> di
 def main() -> int:
     options = arguments()
     machine.pin(options.threads)
-    import cases
-    import peers
-    import report
-    from peers import vkconv_own
+    from bench import cases, peers, report
+    from bench.peers import vkconv_own
 
     chosen = [case.mini(options.gflop_limit * 1e9) for case in cases.select(options.suite)]
     found = peers.find(options.peers)

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import report
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import report
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"

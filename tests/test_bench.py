@@ -13,13 +13,11 @@ import pytest
 
 import vkconv
 
-BENCH = Path(__file__).parents[1] / "bench"
-sys.path.insert(0, str(BENCH))
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))
 
-import cases  # noqa: E402
-import peers  # noqa: E402
-import report  # noqa: E402
-from reference import Reference  # noqa: E402
+from bench import cases, peers, report  # noqa: E402
+from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
 FLOP_LIMIT = 2e6
@@ -98,7 +96,7 @@ def test_the_report_finds_losses_and_means() -> None:
 def test_run_writes_checked_results(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     words = ["--suite", "K limits", "--peers", "none", "--gflop-limit", "0.001", "--seconds", "0.05", "--json"]
-    command = [sys.executable, str(BENCH / "run.py"), *words, str(result)]
+    command = [sys.executable, str(ROOT / "bench" / "run.py"), *words, str(result)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(result.read_text())

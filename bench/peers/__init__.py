@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cases import Case
+from bench.cases import Case
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MODULES = ("pytorch", "onnx_runtime", "jax_cpu", "mlx_cpu", "ncnn_cpu")
@@ -57,7 +57,7 @@ def find(wanted: str) -> Found:
     names = wanted.split(",")
     for module in () if wanted == "none" else MODULES:
         try:
-            peers = importlib.import_module(f"peers.{module}").peers()
+            peers = importlib.import_module(f"bench.peers.{module}").peers()
         except ImportError as error:
             found.absent[module] = str(error)
             continue

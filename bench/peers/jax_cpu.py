@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from cases import Case
-from peers import Array, Peer, Run
+from bench.cases import Case
+from bench.peers import Array, Peer, Run
 
 LAYOUTS = {1: ("NWC", "OWI", "NWC"), 2: ("NHWC", "OHWI", "NHWC"), 3: ("NDHWC", "ODHWI", "NDHWC")}
 

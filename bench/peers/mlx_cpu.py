@@ -8,8 +8,8 @@ from importlib.metadata import version
 import mlx.core as mx
 import numpy as np
 
-from cases import Case
-from peers import Array, Peer, Refusal, Run
+from bench.cases import Case
+from bench.peers import Array, Peer, Refusal, Run
 
 # MLX multiplies the zeros of input_dilation too, at about 1 GFLOP/s.
 DENSE_FLOP_LIMIT = 3.5e10

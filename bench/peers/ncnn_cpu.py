@@ -9,8 +9,8 @@ from importlib.metadata import version
 import ncnn
 import numpy as np
 
-from cases import Case
-from peers import Array, Peer, Refusal, Run, channels_first
+from bench.cases import Case
+from bench.peers import Array, Peer, Refusal, Run, channels_first
 
 # Parameter numbers of ncnn's layers, one an axis from the last (W) to the first (D).
 KERNEL, DILATION, STRIDE = (1, 11, 21), (2, 12, 22), (3, 13, 23)

@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from cases import Case
-from peers import Array, Peer, Refusal, Run, channels_first, channels_last, transposed_weight
+from bench.cases import Case
+from bench.peers import Array, Peer, Refusal, Run, channels_first, channels_last, transposed_weight
 
 
 def peers() -> list[Peer]:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from cases import Case
-from peers import Array, Peer, Run, channels_last, transposed_weight
+from bench.cases import Case
+from bench.peers import Array, Peer, Run, channels_last, transposed_weight
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 

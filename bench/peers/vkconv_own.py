@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import vkconv
-from cases import Case
-from peers import Array, Peer, Refusal, Run
+from bench.cases import Case
+from bench.peers import Array, Peer, Refusal, Run
 
 
 def contenders(device: str, modes: list[str]) -> list[Peer]:

@@ -1,0 +1,1 @@
+"""vkconv beside other libraries: python bench/run.py."""
