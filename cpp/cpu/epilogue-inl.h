@@ -8,8 +8,11 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
-#include "core/problem.h"
+#include "core/algorithm.h"
+#include "cpu/device.h"
+#include "cpu/output_row.h"
 #include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,6 +28,25 @@ struct TileStore {
   std::int64_t addend_stride = 0;
   const A* bias = nullptr;
 };
+
+// Whether the output is the sums as they are.
+template <class A, class Out>
+constexpr bool stores_sums(const Epilogue& e) {
+  return std::is_same_v<A, Out> && !e.bias && !e.addend && e.activation == Activation::identity;
+}
+
+// The outputs of one row from column w on, from `channel` on.
+template <class A, class Out>
+HWY_INLINE TileStore<A, Out> tile_store(const ConvProblem& p, const Operands<Device>& a, const OutputRow& row,
+                                        std::int64_t w, std::int64_t channel) {
+  TileStore<A, Out> to;
+  to.out = reinterpret_cast<Out*>(a.output.data) + row.offset(a.output, w, channel);
+  to.out_stride = a.output.stride[3];
+  if (p.epilogue.addend) to.addend = reinterpret_cast<const A*>(a.addend.data) + row.offset(a.addend, w, channel);
+  to.addend_stride = a.addend.stride[3];
+  if (p.epilogue.bias) to.bias = reinterpret_cast<const A*>(a.bias) + channel;
+  return to;
+}
 
 template <class A, class Out>
 HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows, std::int64_t channels,

@@ -25,6 +25,18 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
 
+// f(operand, output) with zeros of the SIMD types of a forward problem.
+template <class F>
+HWY_INLINE void with_types(const ConvProblem& p, F f) {
+  const bool sums = p.output_dtype != p.dtype;
+  switch (p.dtype) {
+    case DType::f32: return f(float{}, float{});
+    case DType::f64: return f(double{}, double{});
+    case DType::f16: return sums ? f(hwy::float16_t{}, float{}) : f(hwy::float16_t{}, hwy::float16_t{});
+    case DType::bf16: return sums ? f(hwy::bfloat16_t{}, float{}) : f(hwy::bfloat16_t{}, hwy::bfloat16_t{});
+  }
+}
+
 // ---- loads: any operand type to the accumulator type
 
 template <class D>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/checked.h"
+#include "cpu/staging.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -13,30 +14,13 @@ constexpr double kMinTaskFlops = 2e6;           // about 10 us; far above the co
 constexpr std::int64_t kTasksAThread = 4;       // so that threads finish together
 constexpr std::size_t kStageBytes = 256 << 10;  // widened input that leaves room for the panel in L2
 
-// Widened input rows that `rows` consecutive rows of the output read, at most.
-std::int64_t input_rows_bound(const ConvProblem& p, std::int64_t rows) {
-  const std::int64_t planes = (rows + p.output[1] - 2) / p.output[1] + 1, high = std::min(rows, p.output[1]);
-  const std::int64_t span = (high - 1) * p.stride[1] + dilated(p.kernel[1], p.dilation[1]);
-  const std::int64_t a_plane = std::min({p.input[1], span, high * p.kernel[1]}) * std::min(p.input[0], p.kernel[0]);
-  return std::min({planes * a_plane, rows * p.kernel[0] * p.kernel[1], p.batch * p.input[0] * p.input[1]});
-}
-
-std::size_t stage_bytes(const DenseLayout& s) {
-  if (!s.staged) return 0;
-  const ConvProblem& p = s.p;
-  const std::int64_t pixels = std::min(p.output[2], s.chunk_tiles * s.tile.max_rows);
-  const std::int64_t wide = std::min(p.input[2], (pixels - 1) * p.stride[2] + dilated(p.kernel[2], p.dilation[2]));
-  const std::int64_t elements = input_rows_bound(p, s.chunk_rows) * wide * p.in_channels;
-  return static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(sizeof(float)), 256));
-}
-
 void set_chunk(DenseLayout& s, std::int64_t pixels) {
   const std::int64_t width = s.p.output[2];
   s.chunk_rows = std::clamp<std::int64_t>(pixels / width, 1, s.rows);
   const std::int64_t pieces = std::clamp<std::int64_t>(width / pixels, 1, s.row_tiles);
   s.chunk_tiles = ceil_div(s.row_tiles, pieces);
   if (s.chunk_rows > 1) s.chunk_rows = ceil_div(s.rows, ceil_div(s.rows, s.chunk_rows));
-  s.stage_bytes = stage_bytes(s);
+  s.stage_bytes = staging_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
 }
 
 std::int64_t chunk_pixels(const DenseLayout& s) {

@@ -6,94 +6,17 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 
 #include "algorithms/implicit_gemm/dense.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/input_rows-inl.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
-
-// The input rows (n, id, ih) of one task as accumulator-type pixels: in place, or widened into scratch.
-template <class T>
-class InputRows {
- public:
-  using A = Accumulator<T>;
-
-  InputRows(const DenseLayout& s, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch)
-      : p_(s.p), input_(input) {
-    if constexpr (!std::is_same_v<T, A>) {
-      first_ = std::clamp<std::int64_t>(columns.begin * p_.stride[2] - p_.pad_lo[2], 0, p_.input[2]);
-      const std::int64_t last = (columns.end - 1) * p_.stride[2] - p_.pad_lo[2] + dilated(p_.kernel[2], p_.dilation[2]);
-      width_ = std::max<std::int64_t>(0, std::min(p_.input[2], last) - first_);
-      widened_ = reinterpret_cast<A*>(scratch);
-      collect(rows);
-      for (std::size_t i = 0; i < keys_.size(); ++i)
-        widen(keys_[i], widened_ + static_cast<std::int64_t>(i) * width_ * p_.in_channels);
-    }
-  }
-
-  // Elements between pixels.
-  std::int64_t pixel_stride() const { return std::is_same_v<T, A> ? input_.stride[3] : p_.in_channels; }
-  // Where pixel 0 of the row is, or would be.
-  const A* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
-    if constexpr (std::is_same_v<T, A>)
-      return reinterpret_cast<const A*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] + h * input_.stride[2];
-    const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
-    return widened_ + (at * width_ - first_) * p_.in_channels;
-  }
-
- private:
-  std::int64_t key(std::int64_t n, std::int64_t d, std::int64_t h) const { return (n * p_.input[0] + d) * p_.input[1] + h; }
-
-  void collect(Range rows) {
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      const std::int64_t oh = r % p_.output[1], od = r / p_.output[1] % p_.output[0], n = r / p_.output[1] / p_.output[0];
-      const Range kd = taps_inside(p_, 0, od), kh = taps_inside(p_, 1, oh);
-      for (std::int64_t d = kd.begin; d < kd.end; ++d)
-        for (std::int64_t h = kh.begin; h < kh.end; ++h)
-          keys_.push_back(key(n, od * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
-                              oh * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]));
-    }
-    std::sort(keys_.begin(), keys_.end());
-    keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());
-  }
-
-  void widen(std::int64_t key, A* to) const {
-    const std::int64_t h = key % p_.input[1], d = key / p_.input[1] % p_.input[0], n = key / p_.input[1] / p_.input[0];
-    const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
-                    h * input_.stride[2] + first_ * input_.stride[3];
-    const bool dense = input_.stride[3] == p_.in_channels;
-    const std::int64_t runs = dense ? 1 : width_, length = dense ? width_ * p_.in_channels : p_.in_channels;
-    const hn::ScalableTag<A> wide;
-    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
-    for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) {
-      std::int64_t c = 0;
-      for (; c + lanes <= length; c += lanes) hn::StoreU(load(wide, from + c), wide, to + c);
-      for (; c < length; ++c) to[c] = widened(from + c);
-    }
-  }
-
-  const ConvProblem& p_;
-  const View<std::byte*>& input_;
-  std::vector<std::int64_t> keys_;  // of the widened rows, ascending
-  A* widened_ = nullptr;
-  std::int64_t first_ = 0, width_ = 0;  // widened columns
-};
-
-// One row of the output: its place and the taps along D and H that are inside the input.
-struct OutputRow {
-  std::int64_t n, d, h;
-  Range kd, kh;
-  OutputRow(const ConvProblem& p, std::int64_t r)
-      : n(r / p.output[1] / p.output[0]), d(r / p.output[1] % p.output[0]), h(r % p.output[1]),
-        kd(taps_inside(p, 0, d)), kh(taps_inside(p, 1, h)) {}
-};
 
 template <class T, class Out>
 class Dense {
@@ -113,7 +36,7 @@ class Dense {
     const Range tiles{first_tile, std::min(s_.row_tiles, first_tile + s_.chunk_tiles)};
     if (tiles.size() == 0) return;
     const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
-    const InputRows<T> input(s_, a_.input, rows, pixels, scratch + s_.panel_bytes);
+    const InputRows<T> input(p_, a_.input, rows, pixels, scratch + s_.panel_bytes);
     const std::int64_t end = std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels);
     for (std::int64_t panel = panel_chunk * s_.task_panels; panel < end; ++panel)
       if (channels_of(panel) <= s_.tile.lanes)
@@ -147,7 +70,7 @@ class Dense {
       const OutputRow row(p_, r);
       for (std::int64_t t = tiles.begin; t < tiles.end; ++t) {
         const Range w{tile_begin(p_.output[2], t), tile_begin(p_.output[2], t + 1)};
-        const TileStore<A, Out> to = destination(row, w.begin, channel);
+        const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, channel);
         GemmTile<A> tile;
         const bool in_place = plain_ && channels_of(panel) == columns;
         tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
@@ -159,31 +82,17 @@ class Dense {
     }
   }
 
-  TileStore<A, Out> destination(const OutputRow& row, std::int64_t w, std::int64_t channel) const {
-    const auto at = [&](const View<std::byte*>& v) {
-      return row.n * v.stride[0] + row.d * v.stride[1] + row.h * v.stride[2] + w * v.stride[3] + channel;
-    };
-    TileStore<A, Out> to;
-    to.out = reinterpret_cast<Out*>(a_.output.data) + at(a_.output);
-    to.out_stride = a_.output.stride[3];
-    if (p_.epilogue.addend) to.addend = reinterpret_cast<const A*>(a_.addend.data) + at(a_.addend);
-    to.addend_stride = a_.addend.stride[3];
-    if (p_.epilogue.bias) to.bias = reinterpret_cast<const A*>(a_.bias) + channel;
-    return to;
-  }
-
   // The sums of one tile: taps along W that reach the same rows of the tile go together.
   template <int kVectors>
   void sum_tile(const OutputRow& row, Range w, const InputRows<T>& input, std::int64_t channel, const A* b,
                 GemmTile<A> tile) const {
     const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
     const std::int64_t last = (w.end - 1) * p_.stride[2] - p_.pad_lo[2] + (p_.kernel[2] - 1) * p_.dilation[2];
-    const bool outside = row.kd.size() == 0 || row.kh.size() == 0;
-    if (first >= 0 && last < p_.input[2] && !outside)
+    if (first >= 0 && last < p_.input[2] && !row.outside())
       return sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, channel, b, tile, false);
     for (std::int64_t r = 0; r < w.size(); ++r)
       std::fill_n(tile.c + r * tile.ldc, kVectors * s_.tile.lanes, A{0});
-    if (outside) return;
+    if (row.outside()) return;
     const auto reach = [&](std::int64_t k) {
       const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
       return Range{std::max(all.begin, w.begin), std::min(all.end, w.end)};
@@ -248,16 +157,7 @@ void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspac
 }
 
 void RunDense(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  const bool sums = s.p.output_dtype != s.p.dtype;
-  switch (s.p.dtype) {
-    case DType::f32: return run_as<float, float>(s, a, workspace);
-    case DType::f64: return run_as<double, double>(s, a, workspace);
-    case DType::f16:
-      return sums ? run_as<hwy::float16_t, float>(s, a, workspace) : run_as<hwy::float16_t, hwy::float16_t>(s, a, workspace);
-    case DType::bf16:
-      return sums ? run_as<hwy::bfloat16_t, float>(s, a, workspace)
-                  : run_as<hwy::bfloat16_t, hwy::bfloat16_t>(s, a, workspace);
-  }
+  with_types(s.p, [&](auto in, auto out) { run_as<decltype(in), decltype(out)>(s, a, workspace); });
 }
 
 template <class T>
@@ -273,12 +173,7 @@ void pack_as(const DenseLayout& s, const WeightView<std::byte*>& weight, std::by
 }
 
 void PackDense(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  switch (s.p.dtype) {
-    case DType::f32: return pack_as<float>(s, weight, packed);
-    case DType::f64: return pack_as<double>(s, weight, packed);
-    case DType::f16: return pack_as<hwy::float16_t>(s, weight, packed);
-    case DType::bf16: return pack_as<hwy::bfloat16_t>(s, weight, packed);
-  }
+  with_types(s.p, [&](auto in, auto) { pack_as<decltype(in)>(s, weight, packed); });
 }
 
 TileShape ShapeOfTile(DType t) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "algorithms/implicit_gemm/dense.h"
+#include "algorithms/implicit_gemm/grouped.h"
 #include "algorithms/registry_cpu.h"
 
 namespace vkconv::cpu {
@@ -19,33 +20,61 @@ TileShape described_tile(const ConvProblem& p, const Traits& t) {
   return {t.vector_bytes >= 64 ? 14 : 6, lanes};
 }
 
-class DensePlan final : public Plan<Device> {
+// How a kernel is planned and called. The layouts are plain data; what they mean is their kernel's business.
+struct DenseKernel {
+  using Layout = DenseLayout;
+  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_dense(s, a, workspace); }
+  static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_dense(s, w, packed); }
+  static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes(); }
+  static std::string layout_name(const Layout& s) { return "panels" + std::to_string(s.columns); }
+};
+
+struct GroupedKernel {
+  using Layout = GroupedLayout;
+  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_grouped(s, a, workspace); }
+  static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_grouped(s, w, packed); }
+  static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes; }
+  static std::string layout_name(const Layout& s) { return "groups" + std::to_string(s.lanes); }
+};
+
+template <class Kernel>
+class KernelPlan final : public Plan<Device> {
  public:
-  explicit DensePlan(DenseLayout layout) : layout_(std::move(layout)) {}
+  explicit KernelPlan(typename Kernel::Layout layout) : layout_(std::move(layout)) {}
 
   std::string describe() const override { return "implicit_gemm"; }
   std::size_t workspace_bytes() const override { return layout_.workspace_bytes(); }
 
   std::string weight_layout() const override {
-    std::string name = "panels" + std::to_string(layout_.columns) + "_axes";
+    std::string name = Kernel::layout_name(layout_) + "_axes";
     for (int axis : layout_.orientation.axes) name += std::to_string(axis);
     return name;
   }
 
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
     PreparedWeights<Device> w;
-    w.data = Buffer(layout_.packed_bytes());
-    pack_dense(layout_, layout_.orientation.apply(weight), w.data.pointer());
+    w.data = Buffer(Kernel::packed_bytes(layout_));
+    Kernel::pack(layout_, layout_.orientation.apply(weight), w.data.pointer());
     return w;
   }
 
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
-    run_dense(layout_, layout_.orientation.apply(operands), workspace);
+    Kernel::run(layout_, layout_.orientation.apply(operands), workspace);
   }
 
  private:
-  DenseLayout layout_;
+  typename Kernel::Layout layout_;
 };
+
+// Two groups or more share a vector. Inputs of fewer channels than a vector would be loaded past their end.
+bool grouped(const ConvProblem& p, std::int64_t lanes) {
+  return p.groups > 1 && groups_in_vector(p, lanes) >= 2 && p.in_channels >= lanes;
+}
+
+std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, TileShape tile) {
+  if (grouped(p, tile.lanes)) return grouped_layout(p, c, tile.lanes).workspace_bytes();
+  return dense_layout(p, c, tile).workspace_bytes();
+}
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
@@ -53,17 +82,17 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.empty_sum()) return Support::no("the sum has no terms");
   if (p.output_elements() == 0) return Support::no("the output is empty");
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
-  const DenseLayout layout = dense_layout(p, c, described_tile(p, c.traits));
-  if (layout.workspace_bytes() > c.workspace_limit_bytes)
-    return Support::no("packing one panel of weights needs " + std::to_string(layout.workspace_bytes()) +
-                       " bytes of workspace, the limit is " + std::to_string(c.workspace_limit_bytes));
+  const std::size_t bytes = least_workspace(p, c, described_tile(p, c.traits));
+  if (bytes > c.workspace_limit_bytes)
+    return Support::no("packed weights need " + std::to_string(bytes) + " bytes of workspace, the limit is " +
+                       std::to_string(c.workspace_limit_bytes));
   return Support::yes();
 }
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
 constexpr double kWideShare = 0.95, kNarrowShare = 0.8, kRowsForPeak = 5;
 
-double seconds(const ConvProblem& p, const Context<Device>& c) {
+double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout s = dense_layout(p, c, described_tile(p, c.traits));
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
   const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
@@ -76,8 +105,23 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   return c.traits.launch_seconds + std::max(compute + packing, p.bytes_moved() / c.traits.memory_bytes_per_second);
 }
 
+// Permutations beside the multiply-adds, and lanes that no group fills.
+double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
+  const double used = static_cast<double>(groups_in_vector(p, lanes) * p.out_channels_per_group()) / static_cast<double>(lanes);
+  const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.7 : 0.4);
+  const double rate = share * c.traits.f32_flops_per_second / (p.dtype == DType::f64 ? 2 : 1);
+  return 2 * c.traits.launch_seconds + std::max(p.flops() / rate, p.bytes_moved() / c.traits.memory_bytes_per_second);
+}
+
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  const std::int64_t lanes = described_tile(p, c.traits).lanes;
+  return grouped(p, lanes) ? grouped_seconds(p, c, lanes) : dense_seconds(p, c);
+}
+
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
-  return std::make_shared<DensePlan>(dense_layout(p, c, tile_shape(accumulator(p.dtype))));
+  const TileShape tile = tile_shape(accumulator(p.dtype));
+  if (grouped(p, tile.lanes)) return std::make_shared<KernelPlan<GroupedKernel>>(grouped_layout(p, c, tile.lanes));
+  return std::make_shared<KernelPlan<DenseKernel>>(dense_layout(p, c, tile));
 }
 
 }  // namespace

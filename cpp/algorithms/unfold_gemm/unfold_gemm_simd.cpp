@@ -147,18 +147,9 @@ class Unfold {
   void finish(std::int64_t group, std::int64_t panel, Range rows, const A* sums) const {
     const std::int64_t channel = group * p_.out_channels_per_group() + panel * s_.columns;
     for (std::int64_t r = rows.begin, run; r < rows.end; r += run) {
-      const std::int64_t w = r % p_.output[2], h = r / p_.output[2] % p_.output[1];
-      const std::int64_t d = r / (p_.output[2] * p_.output[1]) % p_.output[0], n = r / p_.output_pixels();
+      const std::int64_t w = r % p_.output[2];
       run = std::min(rows.end - r, p_.output[2] - w);
-      const auto place = [&](const View<std::byte*>& v) {
-        return n * v.stride[0] + d * v.stride[1] + h * v.stride[2] + w * v.stride[3] + channel;
-      };
-      TileStore<A, Out> to;
-      to.out = reinterpret_cast<Out*>(a_.output.data) + place(a_.output);
-      to.out_stride = a_.output.stride[3];
-      if (p_.epilogue.addend) to.addend = reinterpret_cast<const A*>(a_.addend.data) + place(a_.addend);
-      to.addend_stride = a_.addend.stride[3];
-      if (p_.epilogue.bias) to.bias = reinterpret_cast<const A*>(a_.bias) + channel;
+      const auto to = tile_store<A, Out>(p_, a_, OutputRow(p_, r / p_.output[2]), w, channel);
       store_tile(sums + (r - rows.begin) * s_.columns, s_.columns, run, channels(panel), to, p_.epilogue);
     }
   }
@@ -202,25 +193,11 @@ void run_as(const UnfoldLayout& s, const Operands<Device>& a, std::byte* workspa
 }
 
 void RunUnfold(const UnfoldLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  const bool sums = s.p.output_dtype != s.p.dtype;
-  switch (s.p.dtype) {
-    case DType::f32: return run_as<float, float>(s, a, workspace);
-    case DType::f64: return run_as<double, double>(s, a, workspace);
-    case DType::f16:
-      return sums ? run_as<hwy::float16_t, float>(s, a, workspace) : run_as<hwy::float16_t, hwy::float16_t>(s, a, workspace);
-    case DType::bf16:
-      return sums ? run_as<hwy::bfloat16_t, float>(s, a, workspace)
-                  : run_as<hwy::bfloat16_t, hwy::bfloat16_t>(s, a, workspace);
-  }
+  with_types(s.p, [&](auto in, auto out) { run_as<decltype(in), decltype(out)>(s, a, workspace); });
 }
 
 void PackUnfold(const UnfoldLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  switch (s.p.dtype) {
-    case DType::f32: return pack_as<float>(s, weight, packed);
-    case DType::f64: return pack_as<double>(s, weight, packed);
-    case DType::f16: return pack_as<hwy::float16_t>(s, weight, packed);
-    case DType::bf16: return pack_as<hwy::bfloat16_t>(s, weight, packed);
-  }
+  with_types(s.p, [&](auto in, auto) { pack_as<decltype(in)>(s, weight, packed); });
 }
 
 std::int64_t UnfoldLanes(DType t) { return (t == DType::f64 ? panel_columns<double>() : panel_columns<float>()) / 2; }

@@ -1,0 +1,41 @@
+// The grouped kernel of implicit_gemm: one vector of output channels spans several small groups, and a permutation of
+// one vector of input channels gives every lane the input channel of its own group.
+#pragma once
+#include <cstddef>
+
+#include "core/algorithm.h"
+#include "core/checked.h"
+#include "cpu/device.h"
+#include "cpu/orientation.h"
+
+namespace vkconv::cpu {
+
+inline constexpr std::int64_t kGroupedPixels = 8;  // outputs along W in registers
+
+struct GroupedLayout {
+  ConvProblem p;  // with its axes in the order of `orientation`
+  Orientation orientation;
+  std::int64_t lanes = 4;
+  std::int64_t vector_groups = 1;  // groups in a vector
+  std::int64_t vectors = 1;        // of output channels
+  std::int64_t rows = 0, chunk_rows = 1;
+  std::size_t packed_bytes = 0, stage_bytes = 0;
+  int slots = 1;
+
+  std::int64_t terms() const { return p.taps() * p.in_channels_per_group(); }
+  std::int64_t chunks() const { return ceil_div(rows, chunk_rows); }
+  std::size_t workspace_bytes() const { return packed_bytes + stage_bytes * static_cast<std::size_t>(slots); }
+};
+
+// Groups whose inputs and outputs fit one vector.
+inline std::int64_t groups_in_vector(const ConvProblem& p, std::int64_t lanes) {
+  return lanes / std::max(p.in_channels_per_group(), p.out_channels_per_group());
+}
+
+GroupedLayout grouped_layout(const ConvProblem& p, const Context<Device>& context, std::int64_t lanes);
+
+// Implemented once per instruction set in grouped_simd.cpp.
+void run_grouped(const GroupedLayout& layout, const Operands<Device>& operands, std::byte* workspace);
+void pack_grouped(const GroupedLayout& layout, const WeightView<std::byte*>& weight, std::byte* packed);
+
+}  // namespace vkconv::cpu

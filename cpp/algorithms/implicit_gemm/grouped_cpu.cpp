@@ -1,0 +1,32 @@
+#include "algorithms/implicit_gemm/grouped.h"
+
+#include <algorithm>
+
+#include "cpu/staging.h"
+
+namespace vkconv::cpu {
+
+GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& context, std::int64_t lanes) {
+  constexpr std::int64_t kTasksAThread = 8;
+  constexpr double kMinTaskFlops = 1e6;
+  GroupedLayout s;
+  s.orientation = long_rows(problem, kGroupedPixels / 2);
+  s.p = s.orientation.apply(problem);
+  s.lanes = lanes;
+  s.vector_groups = std::min(groups_in_vector(s.p, lanes), s.p.groups);
+  s.vectors = ceil_div(s.p.groups, s.vector_groups);
+  s.rows = s.p.batch * s.p.output[0] * s.p.output[1];
+  const auto element = static_cast<std::int64_t>(size_bytes(accumulator(s.p.dtype)));
+  s.packed_bytes = static_cast<std::size_t>(round_up(checked_mul(s.vectors * lanes * element, s.terms()), 256));
+  s.slots = context.traits.threads;
+  const double row_flops = s.p.flops() / static_cast<double>(s.rows);
+  const auto worth = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / row_flops)) + 1;
+  s.chunk_rows = std::clamp<std::int64_t>(std::max(worth, s.rows / (kTasksAThread * s.slots)), 1, s.rows);
+  const auto stage = [&] { s.stage_bytes = staging_bytes(s.p, s.chunk_rows, s.p.output[2]); };
+  stage();
+  while (s.workspace_bytes() > context.workspace_limit_bytes && s.slots > 1) --s.slots;
+  for (; s.workspace_bytes() > context.workspace_limit_bytes && s.chunk_rows > 1; stage()) s.chunk_rows /= 2;
+  return s;
+}
+
+}  // namespace vkconv::cpu

@@ -1,0 +1,248 @@
+// Rows of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels stay in registers.
+// Three neighbouring taps share each permuted input vector when stride and dilation are 1.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/grouped_simd.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/implicit_gemm/grouped.h"
+#include "cpu/epilogue-inl.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/input_rows-inl.h"
+#include "cpu/scratch.h"
+#include "cpu/thread_pool.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+
+// Taps [0, kTaps) at the input columns x, x + step, ...; columns outside `inside` are padding and skipped.
+template <class A>
+struct TapRun {
+  const A* x;  // of channel 0
+  Range inside;
+  std::int64_t tap;
+};
+
+// The taps of one tile, the same for all its channels.
+template <class A>
+struct TileTaps {
+  std::vector<TapRun<A>> triples, singles;  // runs of three taps and of one
+  std::int64_t step = 0;                    // elements between columns
+  std::int64_t in_channels = 0;             // a group
+};
+
+// One vector of channels.
+template <class A>
+struct ChannelVector {
+  std::int64_t window;                // first input channel
+  const hwy::MakeSigned<A>* indices;  // [in channel of the group][lanes]: source lane
+  const A* weights;                   // [tap][in channel][lanes]
+};
+
+template <class A, int kPixels, int kTaps, bool kChecked, class V>
+HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const ChannelVector<A>& v, V (&sum)[kPixels]) {
+  const hn::ScalableTag<A> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const A* HWY_RESTRICT column = run.x + v.window;
+  const A* HWY_RESTRICT weights = v.weights + run.tap * taps.in_channels * lanes;
+  for (std::int64_t c = 0; c < taps.in_channels; ++c) {
+    const auto indices = hn::SetTableIndices(d, v.indices + c * lanes);
+    V weight[kTaps];
+    unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
+      weight[k] = hn::LoadU(d, weights + (k * taps.in_channels + c) * lanes);
+    });
+    unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
+      if (kChecked && (j < run.inside.begin || j >= run.inside.end)) return;
+      const V x = hn::TableLookupLanes(hn::LoadU(d, column + j * taps.step), indices);
+      unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
+        constexpr int kPixel = j - k;
+        if constexpr (kPixel >= 0 && kPixel < kPixels) sum[kPixel] = hn::MulAdd(x, weight[k], sum[kPixel]);
+      });
+    });
+  }
+}
+
+// Sums of kPixels outputs, `stride` apart. Chains are closed after `block` terms, as in gemm.h.
+template <class A, int kPixels, bool kChecked>
+HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std::int64_t block,
+                               A* HWY_RESTRICT sums, std::int64_t stride) {
+  const hn::ScalableTag<A> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum[kPixels];
+  unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[i] = hn::Zero(d); });
+  std::int64_t chain = 0;
+  bool closed = false;
+  const auto close = [&]() __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
+      A* to = sums + i * stride;
+      hn::StoreU(closed ? hn::Add(hn::LoadU(d, to), sum[i]) : sum[i], d, to);
+      sum[i] = hn::Zero(d);
+    });
+    closed = true;
+    chain = 0;
+  };
+  for (const TapRun<A>& run : taps.triples) {
+    if (chain + 3 * taps.in_channels > block && chain > 0) close();
+    add_taps<A, kPixels, 3, kChecked>(run, taps, v, sum);
+    chain += 3 * taps.in_channels;
+  }
+  for (const TapRun<A>& run : taps.singles) {
+    if (chain + taps.in_channels > block && chain > 0) close();
+    add_taps<A, kPixels, 1, kChecked>(run, taps, v, sum);
+    chain += taps.in_channels;
+  }
+  close();
+}
+
+template <class A, bool kChecked, int... i>
+constexpr auto grouped_table(std::integer_sequence<int, i...>) {
+  return std::array{grouped_tile<A, i + 1, kChecked>...};
+}
+
+template <class T, class Out>
+class Grouped {
+ public:
+  using A = Accumulator<T>;
+  using Index = hwy::MakeSigned<A>;
+
+  Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed)
+      : s_(s), p_(s.p), a_(a), packed_(packed) {
+    for (std::int64_t v = 0; v < s.vectors; ++v)
+      for (std::int64_t c = 0; c < p_.in_channels_per_group(); ++c)
+        for (std::int64_t lane = 0; lane < s.lanes; ++lane) {
+          const std::int64_t group = std::min(p_.groups - 1, v * s.vector_groups + lane / p_.out_channels_per_group());
+          const std::int64_t channel = group * p_.in_channels_per_group() + c - window(v);
+          indices_.push_back(static_cast<Index>(std::clamp<std::int64_t>(channel, 0, s.lanes - 1)));
+        }
+  }
+
+  void task(std::int64_t chunk, std::byte* scratch) const {
+    const Range rows{chunk * s_.chunk_rows, std::min(s_.rows, (chunk + 1) * s_.chunk_rows)};
+    const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch);
+    const std::int64_t tiles = ceil_div(p_.output[2], kGroupedPixels);
+    TileTaps<A> taps;
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+      const OutputRow row(p_, r);
+      for (std::int64_t t = 0; t < tiles; ++t)
+        tile(row, {p_.output[2] * t / tiles, p_.output[2] * (t + 1) / tiles}, input, taps);
+    }
+  }
+
+ private:
+  // First input channel loaded for a vector; the load must not run past the pixel.
+  std::int64_t window(std::int64_t v) const {
+    return std::min(v * s_.vector_groups * p_.in_channels_per_group(), p_.in_channels - s_.lanes);
+  }
+
+  void collect(const OutputRow& at, std::int64_t first, const InputRows<T>& input, TileTaps<A>& taps) const {
+    const bool triples = p_.stride[2] == 1 && p_.dilation[2] == 1;
+    taps.triples.clear();
+    taps.singles.clear();
+    taps.step = p_.stride[2] * input.pixel_stride();
+    taps.in_channels = p_.in_channels_per_group();
+    for (std::int64_t d = at.kd.begin; d < at.kd.end; ++d)
+      for (std::int64_t h = at.kh.begin; h < at.kh.end; ++h) {
+        const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
+                               at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]);
+        for (std::int64_t k = 0, count; k < p_.kernel[2]; k += count) {
+          count = triples && k + 3 <= p_.kernel[2] ? 3 : 1;
+          const std::int64_t column = first + k * p_.dilation[2];
+          const Range inside{ceil_div(-column, p_.stride[2]), floor_div(p_.input[2] - 1 - column, p_.stride[2]) + 1};
+          const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
+          (count == 3 ? taps.triples : taps.singles).push_back({x + column * input.pixel_stride(), inside, tap});
+        }
+      }
+  }
+
+  void tile(const OutputRow& at, Range w, const InputRows<T>& input, TileTaps<A>& taps) const {
+    using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
+    static constexpr auto kInside = grouped_table<A, false>(Pixels()), kBorder = grouped_table<A, true>(Pixels());
+    const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
+    const std::int64_t last = first + (w.size() - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2];
+    const auto kernel = (first < 0 || last >= p_.input[2] ? kBorder : kInside)[static_cast<std::size_t>(w.size() - 1)];
+    collect(at, first, input, taps);
+    HWY_ALIGN A sums[kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
+    const std::int64_t in = p_.in_channels_per_group(), out = s_.vector_groups * p_.out_channels_per_group();
+    for (std::int64_t v = 0; v < s_.vectors; ++v) {
+      const ChannelVector<A> channels{window(v), indices_.data() + v * in * s_.lanes, packed_ + v * s_.terms() * s_.lanes};
+      const std::int64_t count = std::min(out, p_.out_channels - v * out);
+      const auto to = tile_store<A, Out>(p_, a_, at, w.begin, v * out);
+      if (plain_ && count == s_.lanes) {
+        kernel(taps, channels, block_, reinterpret_cast<A*>(to.out), to.out_stride);
+      } else {
+        kernel(taps, channels, block_, sums, s_.lanes);
+        store_tile(sums, s_.lanes, w.size(), count, to, p_.epilogue);
+      }
+    }
+  }
+
+  const GroupedLayout& s_;
+  const ConvProblem& p_;
+  const Operands<Device>& a_;
+  const A* packed_;
+  const std::int64_t block_ = block_terms(s_.terms());
+  const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
+  std::vector<Index> indices_;  // [vector][in channel][lanes]
+};
+
+template <class T>
+void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
+  const ConvProblem& p = s.p;
+  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  thread_pool().run(s.vectors, [&](std::int64_t v) {
+    auto* to = reinterpret_cast<Accumulator<T>*>(packed) + v * s.terms() * s.lanes;
+    for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
+      const std::int64_t d = tap / (p.kernel[1] * p.kernel[2]), h = tap / p.kernel[2] % p.kernel[1], w = tap % p.kernel[2];
+      const T* from = reinterpret_cast<const T*>(weight.data) + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2];
+      for (std::int64_t c = 0; c < in; ++c)
+        for (std::int64_t lane = 0; lane < s.lanes; ++lane, ++to) {
+          const std::int64_t group = v * s.vector_groups + lane / out;
+          const bool used = lane < s.vector_groups * out && group < p.groups;
+          *to = used ? widened(from + group * weight.group + lane % out * weight.out + c * weight.in) : Accumulator<T>{0};
+        }
+    }
+  });
+}
+
+template <class T, class Out>
+void run_as(const GroupedLayout& s, const Operands<Device>& a, std::byte* workspace) {
+  std::byte* packed = a.prepared ? a.prepared->data.pointer() : workspace;
+  if (!a.prepared) pack_as<T>(s, a.weight, packed);
+  const Grouped<T, Out> grouped(s, a, reinterpret_cast<const Accumulator<T>*>(packed));
+  ScratchSlots slots(workspace + s.packed_bytes, s.stage_bytes, s.slots);
+  thread_pool().run(s.chunks(), [&](std::int64_t t) {
+    const auto scratch = slots.borrow();
+    grouped.task(t, scratch.data());
+  });
+}
+
+void RunGrouped(const GroupedLayout& s, const Operands<Device>& a, std::byte* workspace) {
+  with_types(s.p, [&](auto in, auto out) { run_as<decltype(in), decltype(out)>(s, a, workspace); });
+}
+
+void PackGrouped(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
+  with_types(s.p, [&](auto in, auto) { pack_as<decltype(in)>(s, weight, packed); });
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vkconv::cpu {
+
+HWY_EXPORT(RunGrouped);
+HWY_EXPORT(PackGrouped);
+
+void run_grouped(const GroupedLayout& s, const Operands<Device>& a, std::byte* workspace) {
+  HWY_DYNAMIC_DISPATCH(RunGrouped)(s, a, workspace);
+}
+void pack_grouped(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
+  HWY_DYNAMIC_DISPATCH(PackGrouped)(s, weight, packed);
+}
+
+}  // namespace vkconv::cpu
+#endif

@@ -1,0 +1,94 @@
+// The input as rows of accumulator-type pixels, whatever the operand type.
+// Include once per instruction set (Highway's foreach_target).
+#if defined(VKCONV_CPU_INPUT_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_CPU_INPUT_ROWS_INL_H_
+#undef VKCONV_CPU_INPUT_ROWS_INL_H_
+#else
+#define VKCONV_CPU_INPUT_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "core/geometry.h"
+#include "core/view.h"
+#include "cpu/pack-inl.h"
+#include "cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The input rows (n, id, ih) of one task as accumulator-type pixels: in place, or widened into scratch.
+template <class T>
+class InputRows {
+ public:
+  using A = Accumulator<T>;
+
+  // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least.
+  InputRows(const ConvProblem& p, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch)
+      : p_(p), input_(input) {
+    if constexpr (!std::is_same_v<T, A>) {
+      first_ = std::clamp<std::int64_t>(columns.begin * p_.stride[2] - p_.pad_lo[2], 0, p_.input[2]);
+      const std::int64_t last = (columns.end - 1) * p_.stride[2] - p_.pad_lo[2] + dilated(p_.kernel[2], p_.dilation[2]);
+      width_ = std::max<std::int64_t>(0, std::min(p_.input[2], last) - first_);
+      widened_ = reinterpret_cast<A*>(scratch);
+      collect(rows);
+      for (std::size_t i = 0; i < keys_.size(); ++i)
+        widen(keys_[i], widened_ + static_cast<std::int64_t>(i) * width_ * p_.in_channels);
+    }
+  }
+
+  // Elements between pixels.
+  std::int64_t pixel_stride() const { return std::is_same_v<T, A> ? input_.stride[3] : p_.in_channels; }
+  // Where pixel 0 of the row is, or would be.
+  const A* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    if constexpr (std::is_same_v<T, A>)
+      return reinterpret_cast<const A*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] + h * input_.stride[2];
+    const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
+    return widened_ + (at * width_ - first_) * p_.in_channels;
+  }
+
+ private:
+  std::int64_t key(std::int64_t n, std::int64_t d, std::int64_t h) const { return (n * p_.input[0] + d) * p_.input[1] + h; }
+
+  void collect(Range rows) {
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+      const std::int64_t oh = r % p_.output[1], od = r / p_.output[1] % p_.output[0], n = r / p_.output[1] / p_.output[0];
+      const Range kd = taps_inside(p_, 0, od), kh = taps_inside(p_, 1, oh);
+      for (std::int64_t d = kd.begin; d < kd.end; ++d)
+        for (std::int64_t h = kh.begin; h < kh.end; ++h)
+          keys_.push_back(key(n, od * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
+                              oh * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]));
+    }
+    std::sort(keys_.begin(), keys_.end());
+    keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());
+  }
+
+  void widen(std::int64_t key, A* to) const {
+    const std::int64_t h = key % p_.input[1], d = key / p_.input[1] % p_.input[0], n = key / p_.input[1] / p_.input[0];
+    const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
+                    h * input_.stride[2] + first_ * input_.stride[3];
+    const bool dense = input_.stride[3] == p_.in_channels;
+    const std::int64_t runs = dense ? 1 : width_, length = dense ? width_ * p_.in_channels : p_.in_channels;
+    const hn::ScalableTag<A> wide;
+    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
+    for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) {
+      std::int64_t c = 0;
+      for (; c + lanes <= length; c += lanes) hn::StoreU(load(wide, from + c), wide, to + c);
+      for (; c < length; ++c) to[c] = widened(from + c);
+    }
+  }
+
+  const ConvProblem& p_;
+  const View<std::byte*>& input_;
+  std::vector<std::int64_t> keys_;  // of the widened rows, ascending
+  A* widened_ = nullptr;
+  std::int64_t first_ = 0, width_ = 0;  // widened columns
+};
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

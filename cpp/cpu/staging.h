@@ -1,0 +1,28 @@
+// How much scratch the widened input rows of a task need (input_rows-inl.h).
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/checked.h"
+#include "core/problem.h"
+
+namespace vkconv::cpu {
+
+// Input rows (n, id, ih) that `rows` consecutive output rows (n, od, oh) read, at most.
+inline std::int64_t input_rows_bound(const ConvProblem& p, std::int64_t rows) {
+  const std::int64_t planes = (rows + p.output[1] - 2) / p.output[1] + 1, high = std::min(rows, p.output[1]);
+  const std::int64_t span = (high - 1) * p.stride[1] + dilated(p.kernel[1], p.dilation[1]);
+  const std::int64_t a_plane = std::min({p.input[1], span, high * p.kernel[1]}) * std::min(p.input[0], p.kernel[0]);
+  return std::min({planes * a_plane, rows * p.kernel[0] * p.kernel[1], p.batch * p.input[0] * p.input[1]});
+}
+
+// Bytes for the halves that `rows` rows of `pixels` outputs read, widened to float.
+inline std::size_t staging_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
+  if (size_bytes(p.dtype) != 2) return 0;
+  const std::int64_t wide = std::min(p.input[2], (pixels - 1) * p.stride[2] + dilated(p.kernel[2], p.dilation[2]));
+  const std::int64_t elements = input_rows_bound(p, rows) * wide * p.in_channels;
+  return static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(sizeof(float)), 256));
+}
+
+}  // namespace vkconv::cpu
