@@ -12,7 +12,6 @@
 #define VKCONV_CPU_GEMM_INL_H_
 #endif
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -107,35 +106,14 @@ HWY_INLINE std::int64_t panel_columns() {
   return 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
 }
 
-// The same product for any number of terms, in blocks of at most tile.block terms whose bounds depend on
-// slice_count and kc only. Slices longer than a block are cut evenly; shorter ones are taken several a block.
+// The same product for any number of terms, in the chains of for_each_block().
 template <class T, int kVectors = 2>
 HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
   const std::int64_t columns = kVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  const auto run = [&](const GemmTile<T>& block) {
+  for_each_block(tile, columns, 1, [&](const GemmTile<T>& block) {
     micro_kernel_for<T, kVectors>(rows, accumulate)(block);
     accumulate = true;
-  };
-  GemmTile<T> block = tile;
-  if (tile.kc <= tile.block) {
-    const std::int64_t slices_per_block = std::max<std::int64_t>(1, tile.block / std::max<std::int64_t>(1, tile.kc));
-    for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
-      block.slices = tile.slices + s;
-      block.slice_count = std::min(slices_per_block, tile.slice_count - s);
-      run(block);
-    }
-    return;
-  }
-  block.slice_count = 1;
-  const std::int64_t parts = (tile.kc + tile.block - 1) / tile.block;
-  for (std::int64_t s = 0; s < tile.slice_count; ++s)
-    for (std::int64_t i = 0; i < parts; ++i) {
-      const std::int64_t begin = tile.kc * i / parts;
-      const GemmSlice<T> part{tile.slices[s].a + begin, tile.slices[s].b + begin * columns};
-      block.slices = &part;
-      block.kc = tile.kc * (i + 1) / parts - begin;
-      run(block);
-    }
+  });
 }
 
 // Height of the tiles that cover `rows` rows evenly: ceil(rows / kMaxRows) tiles whose heights differ by at most one.

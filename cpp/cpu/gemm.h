@@ -1,5 +1,6 @@
 // Arguments of the register-tiled matrix product in gemm-inl.h.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 namespace vkconv::cpu {
@@ -22,15 +23,42 @@ struct GemmSlice {
 };
 
 // C[rows][columns] = or += sum over slices s and k < kc of s.a[row * lda + k] * s.b[k * columns + column].
-template <class T>
+template <class T, class C = T>
 struct GemmTile {
   const GemmSlice<T>* slices = nullptr;
   std::int64_t slice_count = 0;
   std::int64_t kc = 0;   // terms a slice
   std::int64_t lda = 0;  // elements between rows of A; any sign
-  T* c = nullptr;
+  C* c = nullptr;
   std::int64_t ldc = 0;  // elements between rows of C
   std::int64_t block = kBlockTerms;  // longest chain of gemm_tile; block_terms() of the whole sum
 };
+
+// Cuts a tile into chains of at most tile.block terms and calls run(part) for each. The cuts depend on slice_count
+// and kc only: slices longer than a block are cut evenly, at multiples of `granule`; shorter ones are taken several a
+// block. `columns` is the width of the panel.
+template <class T, class C, class F>
+inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
+  GemmTile<T, C> block = tile;
+  if (tile.kc <= tile.block) {
+    const std::int64_t slices_per_block = std::max<std::int64_t>(1, tile.block / std::max<std::int64_t>(1, tile.kc));
+    for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
+      block.slices = tile.slices + s;
+      block.slice_count = std::min(slices_per_block, tile.slice_count - s);
+      run(block);
+    }
+    return;
+  }
+  block.slice_count = 1;
+  const std::int64_t parts = (tile.kc + tile.block - 1) / tile.block;
+  const auto cut = [&](std::int64_t i) { return i == parts ? tile.kc : tile.kc * i / parts / granule * granule; };
+  for (std::int64_t s = 0; s < tile.slice_count; ++s)
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const GemmSlice<T> part{tile.slices[s].a + cut(i), tile.slices[s].b + cut(i) * columns};
+      block.slices = &part;
+      block.kc = cut(i + 1) - cut(i);
+      run(block);
+    }
+}
 
 }  // namespace vkconv::cpu

@@ -1,0 +1,19 @@
+// The micro-kernel of gemm-inl.h on AVX-512's bf16 dot product, which multiplies twice as many values a cycle as fp32
+// FMA. Sums are fp32, two terms an instruction, each addition rounded; products are exact. Operands and sums below
+// 2^-126 count as zero, so Precision::highest does not use it.
+//
+// A panel holds pairs of terms: [k / 2][columns][2]. Slices have an even number of terms.
+#pragma once
+#include "cpu/gemm.h"
+#include "hwy/base.h"
+
+namespace vkconv::cpu {
+
+inline constexpr int kDotMaxRows = 14, kDotLanes = 16;
+
+bool bf16_dot_available();
+
+// vectors is 1 or 2: the panel has vectors * kDotLanes columns. Chains are those of for_each_block().
+void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>& tile, int rows, int vectors, bool accumulate);
+
+}  // namespace vkconv::cpu
