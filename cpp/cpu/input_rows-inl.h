@@ -1,4 +1,4 @@
-// The input as rows of accumulator-type pixels, whatever the operand type.
+// The input as rows of the pixels a kernel computes with, whatever the operand type.
 // Include once per instruction set (Highway's foreach_target).
 #if defined(VKCONV_CPU_INPUT_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_CPU_INPUT_ROWS_INL_H_
@@ -21,20 +21,19 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The input rows (n, id, ih) of one task as accumulator-type pixels: in place, or widened into scratch.
-template <class T>
+// The input rows (n, id, ih) of one task as pixels of type X: in place, or widened into scratch.
+template <class T, class X = Accumulator<T>>
 class InputRows {
  public:
-  using A = Accumulator<T>;
 
   // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least.
   InputRows(const ConvProblem& p, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch)
       : p_(p), input_(input) {
-    if constexpr (!std::is_same_v<T, A>) {
+    if constexpr (!std::is_same_v<T, X>) {
       first_ = std::clamp<std::int64_t>(columns.begin * p_.stride[2] - p_.pad_lo[2], 0, p_.input[2]);
       const std::int64_t last = (columns.end - 1) * p_.stride[2] - p_.pad_lo[2] + dilated(p_.kernel[2], p_.dilation[2]);
       width_ = std::max<std::int64_t>(0, std::min(p_.input[2], last) - first_);
-      widened_ = reinterpret_cast<A*>(scratch);
+      widened_ = reinterpret_cast<X*>(scratch);
       collect(rows);
       for (std::size_t i = 0; i < keys_.size(); ++i)
         widen(keys_[i], widened_ + static_cast<std::int64_t>(i) * width_ * p_.in_channels);
@@ -42,11 +41,11 @@ class InputRows {
   }
 
   // Elements between pixels.
-  std::int64_t pixel_stride() const { return std::is_same_v<T, A> ? input_.stride[3] : p_.in_channels; }
+  std::int64_t pixel_stride() const { return std::is_same_v<T, X> ? input_.stride[3] : p_.in_channels; }
   // Where pixel 0 of the row is, or would be.
-  const A* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
-    if constexpr (std::is_same_v<T, A>)
-      return reinterpret_cast<const A*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] + h * input_.stride[2];
+  const X* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    if constexpr (std::is_same_v<T, X>)
+      return reinterpret_cast<const X*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] + h * input_.stride[2];
     const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
     return widened_ + (at * width_ - first_) * p_.in_channels;
   }
@@ -67,13 +66,13 @@ class InputRows {
     keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());
   }
 
-  void widen(std::int64_t key, A* to) const {
+  void widen(std::int64_t key, X* to) const {
     const std::int64_t h = key % p_.input[1], d = key / p_.input[1] % p_.input[0], n = key / p_.input[1] / p_.input[0];
     const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
                     h * input_.stride[2] + first_ * input_.stride[3];
     const bool dense = input_.stride[3] == p_.in_channels;
     const std::int64_t runs = dense ? 1 : width_, length = dense ? width_ * p_.in_channels : p_.in_channels;
-    const hn::ScalableTag<A> wide;
+    const hn::ScalableTag<X> wide;
     const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
     for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) {
       std::int64_t c = 0;
@@ -85,7 +84,7 @@ class InputRows {
   const ConvProblem& p_;
   const View<std::byte*>& input_;
   std::vector<std::int64_t> keys_;  // of the widened rows, ascending
-  A* widened_ = nullptr;
+  X* widened_ = nullptr;
   std::int64_t first_ = 0, width_ = 0;  // widened columns
 };
 

@@ -114,6 +114,29 @@ void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::
   pack_terms(weight, kernel, in_channels, {0, terms}, first, count, panel, columns);
 }
 
+// The panel of the bf16 dot product: to[k / 2][columns][2]. `in_channels` is even.
+template <class T>
+void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, std::int64_t first,
+                std::int64_t count, T* to, std::int64_t columns) {
+  const auto even = [](std::int64_t stride) { return stride % 2 == 0; };
+  if (weight.in == 1 && even(weight.out) && std::all_of(weight.tap.begin(), weight.tap.end(), even)) {
+    // Pairs are whole: they are packed as if each were one float.
+    const WeightView<const float*> pairs{reinterpret_cast<const float*>(weight.data), 0, weight.out / 2, 1,
+                                         {weight.tap[0] / 2, weight.tap[1] / 2, weight.tap[2] / 2}};
+    return pack_panel(pairs, kernel, in_channels / 2, first, count, reinterpret_cast<float*>(to), columns);
+  }
+  const std::int64_t taps = kernel[0] * kernel[1] * kernel[2];
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    const T* from = weight.data + first * weight.out + tap / (kernel[1] * kernel[2]) * weight.tap[0] +
+                    tap / kernel[2] % kernel[1] * weight.tap[1] + tap % kernel[2] * weight.tap[2];
+    for (std::int64_t c = 0; c < in_channels; c += 2)
+      for (std::int64_t o = 0; o < columns; ++o, to += 2) {
+        to[0] = o < count ? from[o * weight.out + c * weight.in] : T{};
+        to[1] = o < count ? from[o * weight.out + (c + 1) * weight.in] : T{};
+      }
+  }
+}
+
 }  // namespace vkconv::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

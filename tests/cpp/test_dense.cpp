@@ -27,6 +27,12 @@ const char* const kForward[] = {
     "fwd_f32_n1c1o1_i20x35_k5x7_p2x3",
     "fwd_f32_n3c6o8g2_i5x6x7_k2x3x2_p1x0x1_bias_add_gelu",
     "fwd_f32_n1c32o32g8_i9x14_k3x3_p1x1_add",
+    "fwd_f32_n1c40o40g10_i9x20_k5x5_p2x2_bias_relu",
+    "fwd_f32_n2c24o12g6_i9x13_k3x4_p1x2_s2x2_d1x2",
+    "fwd_f32_n1c64o64g32_i200_k70_p20",
+    "fwd_f16_n1c36o36g9_i7x9_k3x3_p1x1",
+    "fwd_bf16>f32_n1c32o32g16_i3x4x5_k2x2x2_add",
+    "fwd_f64_n1c32o32g16_i5x9_k3x3_p1x1",
     "fwd_f32_n2c12o24g3_i11x6_k3x2_p1x1_s1x2_bias",
     "fwd_f32_n20c7o20_i1x1_k1x1",
     "fwd_f32_n17c7o20_i3x3_k3x3_p1x1",
@@ -42,6 +48,8 @@ const char* const kForward[] = {
     "fwd_bf16_n2c16o40_i9x15_k3x3_p1x1_d3x2",
     "fwd_bf16>f32_n2c16o40_i4x5x9_k2x3x3_p1x1x1_s1x2x2_add",
     "fwd_bf16_n1c64o96_i2x17_k3x3_p1x1_bias_relu",
+    "fwd_bf16_n1c6o9g3_i4x7_k3x3_p1x1",
+    "fwd_bf16_n1c16o40_i9x15_k3x3_p1x1_highest",
 };
 const char* const kDilatedInput[] = {
     "fwd_f32_n1c4o5_i12x11_k3x3_t2x3_p2x2",
@@ -222,6 +230,18 @@ TEST(Dense, LongReductions) {
       const auto a = tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
       EXPECT_LE(a.c, 8) << text << " " << algorithm;
     }
+  }
+}
+
+// The dot product and widened operands round the same share of outputs correctly.
+TEST(Dense, Bf16RoundsCorrectly) {
+  for (const char* text : {"fwd_bf16_n1c64o64_i14x14_k3x3_p1x1", "fwd_bf16_n1c64o64_i14x14_k3x3_p1x1_highest"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner = make_planner();
+    const auto arrays = tools::make_arrays(p, Data::random);
+    const auto got = tools::run_cpu(p, arrays, planner, "implicit_gemm");
+    const auto a = tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
+    EXPECT_GE(a.rounded, 0.995) << text;
   }
 }
 

@@ -1,6 +1,7 @@
 // The dense kernel of implicit_gemm: how the output is cut into tiles and tasks. The output is a matrix of pixels by
 // channels; a tile is up to max_rows neighbours along W by one panel of channels.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -28,10 +29,16 @@ struct DenseLayout {
   std::int64_t rows = 0;          // batch * OD * OH
   std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
   std::int64_t task_panels = 1;   // and its panels
+  bool dot = false;               // bf16 is multiplied as it is, by the dot product
   bool staged = false;            // halves: the input rows of a task are widened into scratch first
   std::size_t panel_bytes = 0, stage_bytes = 0;  // scratch of one task
   int slots = 1;
 
+  // Of one panel: its first channel in its group, and how many it has.
+  std::int64_t first_channel(std::int64_t panel) const { return panel % panels * columns; }
+  std::int64_t channels(std::int64_t panel) const {
+    return std::min(columns, p.out_channels_per_group() - first_channel(panel));
+  }
   std::int64_t all_panels() const { return panels * p.groups; }
   std::int64_t row_chunks() const { return ceil_div(rows, chunk_rows); }
   std::int64_t tile_chunks() const { return ceil_div(row_tiles, chunk_tiles); }

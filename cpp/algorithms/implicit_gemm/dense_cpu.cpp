@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/checked.h"
+#include "cpu/bf16_dot.h"
 #include "cpu/staging.h"
 
 namespace vkconv::cpu {
@@ -20,7 +21,7 @@ void set_chunk(DenseLayout& s, std::int64_t pixels) {
   const std::int64_t pieces = std::clamp<std::int64_t>(width / pixels, 1, s.row_tiles);
   s.chunk_tiles = ceil_div(s.row_tiles, pieces);
   if (s.chunk_rows > 1) s.chunk_rows = ceil_div(s.rows, ceil_div(s.rows, s.chunk_rows));
-  s.stage_bytes = staging_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
+  if (s.staged) s.stage_bytes = staging_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
 }
 
 std::int64_t chunk_pixels(const DenseLayout& s) {
@@ -50,9 +51,12 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) s.tap_reach.push_back(outputs_inside(p, 2, k));
   s.row_tiles = ceil_div(p.output[2], tile.max_rows);
   s.rows = p.batch * p.output[0] * p.output[1];
-  s.staged = size_bytes(p.dtype) == 2;
+  s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && context.traits.bf16_dot &&
+          tile.lanes == kDotLanes && p.in_channels_per_group() % 2 == 0;
+  s.staged = size_bytes(p.dtype) == 2 && !s.dot;
+  const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);
   s.panel_bytes = static_cast<std::size_t>(
-      round_up(checked_mul(s.terms * s.columns, static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)))), 256));
+      round_up(checked_mul(s.terms * s.columns, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
   s.slots = context.traits.threads;
 
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;

@@ -6,8 +6,10 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <algorithm>
+#include <type_traits>
 
 #include "algorithms/implicit_gemm/dense.h"
+#include "cpu/bf16_dot.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/input_rows-inl.h"
@@ -18,15 +20,27 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-template <class T, class Out>
+// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in).
+template <class T, class X>
+void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64_t panel, X* to) {
+  const ConvProblem& p = s.p;
+  const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
+  const std::int64_t columns = count <= s.tile.lanes ? s.tile.lanes : s.columns, in = p.in_channels_per_group();
+  const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
+  if constexpr (std::is_same_v<X, Accumulator<T>>)
+    pack_panel(w, p.kernel, in, first, count, to, columns);
+  else
+    pack_pairs(w, p.kernel, in, first, count, to, columns);
+}
+
+// T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16 for its dot product.
+template <class T, class Out, class X>
 class Dense {
  public:
   using A = Accumulator<T>;
+  using Input = InputRows<T, X>;
 
-  Dense(const DenseLayout& s, const Operands<Device>& a) : s_(s), p_(s.p), a_(a) {
-    const Epilogue& e = p_.epilogue;
-    plain_ = std::is_same_v<A, Out> && !e.bias && !e.addend && e.activation == Activation::identity;
-  }
+  Dense(const DenseLayout& s, const Operands<Device>& a) : s_(s), p_(s.p), a_(a) {}
 
   void task(std::int64_t index, std::byte* scratch) const {
     const std::int64_t panel_chunk = index % s_.panel_chunks(), chunk = index / s_.panel_chunks();
@@ -36,56 +50,49 @@ class Dense {
     const Range tiles{first_tile, std::min(s_.row_tiles, first_tile + s_.chunk_tiles)};
     if (tiles.size() == 0) return;
     const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
-    const InputRows<T> input(p_, a_.input, rows, pixels, scratch + s_.panel_bytes);
+    const Input input(p_, a_.input, rows, pixels, scratch + s_.panel_bytes);
     const std::int64_t end = std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels);
     for (std::int64_t panel = panel_chunk * s_.task_panels; panel < end; ++panel)
-      if (channels_of(panel) <= s_.tile.lanes)
+      if (s_.channels(panel) <= s_.tile.lanes)
         run_panel<1>(panel, input, rows, tiles, scratch);
       else
         run_panel<2>(panel, input, rows, tiles, scratch);
   }
 
  private:
-  std::int64_t first_channel(std::int64_t panel) const { return panel % s_.panels * s_.columns; }  // in its group
-  std::int64_t channels_of(std::int64_t panel) const {
-    return std::min(s_.columns, p_.out_channels_per_group() - first_channel(panel));
-  }
-
-  const A* packed(std::int64_t panel, std::int64_t columns, std::byte* scratch) const {
+  const X* packed(std::int64_t panel, std::byte* scratch) const {
     if (a_.prepared)
-      return reinterpret_cast<const A*>(a_.prepared->data.pointer() + static_cast<std::size_t>(panel) * s_.panel_bytes);
-    A* to = reinterpret_cast<A*>(scratch);
-    pack_panel(typed<T>(a_.weight, panel / s_.panels), p_.kernel, p_.in_channels_per_group(), first_channel(panel),
-               channels_of(panel), to, columns);
-    return to;
+      return reinterpret_cast<const X*>(a_.prepared->data.pointer() + static_cast<std::size_t>(panel) * s_.panel_bytes);
+    pack<T>(s_, a_.weight, panel, reinterpret_cast<X*>(scratch));
+    return reinterpret_cast<const X*>(scratch);
   }
 
   template <int kVectors>
-  void run_panel(std::int64_t panel, const InputRows<T>& input, Range rows, Range tiles, std::byte* scratch) const {
+  void run_panel(std::int64_t panel, const Input& input, Range rows, Range tiles, std::byte* scratch) const {
     const std::int64_t columns = kVectors * s_.tile.lanes, group = panel / s_.panels;
-    const A* b = packed(panel, columns, scratch);
-    const std::int64_t channel = group * p_.out_channels_per_group() + first_channel(panel);
+    const X* b = packed(panel, scratch);
+    const std::int64_t channel = group * p_.out_channels_per_group() + s_.first_channel(panel);
     HWY_ALIGN A sums[kMaxRows * kVectors * HWY_MAX_BYTES / sizeof(A)];
     for (std::int64_t r = rows.begin; r < rows.end; ++r) {
       const OutputRow row(p_, r);
       for (std::int64_t t = tiles.begin; t < tiles.end; ++t) {
         const Range w{tile_begin(p_.output[2], t), tile_begin(p_.output[2], t + 1)};
         const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, channel);
-        GemmTile<A> tile;
-        const bool in_place = plain_ && channels_of(panel) == columns;
+        GemmTile<X, A> tile;
+        const bool in_place = plain_ && s_.channels(panel) == columns;
         tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
         tile.ldc = in_place ? to.out_stride : columns;
         tile.block = block_terms(s_.terms);
         sum_tile<kVectors>(row, w, input, group * p_.in_channels_per_group(), b, tile);
-        if (!in_place) store_tile(sums, columns, w.size(), channels_of(panel), to, p_.epilogue);
+        if (!in_place) store_tile(sums, columns, w.size(), s_.channels(panel), to, p_.epilogue);
       }
     }
   }
 
   // The sums of one tile: taps along W that reach the same rows of the tile go together.
   template <int kVectors>
-  void sum_tile(const OutputRow& row, Range w, const InputRows<T>& input, std::int64_t channel, const A* b,
-                GemmTile<A> tile) const {
+  void sum_tile(const OutputRow& row, Range w, const Input& input, std::int64_t channel, const X* b,
+                GemmTile<X, A> tile) const {
     const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
     const std::int64_t last = (w.end - 1) * p_.stride[2] - p_.pad_lo[2] + (p_.kernel[2] - 1) * p_.dilation[2];
     if (first >= 0 && last < p_.input[2] && !row.outside())
@@ -102,7 +109,7 @@ class Dense {
       for (next = k + 1; next < p_.kernel[2]; ++next)
         if (const Range r = reach(next); r.begin != rows.begin || r.end != rows.end) break;
       if (rows.size() == 0) continue;
-      GemmTile<A> part = tile;
+      GemmTile<X, A> part = tile;
       part.c += (rows.begin - w.begin) * tile.ldc;
       sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, channel, b, part, true);
     }
@@ -110,28 +117,31 @@ class Dense {
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
   template <int kVectors>
-  void sum_taps(const OutputRow& row, Range taps, std::int64_t w, std::int64_t rows, const InputRows<T>& input,
-                std::int64_t channel, const A* b, GemmTile<A> tile, bool accumulate) const {
+  void sum_taps(const OutputRow& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input,
+                std::int64_t channel, const X* b, GemmTile<X, A> tile, bool accumulate) const {
     constexpr int kBatch = 64;
     const std::int64_t pixel = input.pixel_stride(), in = p_.in_channels_per_group(), columns = kVectors * s_.tile.lanes;
     const bool whole_row = p_.dilation[2] == 1 && pixel == in;  // taps along W are one run of memory
     tile.kc = whole_row ? taps.size() * in : in;
     tile.lda = p_.stride[2] * pixel;
-    GemmSlice<A> slices[kBatch];
+    GemmSlice<X> slices[kBatch];
     tile.slices = slices;
     tile.slice_count = 0;
     const auto flush = [&] {
       if (tile.slice_count == 0) return;
-      gemm_tile<A, kVectors>(tile, static_cast<int>(rows), accumulate);
+      if constexpr (std::is_same_v<X, A>)
+        gemm_tile<A, kVectors>(tile, static_cast<int>(rows), accumulate);
+      else
+        bf16_dot_tile(tile, static_cast<int>(rows), kVectors, accumulate);
       accumulate = true;
       tile.slice_count = 0;
     };
     for (std::int64_t d = row.kd.begin; d < row.kd.end; ++d)
       for (std::int64_t h = row.kh.begin; h < row.kh.end; ++h) {
-        const A* x = input.row(row.n, row.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
+        const X* x = input.row(row.n, row.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
                                row.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]) +
                      (w * p_.stride[2] - p_.pad_lo[2]) * pixel + channel;
-        const A* panel = b + (d * p_.kernel[1] + h) * p_.kernel[2] * in * columns;
+        const X* panel = b + (d * p_.kernel[1] + h) * p_.kernel[2] * in * columns;
         for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
           slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
           if (tile.slice_count == kBatch) flush();
@@ -143,12 +153,12 @@ class Dense {
   const DenseLayout& s_;
   const ConvProblem& p_;
   const Operands<Device>& a_;
-  bool plain_ = false;  // sums can be made in the output itself
+  const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
 };
 
-template <class T, class Out>
+template <class T, class Out, class X>
 void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  const Dense<T, Out> dense(s, a);
+  const Dense<T, Out, X> dense(s, a);
   ScratchSlots slots(workspace, s.slot_bytes(), s.slots);
   thread_pool().run(s.row_chunks() * s.tile_chunks() * s.panel_chunks(), [&](std::int64_t t) {
     const auto scratch = slots.borrow();
@@ -156,24 +166,30 @@ void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspac
   });
 }
 
-void RunDense(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  with_types(s.p, [&](auto in, auto out) { run_as<decltype(in), decltype(out)>(s, a, workspace); });
-}
-
-template <class T>
-void pack_as(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  const ConvProblem& p = s.p;
-  thread_pool().run(s.all_panels(), [&](std::int64_t panel) {
-    const std::int64_t first = panel % s.panels * s.columns;
-    const std::int64_t count = std::min(s.columns, p.out_channels_per_group() - first);
-    auto* to = reinterpret_cast<Accumulator<T>*>(packed + static_cast<std::size_t>(panel) * s.panel_bytes);
-    pack_panel(typed<T>(weight, panel / s.panels), p.kernel, p.in_channels_per_group(), first, count, to,
-               count <= s.tile.lanes ? s.tile.lanes : s.columns);
+// f(operand, output, multiplied) with zeros of the types of a layout.
+template <class F>
+void with_dense_types(const DenseLayout& s, F f) {
+  with_types(s.p, [&](auto in, auto out) {
+    using T = decltype(in);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    if constexpr (std::is_same_v<T, hwy::bfloat16_t>)
+      if (s.dot) return f(in, out, in);
+#endif
+    f(in, out, Accumulator<T>{});
   });
 }
 
+void RunDense(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
+  with_dense_types(s, [&](auto in, auto out, auto x) { run_as<decltype(in), decltype(out), decltype(x)>(s, a, workspace); });
+}
+
 void PackDense(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  with_types(s.p, [&](auto in, auto) { pack_as<decltype(in)>(s, weight, packed); });
+  with_dense_types(s, [&](auto in, auto, auto x) {
+    thread_pool().run(s.all_panels(), [&](std::int64_t panel) {
+      std::byte* to = packed + static_cast<std::size_t>(panel) * s.panel_bytes;
+      pack<decltype(in)>(s, weight, panel, reinterpret_cast<decltype(x)*>(to));
+    });
+  });
 }
 
 TileShape ShapeOfTile(DType t) {

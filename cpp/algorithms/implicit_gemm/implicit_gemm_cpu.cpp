@@ -26,7 +26,7 @@ struct DenseKernel {
   static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_dense(s, a, workspace); }
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_dense(s, w, packed); }
   static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes(); }
-  static std::string layout_name(const Layout& s) { return "panels" + std::to_string(s.columns); }
+  static std::string layout_name(const Layout& s) { return (s.dot ? "pairs" : "panels") + std::to_string(s.columns); }
 };
 
 struct GroupedKernel {
@@ -98,7 +98,8 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double rate = c.traits.f32_flops_per_second * std::min(1.0, tile_rows / kRowsForPeak) / (p.dtype == DType::f64 ? 2 : 1);
+  const double rate = c.traits.f32_flops_per_second * std::min(1.0, tile_rows / kRowsForPeak) *
+                      (p.dtype == DType::f64 ? 0.5 : s.dot ? 1.9 : 1.0);
   const double pairs = 2.0 * static_cast<double>(p.batch * p.output_pixels() * p.groups) * static_cast<double>(s.terms);
   const double compute = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double packing = static_cast<double>(p.weight_elements() * s.row_chunks()) * 8 / c.traits.cache_bytes_per_second;

@@ -1,0 +1,170 @@
+// The register micro-kernel and packing, for every instruction set this machine runs.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "test_gemm.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cpu/bf16_dot.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/pack-inl.h"
+#include "hwy/targets.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+
+template <class T>
+std::vector<T> small_integers(std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<T> v(static_cast<std::size_t>(count));
+  for (T& x : v) x = static_cast<T>(static_cast<int>(random() % 7) - 3);
+  return v;
+}
+
+// C += A B for `slices` slices whose rows run backwards (negative lda), with guard values around C.
+template <class T, int kVectors>
+void check_tile(int rows, std::int64_t kc, std::int64_t slices, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << kVectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices << " slices");
+  const std::int64_t columns = kVectors * panel_columns<T>() / 2, lda = -(kc * slices + 3), ldc = columns + 5;
+  const auto a = small_integers<T>(-lda * rows, 1), b = small_integers<T>(kc * slices * columns, 2);
+  std::vector<T> c(static_cast<std::size_t>(ldc * rows), T{100}), expected = c;
+  std::vector<GemmSlice<T>> list;
+  const T* first_row = a.data() - lda * (rows - 1);
+  for (std::int64_t s = 0; s < slices; ++s) list.push_back({first_row + s * kc, b.data() + s * kc * columns});
+  gemm_tile<T, kVectors>({list.data(), slices, kc, lda, c.data(), ldc}, rows, accumulate);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      T sum = accumulate ? T{100} : T{0};
+      for (std::int64_t k = 0; k < kc * slices; ++k)
+        sum += first_row[r * lda + k] * b[static_cast<std::size_t>(k * columns + j)];
+      expected[static_cast<std::size_t>(r * ldc + j)] = sum;
+    }
+  EXPECT_EQ(expected, c);
+}
+
+template <class T>
+void check_tiles() {
+  for (int rows = 1; rows <= kMaxRows; ++rows)
+    for (const bool accumulate : {false, true})
+      for (const std::int64_t kc : {1, 3, 64, 65, 200}) {
+        check_tile<T, 1>(rows, kc, 1, accumulate);
+        check_tile<T, 2>(rows, kc, 3, accumulate);
+      }
+}
+
+// Weights with any strides, tails of channels and terms, and parts of a panel.
+template <class T>
+void check_packing(bool transposed, std::int64_t count) {
+  const Extent3 kernel{2, 1, 3};
+  const std::int64_t in = 5, out = 20, first = 1, columns = panel_columns<Accumulator<T>>(), terms = 6 * in;
+  const auto data = small_integers<T>(out * terms, 3);
+  WeightView<const T*> w{data.data(), 0, terms, 1, {3 * in, 3 * in, in}};
+  if (transposed) w = {data.data(), 0, 1, out, {3 * in * out, 3 * in * out, in * out}};
+  for (const Range part : {Range{0, terms}, Range{0, 7}, Range{4, 17}}) {
+    std::vector<Accumulator<T>> panel(static_cast<std::size_t>(terms * columns), 9);
+    pack_terms(w, kernel, in, part, first, count, panel.data(), columns);
+    for (std::int64_t k = part.begin; k < part.end; ++k)
+      for (std::int64_t o = 0; o < columns; ++o) {
+        const std::int64_t tap = k / in, at = (first + o) * w.out + tap / 3 * w.tap[0] + tap % 3 * w.tap[2] + k % in * w.in;
+        const Accumulator<T> want = o < count ? widened(w.data + at) : 0;
+        ASSERT_EQ(want, panel[static_cast<std::size_t>((k - part.begin) * columns + o)]) << k << " " << o;
+      }
+    for (std::size_t i = static_cast<std::size_t>(part.size() * columns); i < panel.size(); ++i) ASSERT_EQ(9, panel[i]);
+  }
+}
+
+void CheckGemm() {
+  check_tiles<float>();
+  check_tiles<double>();
+}
+
+void CheckPacking() {
+  for (const bool transposed : {false, true})
+    for (const std::int64_t count : {1, 7}) {
+      const std::int64_t most = std::min<std::int64_t>(count, panel_columns<double>());
+      check_packing<float>(transposed, most);
+      check_packing<double>(transposed, most);
+    }
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vkconv::cpu {
+HWY_EXPORT(CheckGemm);
+HWY_EXPORT(CheckPacking);
+
+namespace {
+
+template <class F>
+void for_each_target(F f) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    f();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+TEST(Gemm, EveryRowCountOnEveryTarget) {
+  for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckGemm)(); });
+}
+
+TEST(Gemm, PackingOnEveryTarget) {
+  for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckPacking)(); });
+}
+
+TEST(Gemm, BlocksGrowWithTheSum) {
+  EXPECT_EQ(64, block_terms(1));
+  EXPECT_EQ(64, block_terms(4096));
+  EXPECT_EQ(128, block_terms(4097));
+  EXPECT_EQ(4096, block_terms(1 << 18));
+}
+
+// Small integers are exact in bf16, so every sum is.
+TEST(Gemm, Bf16DotProduct) {
+  if (!bf16_dot_available()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
+  const auto bf16 = [](int v) {
+    const float f = static_cast<float>(v);
+    std::uint32_t bits;
+    std::memcpy(&bits, &f, 4);
+    hwy::bfloat16_t x;
+    const auto upper = static_cast<std::uint16_t>(bits >> 16);
+    std::memcpy(&x, &upper, 2);
+    return x;
+  };
+  std::mt19937 random(1);
+  const auto digit = [&] { return static_cast<int>(random() % 7) - 3; };
+  for (int rows = 1; rows <= kDotMaxRows; ++rows)
+    for (const int vectors : {1, 2})
+      for (const std::int64_t kc : {2, 64, 134}) {
+        const std::int64_t columns = vectors * kDotLanes;
+        std::vector<int> a(static_cast<std::size_t>(rows * kc)), b(static_cast<std::size_t>(kc * columns));
+        std::vector<hwy::bfloat16_t> pa, pb(b.size());
+        for (int& v : a) pa.push_back(bf16(v = digit()));
+        for (std::size_t i = 0; i < b.size(); ++i) {
+          const std::size_t k = i / static_cast<std::size_t>(columns), o = i % static_cast<std::size_t>(columns);
+          pb[(k / 2 * static_cast<std::size_t>(columns) + o) * 2 + k % 2] = bf16(b[i] = digit());
+        }
+        std::vector<float> c(static_cast<std::size_t>(rows * columns), 5);
+        const GemmSlice<hwy::bfloat16_t> slice{pa.data(), pb.data()};
+        bf16_dot_tile({&slice, 1, kc, kc, c.data(), columns}, rows, vectors, true);
+        for (std::int64_t i = 0; i < rows * columns; ++i) {
+          int sum = 5;
+          for (std::int64_t k = 0; k < kc; ++k)
+            sum += a[static_cast<std::size_t>(i / columns * kc + k)] * b[static_cast<std::size_t>(k * columns + i % columns)];
+          ASSERT_EQ(static_cast<float>(sum), c[static_cast<std::size_t>(i)]) << rows << " rows, kc " << kc;
+        }
+      }
+}
+
+}  // namespace
+}  // namespace vkconv::cpu
+#endif
