@@ -85,8 +85,7 @@ std::vector<double> reference(const ConvProblem& p, const tools::Arrays& a, CpuP
   return tools::run_cpu(p, a, planner, "reference");
 }
 
-void expect_exact(const std::string& text, bool prepare = false,
-                  std::size_t limit = kDefaultWorkspaceLimitBytes) {
+void expect_exact(const std::string& text, bool prepare = false, std::size_t limit = kDefaultWorkspaceLimitBytes) {
   const ConvProblem p = parse_problem(text);
   CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
   const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
@@ -138,8 +137,10 @@ TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
       const auto result = tools::accuracy(p, tools::run_cpu(p, a, planner, "depthwise"),
                                           tools::run_exact(p, a, planner), tools::run_magnitudes(p, a, planner));
       EXPECT_TRUE(result.finite) << text;
-      if (size_bytes(p.output_dtype) == 2) EXPECT_GE(result.rounded, 0.995) << text;
-      else EXPECT_LE(result.c, 8) << text;
+      if (size_bytes(p.output_dtype) == 2)
+        EXPECT_GE(result.rounded, 0.995) << text;
+      else
+        EXPECT_LE(result.c, 8) << text;
     }
 }
 
@@ -210,7 +211,8 @@ TEST(Depthwise, ViewsAreExact) {
 
 TEST(Depthwise, SaysWhyNot) {
   CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
-  for (const auto& [text, reason] : {std::pair{"fwd_f32_n1c4o4_i9_k3", "groups"}, {"igrad_f32_n1c4o4g4_i9_k3", "forward"},
+  for (const auto& [text, reason] : {std::pair{"fwd_f32_n1c4o4_i9_k3", "groups"},
+                                     {"igrad_f32_n1c4o4g4_i9_k3", "forward"},
                                      {"fwd_f32_n1c4o4g4_i9_k3_t2", "dilated"}}) {
     for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
       if (c.name == "depthwise") {

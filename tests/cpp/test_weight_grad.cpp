@@ -115,8 +115,7 @@ TEST(WeightGrad, EveryThreadCountGivesTheSameBits) {
 TEST(WeightGrad, LongSumsStayWithinTheErrorBound) {
   CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
   for (const char* text : {"wgrad_f32_n1c2o3_i300x300_k2x2", "wgrad_f32_n1c16o16g16_i120x120_k3x3_p1x1",
-                           "wgrad_bf16_n1c17o4_i40x40_k3x3_p1x1",
-                           "wgrad_f16_n1c4o17_i20x20_k3x3_p1x1"})
+                           "wgrad_bf16_n1c17o4_i40x40_k3x3_p1x1", "wgrad_f16_n1c4o17_i20x20_k3x3_p1x1"})
     for (const bool positive : {false, true}) {
       const ConvProblem p = parse_problem(text);
       tools::Arrays a = tools::make_arrays(p, Data::random);
@@ -126,8 +125,10 @@ TEST(WeightGrad, LongSumsStayWithinTheErrorBound) {
       const auto result = tools::accuracy(p, tools::run_cpu(p, a, planner, "weight_grad"),
                                           tools::run_exact(p, a, planner), tools::run_magnitudes(p, a, planner));
       EXPECT_TRUE(result.finite) << text;
-      if (size_bytes(p.output_dtype) == 2) EXPECT_GE(result.rounded, 0.995) << text;
-      else EXPECT_LE(result.c, 8) << text;
+      if (size_bytes(p.output_dtype) == 2)
+        EXPECT_GE(result.rounded, 0.995) << text;
+      else
+        EXPECT_LE(result.c, 8) << text;
     }
 }
 
@@ -171,8 +172,9 @@ TEST(WeightGrad, ViewsAreExact) {
 }
 
 TEST(Walk, VisitsExactlyThePixelsOfTheIndexMap) {
-  for (const char* text : {"wgrad_f32_n1c1o1_i9_k4_s3_d2_t2_p3", "wgrad_f32_n1c1o1_i9_k5_s6_d3_t4_p5:9",
-                           "wgrad_f32_n1c1o1_i9_k5_s4_t6_p2", "wgrad_f32_n1c1o1_i9_k3_t5_p-1", "wgrad_f32_n1c1o1_i3_k3_p7"}) {
+  for (const char* text :
+       {"wgrad_f32_n1c1o1_i9_k4_s3_d2_t2_p3", "wgrad_f32_n1c1o1_i9_k5_s6_d3_t4_p5:9", "wgrad_f32_n1c1o1_i9_k5_s4_t6_p2",
+        "wgrad_f32_n1c1o1_i9_k3_t5_p-1", "wgrad_f32_n1c1o1_i3_k3_p7"}) {
     const ConvProblem p = parse_problem(text);
     for (std::int64_t k = 0; k < p.kernel[2]; ++k)
       for (std::int64_t begin = 0; begin < p.output[2]; begin += 2) {

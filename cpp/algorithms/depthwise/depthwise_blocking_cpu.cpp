@@ -99,7 +99,8 @@ void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wante
   };
   while ((uneven() || total_rows(p, b) < wanted) && split_columns(p, b, kMinColumns)) {
   }
-  if (uneven() && b.mode != Mode::flat && b.channel_blocks * threads * 2 <= channel_units(p)) b.channel_blocks *= threads;
+  if (uneven() && b.mode != Mode::flat && b.channel_blocks * threads * 2 <= channel_units(p))
+    b.channel_blocks *= threads;
   while (uneven() && split_channels(p, b)) {
   }
 }
@@ -122,8 +123,10 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.tasks = std::min(total_rows(p, b), wanted);
   b.scratch_bytes = scratch_bytes(p, b);
   while (b.workspace_bytes() > limit) {
-    if (b.tasks > traits.threads) b.tasks = traits.threads;
-    else if (b.band > 1) b.band = ceil_div(b.band, 2);
+    if (b.tasks > traits.threads)
+      b.tasks = traits.threads;
+    else if (b.band > 1)
+      b.band = ceil_div(b.band, 2);
     else if (!split_channels(p, b) && !split_columns(p, b, 1)) {
       if (b.tasks == 1) break;
       b.tasks /= 2;

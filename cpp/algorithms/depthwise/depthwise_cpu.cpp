@@ -66,7 +66,8 @@ class DepthwisePlan final : public Plan<Device> {
     const Call call{p_, operands, weights, blocking_.mode};
     const std::int64_t rows = total_rows(p_, blocking_), tasks = blocking_.tasks;
     thread_pool().run(tasks, [&](std::int64_t task) {
-      std::byte* scratch = workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
+      std::byte* scratch =
+          workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
       const std::int64_t end = rows * (task + 1) / tasks;
       for (std::int64_t row = rows * task / tasks; row < end;) {
         const Block block = block_at(p_, blocking_, row, end - row);
@@ -97,7 +98,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kFlopShare = 0.8;  // of the FMA peak in a 3x3 kernel
   const auto& t = context.traits;
   const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
-  const double type = p.dtype == DType::f64 ? 2 : 1, used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);
+  const double type = p.dtype == DType::f64 ? 2 : 1,
+               used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);
   const double compute = type * p.flops() / (kFlopShare * used * t.f32_flops_per_second);
   return t.launch_seconds + std::max(compute, p.bytes_moved() / t.memory_bytes_per_second);
 }

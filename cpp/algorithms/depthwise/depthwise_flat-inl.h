@@ -122,8 +122,9 @@ void finish_flat(const Call& call, const Block& b, std::int64_t oh, const T* HWY
       const auto n = static_cast<std::size_t>(std::min(lanes, chunk - c));
       auto v = hn::LoadU(d, sums + i * chunk + c);
       if (p.epilogue.addend)
-        v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(
-                           d, reinterpret_cast<const T*>(a.data) + row_offset(a) + (b.ow.begin + i) * a.stride[3] + c, n));
+        v = hn::Add(v,
+                    cpu::HWY_NAMESPACE::load_n(
+                        d, reinterpret_cast<const T*>(a.data) + row_offset(a) + (b.ow.begin + i) * a.stride[3] + c, n));
       if (p.epilogue.bias) v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(d, bias + c, n));
       v = cpu::HWY_NAMESPACE::activate(d, v, p.epilogue);
       store_as<T>(v, y.data, row_offset(y) + (b.ow.begin + i) * y.stride[3] + c, p.output_dtype, 0, n);

@@ -30,7 +30,8 @@ struct Source {
 template <class T>
 Source<T> direct_source(const Call& call, const Block& b) {
   const View<std::byte*>& x = call.operands.input;
-  return {reinterpret_cast<const T*>(x.data) + b.n * x.stride[0], {0, 0, 0}, {x.stride[1], x.stride[2], x.stride[3]}, 0};
+  return {
+      reinterpret_cast<const T*>(x.data) + b.n * x.stride[0], {0, 0, 0}, {x.stride[1], x.stride[2], x.stride[3]}, 0};
 }
 
 template <class T>
@@ -173,8 +174,7 @@ class RowWalk {
 
 template <class T>
 void run_rows(const Call& call, const Block& b, std::byte* scratch) {
-  RowWalk<T>(call, b, call.mode == Mode::direct ? direct_source<T>(call, b) : staged_source<T>(call, b, scratch))
-      .run();
+  RowWalk<T>(call, b, call.mode == Mode::direct ? direct_source<T>(call, b) : staged_source<T>(call, b, scratch)).run();
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE

@@ -49,7 +49,7 @@ struct Tile {
   std::int64_t kernel_width = 1, stride = 1, pixel = 0, weight_row = 0;
   std::int64_t left = 0, right = 0;
   std::int64_t origin = 0;  // elements from Line::x to position 0
-  std::int64_t width = 0;  // output columns wanted, at most the tile's
+  std::int64_t width = 0;   // output columns wanted, at most the tile's
   Range channels{};
   Sink<T> sink;
 };
@@ -162,7 +162,8 @@ HWY_INLINE void add_tap(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Tile<
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) {
     const std::int64_t position = i * t.stride + k;
-    if (position >= t.left && position < t.right) sum[i] = hn::MulAdd(hn::LoadU(d, x + position * t.pixel), tap, sum[i]);
+    if (position >= t.left && position < t.right)
+      sum[i] = hn::MulAdd(hn::LoadU(d, x + position * t.pixel), tap, sum[i]);
   }
 }
 

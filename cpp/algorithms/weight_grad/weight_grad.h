@@ -10,7 +10,7 @@
 
 namespace vkconv::cpu::weight_grad {
 
-inline constexpr std::int64_t kBlockTerms = 64;   // pixels summed in registers
+inline constexpr std::int64_t kBlockTerms = 64;    // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
 inline constexpr std::int64_t kMaxTileRows = 14;
@@ -24,12 +24,12 @@ enum class Form : std::uint8_t { out_vectors, in_vectors, lanes };
 // Everything that follows from the problem and the instruction set, and not from the number of threads.
 struct Shape {
   Form form = Form::in_vectors;
-  bool staged = false;            // operands are copied block by block, widened and padded to whole vectors
-  std::int64_t lanes = 1;         // accumulators in a vector
-  std::int64_t groups = 1;        // separate products
-  std::int64_t rows = 1;          // of one product
+  bool staged = false;      // operands are copied block by block, widened and padded to whole vectors
+  std::int64_t lanes = 1;   // accumulators in a vector
+  std::int64_t groups = 1;  // separate products
+  std::int64_t rows = 1;    // of one product
   std::int64_t vector_channels = 1, vectors = 1;
-  std::int64_t lines = 1;         // output rows (n, od, oh)
+  std::int64_t lines = 1;                          // output rows (n, od, oh)
   std::int64_t lines_per_block = 1, segments = 1;  // a block is several lines, or a segment of one
   std::int64_t blocks = 1, chunks = 1;
 

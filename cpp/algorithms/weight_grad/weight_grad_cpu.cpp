@@ -2,9 +2,9 @@
 // the input pixels it reads, transposed, with the output gradient; register tiles of (one operand's channels) x
 // (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems and
 // small groups multiply lane by lane instead. The only direct algorithm of this pass.
-#include "core/dispatch.h"
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/weight_grad_partition.h"
+#include "core/dispatch.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
@@ -14,22 +14,27 @@ namespace {
 
 // Writes the sums of a unit to the weight. Lanes that a later vector repeats are written by it alone.
 template <class T, class Out>
-void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* sums, const WeightView<std::byte*>& weight) {
+void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* sums,
+                const WeightView<std::byte*>& weight) {
   const std::int64_t out_group = p.out_channels_per_group();
   Out* to = reinterpret_cast<Out*>(weight.data) + u.group * weight.group;
   for (std::int64_t tap = u.taps.begin; tap < u.taps.end; ++tap) {
-    const std::int64_t kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1], kd = tap / p.kernel[2] / p.kernel[1];
+    const std::int64_t kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1],
+                       kd = tap / p.kernel[2] / p.kernel[1];
     Out* at = to + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2];
     for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row)
       for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v, sums += s.lanes) {
         const std::int64_t first = s.channel_of(v), end = std::min(first + s.lanes, s.vector_channels);
         for (std::int64_t c = std::max(first, v * s.lanes); c < end; ++c) {
           const T value = sums[c - first];
-          Out& target = s.form == Form::lanes         ? at[c / out_group * weight.group + c % out_group * weight.out + row * weight.in]
+          Out& target = s.form == Form::lanes
+                            ? at[c / out_group * weight.group + c % out_group * weight.out + row * weight.in]
                         : s.form == Form::out_vectors ? at[c * weight.out + row * weight.in]
                                                       : at[row * weight.out + c * weight.in];
-          if constexpr (sizeof(Out) == 2) target = from_double<Out>(value);
-          else target = static_cast<Out>(value);
+          if constexpr (sizeof(Out) == 2)
+            target = from_double<Out>(value);
+          else
+            target = static_cast<Out>(value);
         }
       }
   }
@@ -74,7 +79,8 @@ class WeightGradPlan final : public Plan<Device> {
                  slot.data() + 3 * q_.sums_bytes);
     });
     thread_pool().run(q_.units(), [&](std::int64_t unit) {
-      for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk) add<T>(partial(unit, chunk), false, partial(unit, 0));
+      for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk)
+        add<T>(partial(unit, chunk), false, partial(unit, 0));
       write(unit_at(p_, q_, unit), reinterpret_cast<const T*>(partial(unit, 0)), operands.weight);
     });
   }

@@ -41,9 +41,8 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
   const hn::ScalableTag<T> d;
   hn::Vec<decltype(d)> sum[Rows][Vectors];
   HWY_UNROLL(16)
-  for (int r = 0; r < Rows; ++r)
-    HWY_UNROLL(2)
-    for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::Zero(d);
+  for (int r = 0; r < Rows; ++r) HWY_UNROLL(2)
+  for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::Zero(d);
   for (const Slice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
     const T* HWY_RESTRICT a = s->rows + t.row;
     const T* HWY_RESTRICT b0 = s->vectors + t.offset[0];
@@ -61,12 +60,11 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
     }
   }
   HWY_UNROLL(16)
-  for (int r = 0; r < Rows; ++r)
-    HWY_UNROLL(2)
-    for (int v = 0; v < Vectors; ++v) {
-      T* c = t.c + r * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
-      hn::StoreU(hn::Add(hn::LoadU(d, c), sum[r][v]), d, c);
-    }
+  for (int r = 0; r < Rows; ++r) HWY_UNROLL(2)
+  for (int v = 0; v < Vectors; ++v) {
+    T* c = t.c + r * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
+    hn::StoreU(hn::Add(hn::LoadU(d, c), sum[r][v]), d, c);
+  }
 }
 
 template <class T, int Vectors, int... i>
@@ -122,12 +120,11 @@ HWY_NOINLINE void lane_tile(const LaneTile<T>& t) {
     }
   }
   HWY_UNROLL(8)
-  for (int q = 0; q < Taps; ++q)
-    HWY_UNROLL(2)
-    for (int v = 0; v < Vectors; ++v) {
-      T* c = t.c + q * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
-      hn::StoreU(hn::Add(hn::LoadU(d, c), sum[q][v]), d, c);
-    }
+  for (int q = 0; q < Taps; ++q) HWY_UNROLL(2)
+  for (int v = 0; v < Vectors; ++v) {
+    T* c = t.c + q * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
+    hn::StoreU(hn::Add(hn::LoadU(d, c), sum[q][v]), d, c);
+  }
 }
 
 template <class T, int Vectors, int... i>

@@ -7,7 +7,7 @@
 namespace vkconv::cpu::weight_grad {
 namespace {
 
-constexpr std::int64_t kBlocksPerChunk = 16;   // at least, so that adding a chunk's sums is little work
+constexpr std::int64_t kBlocksPerChunk = 16;  // at least, so that adding a chunk's sums is little work
 constexpr std::int64_t kMaxChunks = 64;
 constexpr std::int64_t kPartialBytes = 16 << 20;  // of all chunks' sums together
 constexpr std::int64_t kUnitBytes = 256 << 10;    // a unit's sums stay in L2
@@ -28,7 +28,9 @@ Form choose_form(const ConvProblem& p, std::int64_t lanes) {
 }
 
 Unit largest_unit(const ConvProblem& p, const Partition& q) {
-  return {0, {0, ceil_div(p.taps(), q.tap_parts)}, {0, ceil_div(q.shape.rows, q.row_parts)},
+  return {0,
+          {0, ceil_div(p.taps(), q.tap_parts)},
+          {0, ceil_div(q.shape.rows, q.row_parts)},
           {0, ceil_div(q.shape.vectors, q.vector_parts)}};
 }
 
@@ -44,11 +46,16 @@ void set_sizes(const ConvProblem& p, Partition& q) {
 bool split_units(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
   if (u.taps.size() * u.rows.size() * u.vectors.size() <= 1) return false;
-  if (u.vectors.size() > 2 * kVectors) q.vector_parts *= 2;
-  else if (u.rows.size() > 4 * kMaxTileRows) q.row_parts *= 2;
-  else if (u.taps.size() > 1) q.tap_parts *= 2;
-  else if (u.rows.size() > kMaxTileRows || u.vectors.size() == 1) q.row_parts *= 2;
-  else q.vector_parts *= 2;
+  if (u.vectors.size() > 2 * kVectors)
+    q.vector_parts *= 2;
+  else if (u.rows.size() > 4 * kMaxTileRows)
+    q.row_parts *= 2;
+  else if (u.taps.size() > 1)
+    q.tap_parts *= 2;
+  else if (u.rows.size() > kMaxTileRows || u.vectors.size() == 1)
+    q.row_parts *= 2;
+  else
+    q.vector_parts *= 2;
   q.tap_parts = std::min(q.tap_parts, p.taps());
   q.row_parts = std::min(q.row_parts, q.shape.rows);
   q.vector_parts = std::min(q.vector_parts, q.shape.vectors);
@@ -74,7 +81,8 @@ Shape choose_shape(const ConvProblem& p) {
   s.lines_per_block = s.form == Form::lanes ? 1 : std::max<std::int64_t>(1, kBlockTerms / p.output[2]);
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
   const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p));
-  s.chunks = std::clamp<std::int64_t>(std::min(ceil_div(s.blocks, kBlocksPerChunk), kPartialBytes / bytes), 1, kMaxChunks);
+  s.chunks =
+      std::clamp<std::int64_t>(std::min(ceil_div(s.blocks, kBlocksPerChunk), kPartialBytes / bytes), 1, kMaxChunks);
   return s;
 }
 
@@ -103,9 +111,12 @@ Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, s
   while (q.tasks < wanted && split_units(p, q)) {
   }
   while (q.workspace_bytes() > limit) {
-    if (q.by_chunk) q.by_chunk = false;
-    else if (q.slots > 1) q.slots = (q.slots + 1) / 2;
-    else if (!split_units(p, q)) break;
+    if (q.by_chunk)
+      q.by_chunk = false;
+    else if (q.slots > 1)
+      q.slots = (q.slots + 1) / 2;
+    else if (!split_units(p, q))
+      break;
     set_sizes(p, q);
   }
   return q;

@@ -18,8 +18,14 @@ template <class T, class In>
 class UnitSums {
  public:
   UnitSums(const Job& job, const Unit& unit, T* scratch)
-      : p_(job.p), shape_(job.shape), x_(job.operands.input), dy_(job.operands.output), unit_(unit), scratch_(scratch),
-        row_length_(unit.vectors.size() * shape_.lanes), size_(unit.taps.size() * unit.rows.size() * row_length_) {
+      : p_(job.p),
+        shape_(job.shape),
+        x_(job.operands.input),
+        dy_(job.operands.output),
+        unit_(unit),
+        scratch_(scratch),
+        row_length_(unit.vectors.size() * shape_.lanes),
+        size_(unit.taps.size() * unit.rows.size() * row_length_) {
     const bool lanes = shape_.form == Form::lanes;
     x_channels_ = lanes ? p_.out_channels : p_.in_channels_per_group();
     dy_channels_ = lanes ? p_.out_channels : p_.out_channels_per_group();
@@ -66,7 +72,8 @@ class UnitSums {
     const std::int64_t kd = kernel_row / p_.kernel[1], kh = kernel_row % p_.kernel[1];
     line_count_ = 0;
     for (std::int64_t l = first; l < std::min(first + shape_.lines_per_block, shape_.lines); ++l) {
-      const std::int64_t oh = l % p_.output[1], od = l / p_.output[1] % p_.output[0], n = l / p_.output[1] / p_.output[0];
+      const std::int64_t oh = l % p_.output[1], od = l / p_.output[1] % p_.output[0],
+                         n = l / p_.output[1] / p_.output[0];
       const std::int64_t id = input_index(p_, 0, od, kd), ih = input_index(p_, 1, oh, kh);
       if (id < 0 || ih < 0) continue;
       lines_[line_count_++] = {x_base_ + n * x_.stride[0] + id * x_.stride[1] + ih * x_.stride[2],
@@ -200,7 +207,8 @@ class UnitSums {
       load_operands(x, dy);
     for (std::int64_t c = unit_.rows.begin; c < unit_.rows.end; ++c) {
       if (shape_.staged) stage_row(x, rest, c);
-      for (std::int64_t l = 0; l < line_count_; ++l) run_lane_line(x, dy, l, sums + (c - unit_.rows.begin) * row_length_);
+      for (std::int64_t l = 0; l < line_count_; ++l)
+        run_lane_line(x, dy, l, sums + (c - unit_.rows.begin) * row_length_);
     }
   }
 
@@ -269,10 +277,14 @@ void accumulate_unit(const Job& job, const Unit& unit, std::int64_t chunk, std::
         .run(chunk, reinterpret_cast<T*>(sums), reinterpret_cast<T*>(part));
   };
   switch (job.p.dtype) {
-    case DType::f32: return run(float{}, float{});
-    case DType::f16: return run(hwy::float16_t{}, float{});
-    case DType::bf16: return run(hwy::bfloat16_t{}, float{});
-    case DType::f64: return run(double{}, double{});
+    case DType::f32:
+      return run(float{}, float{});
+    case DType::f16:
+      return run(hwy::float16_t{}, float{});
+    case DType::bf16:
+      return run(hwy::bfloat16_t{}, float{});
+    case DType::f64:
+      return run(double{}, double{});
   }
 }
 
