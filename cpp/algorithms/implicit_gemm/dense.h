@@ -51,8 +51,10 @@ struct DenseLayout {
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.
 DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, TileShape tile);
 
-// Implemented once per instruction set in dense_simd.cpp.
+// Of the instruction set in use.
 TileShape tile_shape(DType accumulator_type);
+
+// Implemented once per instruction set in dense_simd.cpp.
 void run_dense(const DenseLayout& layout, const Operands<Device>& operands, std::byte* workspace);
 void pack_dense(const DenseLayout& layout, const WeightView<std::byte*>& weight, std::byte* packed);
 

@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
+#include "cpu/gemm_kernels.h"
 #include "cpu/staging.h"
 
 namespace vkconv::cpu {
@@ -38,6 +39,11 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
 }
 
 }  // namespace
+
+TileShape tile_shape(DType t) {
+  if (t == DType::f64) return {gemm_kernels<double>().max_rows, gemm_kernels<double>().lanes};
+  return {gemm_kernels<float>().max_rows, gemm_kernels<float>().lanes};
+}
 
 DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, TileShape tile) {
   DenseLayout s;

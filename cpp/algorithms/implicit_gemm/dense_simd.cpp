@@ -12,6 +12,7 @@
 #include "cpu/bf16_dot.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/gemm_kernels.h"
 #include "cpu/input_rows-inl.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
@@ -130,7 +131,7 @@ class Dense {
     const auto flush = [&] {
       if (tile.slice_count == 0) return;
       if constexpr (std::is_same_v<X, A>)
-        gemm_tile<A, kVectors>(tile, static_cast<int>(rows), accumulate);
+        kernels_.tile(tile, rows, kVectors, accumulate);
       else
         bf16_dot_tile(tile, static_cast<int>(rows), kVectors, accumulate);
       accumulate = true;
@@ -153,6 +154,7 @@ class Dense {
   const DenseLayout& s_;
   const ConvProblem& p_;
   const Operands<Device>& a_;
+  const GemmKernels<A>& kernels_ = gemm_kernels<A>();
   const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
 };
 
@@ -192,11 +194,6 @@ void PackDense(const DenseLayout& s, const WeightView<std::byte*>& weight, std::
   });
 }
 
-TileShape ShapeOfTile(DType t) {
-  const std::int64_t lanes = t == DType::f64 ? panel_columns<double>() / 2 : panel_columns<float>() / 2;
-  return {kMaxRows, lanes};
-}
-
 }  // namespace vkconv::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -205,9 +202,7 @@ namespace vkconv::cpu {
 
 HWY_EXPORT(RunDense);
 HWY_EXPORT(PackDense);
-HWY_EXPORT(ShapeOfTile);
 
-TileShape tile_shape(DType t) { return HWY_DYNAMIC_DISPATCH(ShapeOfTile)(t); }
 void run_dense(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
   HWY_DYNAMIC_DISPATCH(RunDense)(s, a, workspace);
 }

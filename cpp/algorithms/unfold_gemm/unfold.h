@@ -51,7 +51,6 @@ struct UnfoldLayout {
 UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, std::int64_t lanes);
 
 // Implemented once per instruction set in unfold_gemm_simd.cpp.
-std::int64_t unfold_lanes(DType accumulator_type);
 void run_unfold(const UnfoldLayout& layout, const Operands<Device>& operands, std::byte* workspace);
 void pack_unfold(const UnfoldLayout& layout, const WeightView<std::byte*>& weight, std::byte* packed);
 

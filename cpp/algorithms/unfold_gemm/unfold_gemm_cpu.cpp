@@ -11,7 +11,7 @@
 #include "algorithms/registry_cpu.h"
 #include "algorithms/unfold_gemm/unfold.h"
 #include "core/checked.h"
-#include "cpu/gemm.h"
+#include "cpu/gemm_kernels.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -71,7 +71,8 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
-  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, unfold_lanes(accumulator(p.dtype))));
+  const std::int64_t lanes = p.dtype == DType::f64 ? gemm_kernels<double>().lanes : gemm_kernels<float>().lanes;
+  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, lanes));
 }
 
 }  // namespace

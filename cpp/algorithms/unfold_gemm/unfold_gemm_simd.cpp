@@ -10,6 +10,7 @@
 #include "algorithms/unfold_gemm/unfold.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/gemm_kernels.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
@@ -117,10 +118,7 @@ class Unfold {
   void chain(const A* a, const A* b, std::int64_t terms, std::int64_t rows, A* sums, bool accumulate) const {
     const GemmSlice<A> slice{a, b};
     const GemmTile<A> tile{&slice, 1, terms, s_.terms, sums, s_.columns};
-    if (s_.columns == s_.lanes)
-      micro_kernel_for<A, 1>(static_cast<int>(rows), accumulate)(tile);
-    else
-      micro_kernel_for<A, 2>(static_cast<int>(rows), accumulate)(tile);
+    kernels_.chain(tile, rows, s_.columns == s_.lanes ? 1 : 2, accumulate);
   }
 
   // The zero of a hole times an infinite weight is NaN: rows that show one are summed again over the taps they meet.
@@ -162,6 +160,7 @@ class Unfold {
   const ConvProblem& p_;
   const Operands<Device>& a_;
   const A* packed_;
+  const GemmKernels<A>& kernels_ = gemm_kernels<A>();
   const std::int64_t block_ = block_terms(s_.terms);
 };
 
@@ -200,8 +199,6 @@ void PackUnfold(const UnfoldLayout& s, const WeightView<std::byte*>& weight, std
   with_types(s.p, [&](auto in, auto) { pack_as<decltype(in)>(s, weight, packed); });
 }
 
-std::int64_t UnfoldLanes(DType t) { return (t == DType::f64 ? panel_columns<double>() : panel_columns<float>()) / 2; }
-
 }  // namespace vkconv::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -210,9 +207,7 @@ namespace vkconv::cpu {
 
 HWY_EXPORT(RunUnfold);
 HWY_EXPORT(PackUnfold);
-HWY_EXPORT(UnfoldLanes);
 
-std::int64_t unfold_lanes(DType t) { return HWY_DYNAMIC_DISPATCH(UnfoldLanes)(t); }
 void run_unfold(const UnfoldLayout& s, const Operands<Device>& a, std::byte* workspace) {
   HWY_DYNAMIC_DISPATCH(RunUnfold)(s, a, workspace);
 }
