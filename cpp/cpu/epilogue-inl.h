@@ -49,8 +49,8 @@ HWY_INLINE TileStore<A, Out> tile_store(const ConvProblem& p, const Operands<Dev
 }
 
 template <class A, class Out>
-HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows, std::int64_t channels,
-                           const TileStore<A, Out>& to, const Epilogue& epilogue) {
+HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows,
+                           std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t r = 0; r < rows; ++r) {

@@ -71,7 +71,8 @@ HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
         const V x = hn::Set(d, row[r % 3 * lda + k]);
-        unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
+        unroll<kVectors>([&](auto v)
+                             __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
       });
     }
   }

@@ -30,7 +30,7 @@ struct GemmTile {
   std::int64_t kc = 0;   // terms a slice
   std::int64_t lda = 0;  // elements between rows of A; any sign
   C* c = nullptr;
-  std::int64_t ldc = 0;  // elements between rows of C
+  std::int64_t ldc = 0;              // elements between rows of C
   std::int64_t block = kBlockTerms;  // longest chain of gemm_tile; block_terms() of the whole sum
 };
 

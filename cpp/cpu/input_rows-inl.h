@@ -25,7 +25,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T, class X = Accumulator<T>>
 class InputRows {
  public:
-
   // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least.
   InputRows(const ConvProblem& p, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch)
       : p_(p), input_(input) {
@@ -45,17 +44,21 @@ class InputRows {
   // Where pixel 0 of the row is, or would be.
   const X* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
     if constexpr (std::is_same_v<T, X>)
-      return reinterpret_cast<const X*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] + h * input_.stride[2];
+      return reinterpret_cast<const X*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
+             h * input_.stride[2];
     const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
     return widened_ + (at * width_ - first_) * p_.in_channels;
   }
 
  private:
-  std::int64_t key(std::int64_t n, std::int64_t d, std::int64_t h) const { return (n * p_.input[0] + d) * p_.input[1] + h; }
+  std::int64_t key(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    return (n * p_.input[0] + d) * p_.input[1] + h;
+  }
 
   void collect(Range rows) {
     for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      const std::int64_t oh = r % p_.output[1], od = r / p_.output[1] % p_.output[0], n = r / p_.output[1] / p_.output[0];
+      const std::int64_t oh = r % p_.output[1], od = r / p_.output[1] % p_.output[0],
+                         n = r / p_.output[1] / p_.output[0];
       const Range kd = taps_inside(p_, 0, od), kh = taps_inside(p_, 1, oh);
       for (std::int64_t d = kd.begin; d < kd.end; ++d)
         for (std::int64_t h = kh.begin; h < kh.end; ++h)

@@ -12,8 +12,11 @@ struct OutputRow {
   Range kd, kh;
 
   OutputRow(const ConvProblem& p, std::int64_t r)
-      : n(r / p.output[1] / p.output[0]), d(r / p.output[1] % p.output[0]), h(r % p.output[1]),
-        kd(taps_inside(p, 0, d)), kh(taps_inside(p, 1, h)) {}
+      : n(r / p.output[1] / p.output[0]),
+        d(r / p.output[1] % p.output[0]),
+        h(r % p.output[1]),
+        kd(taps_inside(p, 0, d)),
+        kh(taps_inside(p, 1, h)) {}
 
   // Element (n, d, h, w, channel) of an array with the output's shape.
   template <class Pointer>

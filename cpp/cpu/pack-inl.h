@@ -38,8 +38,10 @@ HWY_INLINE void transpose_block(const T* from, std::int64_t out_stride, Accumula
     const hn::Repartition<double, decltype(d)> pair;
     const auto r0 = load(d, from), r1 = load(d, from + out_stride);
     const auto r2 = load(d, from + 2 * out_stride), r3 = load(d, from + 3 * out_stride);
-    const auto low01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1)), low23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
-    const auto up01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1)), up23 = hn::BitCast(pair, hn::InterleaveUpper(d, r2, r3));
+    const auto low01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1)),
+               low23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
+    const auto up01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1)),
+               up23 = hn::BitCast(pair, hn::InterleaveUpper(d, r2, r3));
     hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, low01, low23)), d, to);
     hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, low01, low23)), d, to + columns);
     hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, up01, up23)), d, to + 2 * columns);
@@ -57,7 +59,8 @@ void pack_run(const T* from, std::int64_t out_stride, std::int64_t in_stride, st
   if (out_stride == 1 && count >= lanes) {
     for (std::int64_t k = 0; k < terms; ++k) {
       const T* row = from + k * in_stride;
-      for (std::int64_t o = 0; o + lanes <= count; o += lanes) hn::StoreU(load(wide, row + o), wide, to + k * columns + o);
+      for (std::int64_t o = 0; o + lanes <= count; o += lanes)
+        hn::StoreU(load(wide, row + o), wide, to + k * columns + o);
       for (std::int64_t o = count / lanes * lanes; o < count; ++o) to[k * columns + o] = widened(row + o);
     }
     return;
@@ -121,7 +124,10 @@ void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::
   const auto even = [](std::int64_t stride) { return stride % 2 == 0; };
   if (weight.in == 1 && even(weight.out) && std::all_of(weight.tap.begin(), weight.tap.end(), even)) {
     // Pairs are whole: they are packed as if each were one float.
-    const WeightView<const float*> pairs{reinterpret_cast<const float*>(weight.data), 0, weight.out / 2, 1,
+    const WeightView<const float*> pairs{reinterpret_cast<const float*>(weight.data),
+                                         0,
+                                         weight.out / 2,
+                                         1,
                                          {weight.tap[0] / 2, weight.tap[1] / 2, weight.tap[2] / 2}};
     return pack_panel(pairs, kernel, in_channels / 2, first, count, reinterpret_cast<float*>(to), columns);
   }

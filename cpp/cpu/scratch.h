@@ -11,7 +11,10 @@ namespace vkconv::cpu {
 class ScratchSlots {
  public:
   ScratchSlots(std::byte* base, std::size_t slot_bytes, int slots)
-      : base_(base), slot_bytes_(slot_bytes), slots_(slots), taken_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(slots))) {}
+      : base_(base),
+        slot_bytes_(slot_bytes),
+        slots_(slots),
+        taken_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(slots))) {}
 
   class Borrowed {
    public:

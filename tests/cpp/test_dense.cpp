@@ -52,10 +52,8 @@ const char* const kForward[] = {
     "fwd_bf16_n1c16o40_i9x15_k3x3_p1x1_highest",
 };
 const char* const kDilatedInput[] = {
-    "fwd_f32_n1c4o5_i12x11_k3x3_t2x3_p2x2",
-    "fwd_f32_n1c4o5_i5x6x7_k2x3x4_t2x3x1_d3x2x1_p3x2x2_s2x1x3",
-    "fwd_f16_n2c4o6g2_i12_k5_t4_d6_p7_bias",
-    "fwd_f32_n1c1o1_i20_k128_t32_p127",
+    "fwd_f32_n1c4o5_i12x11_k3x3_t2x3_p2x2",     "fwd_f32_n1c4o5_i5x6x7_k2x3x4_t2x3x1_d3x2x1_p3x2x2_s2x1x3",
+    "fwd_f16_n2c4o6g2_i12_k5_t4_d6_p7_bias",    "fwd_f32_n1c1o1_i20_k128_t32_p127",
     "fwd_f64_n1c2o3_i9x9_k4x4_t3x2_p-1:2x3:-2",
 };
 
@@ -73,7 +71,8 @@ void expect_matches(const std::string& text, const std::string& algorithm) {
   }
   const auto random = tools::make_arrays(p, Data::random);
   const auto got = tools::run_cpu(p, random, planner, algorithm);
-  const auto a = tools::accuracy(p, got, tools::run_exact(p, random, planner), tools::run_magnitudes(p, random, planner));
+  const auto a =
+      tools::accuracy(p, got, tools::run_exact(p, random, planner), tools::run_magnitudes(p, random, planner));
   EXPECT_TRUE(a.finite);
   EXPECT_LE(a.c, 8);
   EXPECT_EQ(got, tools::run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
@@ -127,8 +126,9 @@ TEST(Dense, ImplicitGemmSaysWhyNot) {
 // Any limit that holds one row gives the same bits, and the workspace stays within it.
 TEST(Dense, UnfoldIsTheSameForAnyWorkspaceLimit) {
   CpuPlanner planner = make_planner();
-  for (const char* text : {"fwd_f32_n2c5o40_i60_k9_p4", "fwd_f32_n1c6o8g2_i9x13_k3x3_p1x1_t2x2", "fwd_f16_n1c9o33_i7x8_k5x5_p2x2",
-                           "fwd_f64_n1c3o4_i4x5x6_k2x3x3_p1x1x1", "fwd_f32_n1c40o40_i5x9_k7x7_p3x3"}) {
+  for (const char* text :
+       {"fwd_f32_n2c5o40_i60_k9_p4", "fwd_f32_n1c6o8g2_i9x13_k3x3_p1x1_t2x2", "fwd_f16_n1c9o33_i7x8_k5x5_p2x2",
+        "fwd_f64_n1c3o4_i4x5x6_k2x3x3_p1x1x1", "fwd_f32_n1c40o40_i5x9_k7x7_p3x3"}) {
     const ConvProblem p = parse_problem(text);
     const auto arrays = tools::make_arrays(p, Data::random);
     const auto whole = tools::run_cpu(p, arrays, planner, "unfold_gemm");
@@ -149,7 +149,8 @@ TEST(Dense, UnfoldIsTheSameForAnyWorkspaceLimit) {
 
 TEST(Dense, SameBitsForAnyThreadCount) {
   const int before = cpu::num_threads();
-  for (const char* text : {"fwd_f32_n2c16o80_i31x30_k3x3_p1x1", "fwd_f16_n1c32o32_i500_k5_p2", "fwd_f32_n1c64o64g16_i30x31_k3x3_p1x1"}) {
+  for (const char* text :
+       {"fwd_f32_n2c16o80_i31x30_k3x3_p1x1", "fwd_f16_n1c32o32_i500_k5_p2", "fwd_f32_n1c64o64g16_i30x31_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     const auto arrays = tools::make_arrays(p, Data::random);
     for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) {
@@ -168,8 +169,9 @@ TEST(Dense, SameBitsForAnyThreadCount) {
 
 // Rows of reversed, widely spaced and repeated pixels; mirrored and transposed weights.
 TEST(Dense, StridedViews) {
-  for (const char* text : {"fwd_f32_n2c5o37_i6x20_k3x3_p1x1_bias_add", "fwd_f16_n2c16o20_i6x20_k3x3_p1x1_s1x2",
-                           "fwd_f32_n1c16o16g4_i6x20_k3x3_p1x1", "fwd_f32_n1c1o1_i20x20_k5x5_p2x2", "fwd_f32_n1c64o2_i6x9_k3x3"}) {
+  for (const char* text :
+       {"fwd_f32_n2c5o37_i6x20_k3x3_p1x1_bias_add", "fwd_f16_n2c16o20_i6x20_k3x3_p1x1_s1x2",
+        "fwd_f32_n1c16o16g4_i6x20_k3x3_p1x1", "fwd_f32_n1c1o1_i20x20_k5x5_p2x2", "fwd_f32_n1c64o2_i6x9_k3x3"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     const auto arrays = tools::make_arrays(p, Data::small_integers);
@@ -195,8 +197,9 @@ TEST(Dense, StridedViews) {
 }
 
 TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
-  for (const char* text : {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
-                           "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1"}) {
+  for (const char* text :
+       {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
+        "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);
@@ -219,7 +222,8 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
 
 // Long sums of positive terms stay within a few roundings.
 TEST(Dense, LongReductions) {
-  for (const char* text : {"fwd_f32_n1c1024o8_i5x5_k3x3_p1x1", "fwd_f32_n1c1o2_i5000_k4096", "fwd_f32_n1c3000o1_i9_k1"}) {
+  for (const char* text :
+       {"fwd_f32_n1c1024o8_i5x5_k3x3_p1x1", "fwd_f32_n1c1o2_i5000_k4096", "fwd_f32_n1c3000o1_i9_k1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);
@@ -227,7 +231,8 @@ TEST(Dense, LongReductions) {
       for (double& x : *v) x = std::abs(x);
     for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) {
       const auto got = tools::run_cpu(p, arrays, planner, algorithm);
-      const auto a = tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
+      const auto a =
+          tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
       EXPECT_LE(a.c, 8) << text << " " << algorithm;
     }
   }
@@ -240,7 +245,8 @@ TEST(Dense, Bf16RoundsCorrectly) {
     CpuPlanner planner = make_planner();
     const auto arrays = tools::make_arrays(p, Data::random);
     const auto got = tools::run_cpu(p, arrays, planner, "implicit_gemm");
-    const auto a = tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
+    const auto a =
+        tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
     EXPECT_GE(a.rounded, 0.995) << text;
   }
 }

@@ -28,7 +28,8 @@ std::vector<T> small_integers(std::int64_t count, unsigned seed) {
 // C += A B for `slices` slices whose rows run backwards (negative lda), with guard values around C.
 template <class T, int kVectors>
 void check_tile(int rows, std::int64_t kc, std::int64_t slices, bool accumulate) {
-  SCOPED_TRACE(testing::Message() << kVectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices << " slices");
+  SCOPED_TRACE(testing::Message() << kVectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices
+                                  << " slices");
   const std::int64_t columns = kVectors * panel_columns<T>() / 2, lda = -(kc * slices + 3), ldc = columns + 5;
   const auto a = small_integers<T>(-lda * rows, 1), b = small_integers<T>(kc * slices * columns, 2);
   std::vector<T> c(static_cast<std::size_t>(ldc * rows), T{100}), expected = c;
@@ -69,7 +70,8 @@ void check_packing(bool transposed, std::int64_t count) {
     pack_terms(w, kernel, in, part, first, count, panel.data(), columns);
     for (std::int64_t k = part.begin; k < part.end; ++k)
       for (std::int64_t o = 0; o < columns; ++o) {
-        const std::int64_t tap = k / in, at = (first + o) * w.out + tap / 3 * w.tap[0] + tap % 3 * w.tap[2] + k % in * w.in;
+        const std::int64_t tap = k / in,
+                           at = (first + o) * w.out + tap / 3 * w.tap[0] + tap % 3 * w.tap[2] + k % in * w.in;
         const Accumulator<T> want = o < count ? widened(w.data + at) : 0;
         ASSERT_EQ(want, panel[static_cast<std::size_t>((k - part.begin) * columns + o)]) << k << " " << o;
       }
@@ -159,7 +161,8 @@ TEST(Gemm, Bf16DotProduct) {
         for (std::int64_t i = 0; i < rows * columns; ++i) {
           int sum = 5;
           for (std::int64_t k = 0; k < kc; ++k)
-            sum += a[static_cast<std::size_t>(i / columns * kc + k)] * b[static_cast<std::size_t>(k * columns + i % columns)];
+            sum += a[static_cast<std::size_t>(i / columns * kc + k)] *
+                   b[static_cast<std::size_t>(k * columns + i % columns)];
           ASSERT_EQ(static_cast<float>(sum), c[static_cast<std::size_t>(i)]) << rows << " rows, kc " << kc;
         }
       }

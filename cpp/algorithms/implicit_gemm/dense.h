@@ -21,16 +21,16 @@ struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
   TileShape tile;
-  std::int64_t columns = 0;       // of a panel: two vectors
-  std::int64_t panels = 0;        // a group; the last one may be one vector wide
-  std::int64_t terms = 0;         // rows of a panel
-  std::vector<Range> tap_reach;   // along W: the outputs whose tap kw is inside the input
-  std::int64_t row_tiles = 0;     // tiles along W
-  std::int64_t rows = 0;          // batch * OD * OH
+  std::int64_t columns = 0;                      // of a panel: two vectors
+  std::int64_t panels = 0;                       // a group; the last one may be one vector wide
+  std::int64_t terms = 0;                        // rows of a panel
+  std::vector<Range> tap_reach;                  // along W: the outputs whose tap kw is inside the input
+  std::int64_t row_tiles = 0;                    // tiles along W
+  std::int64_t rows = 0;                         // batch * OD * OH
   std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
-  std::int64_t task_panels = 1;   // and its panels
-  bool dot = false;               // bf16 is multiplied as it is, by the dot product
-  bool staged = false;            // halves: the input rows of a task are widened into scratch first
+  std::int64_t task_panels = 1;                  // and its panels
+  bool dot = false;                              // bf16 is multiplied as it is, by the dot product
+  bool staged = false;                           // halves: the input rows of a task are widened into scratch first
   std::size_t panel_bytes = 0, stage_bytes = 0;  // scratch of one task
   int slots = 1;
 

@@ -10,7 +10,7 @@
 namespace vkconv::cpu {
 namespace {
 
-constexpr std::int64_t kChunkPixels = 512;      // at this many, packing a panel for one chunk costs about 1 %
+constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for one chunk costs about 1 %
 constexpr std::int64_t kMinChunkPixels = 64;
 constexpr double kMinTaskFlops = 2e6;           // about 10 us; far above the cost of starting a task
 constexpr std::int64_t kTasksAThread = 4;       // so that threads finish together

@@ -98,8 +98,7 @@ class Dense {
     const std::int64_t last = (w.end - 1) * p_.stride[2] - p_.pad_lo[2] + (p_.kernel[2] - 1) * p_.dilation[2];
     if (first >= 0 && last < p_.input[2] && !row.outside())
       return sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, channel, b, tile, false);
-    for (std::int64_t r = 0; r < w.size(); ++r)
-      std::fill_n(tile.c + r * tile.ldc, kVectors * s_.tile.lanes, A{0});
+    for (std::int64_t r = 0; r < w.size(); ++r) std::fill_n(tile.c + r * tile.ldc, kVectors * s_.tile.lanes, A{0});
     if (row.outside()) return;
     const auto reach = [&](std::int64_t k) {
       const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
@@ -121,7 +120,8 @@ class Dense {
   void sum_taps(const OutputRow& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input,
                 std::int64_t channel, const X* b, GemmTile<X, A> tile, bool accumulate) const {
     constexpr int kBatch = 64;
-    const std::int64_t pixel = input.pixel_stride(), in = p_.in_channels_per_group(), columns = kVectors * s_.tile.lanes;
+    const std::int64_t pixel = input.pixel_stride(), in = p_.in_channels_per_group(),
+                       columns = kVectors * s_.tile.lanes;
     const bool whole_row = p_.dilation[2] == 1 && pixel == in;  // taps along W are one run of memory
     tile.kc = whole_row ? taps.size() * in : in;
     tile.lda = p_.stride[2] * pixel;
@@ -182,7 +182,8 @@ void with_dense_types(const DenseLayout& s, F f) {
 }
 
 void RunDense(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  with_dense_types(s, [&](auto in, auto out, auto x) { run_as<decltype(in), decltype(out), decltype(x)>(s, a, workspace); });
+  with_dense_types(
+      s, [&](auto in, auto out, auto x) { run_as<decltype(in), decltype(out), decltype(x)>(s, a, workspace); });
 }
 
 void PackDense(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {

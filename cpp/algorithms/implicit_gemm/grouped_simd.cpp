@@ -109,8 +109,7 @@ class Grouped {
   using A = Accumulator<T>;
   using Index = hwy::MakeSigned<A>;
 
-  Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed)
-      : s_(s), p_(s.p), a_(a), packed_(packed) {
+  Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a), packed_(packed) {
     for (std::int64_t v = 0; v < s.vectors; ++v)
       for (std::int64_t c = 0; c < p_.in_channels_per_group(); ++c)
         for (std::int64_t lane = 0; lane < s.lanes; ++lane) {
@@ -168,7 +167,8 @@ class Grouped {
     HWY_ALIGN A sums[kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
     const std::int64_t in = p_.in_channels_per_group(), out = s_.vector_groups * p_.out_channels_per_group();
     for (std::int64_t v = 0; v < s_.vectors; ++v) {
-      const ChannelVector<A> channels{window(v), indices_.data() + v * in * s_.lanes, packed_ + v * s_.terms() * s_.lanes};
+      const ChannelVector<A> channels{window(v), indices_.data() + v * in * s_.lanes,
+                                      packed_ + v * s_.terms() * s_.lanes};
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
       const auto to = tile_store<A, Out>(p_, a_, at, w.begin, v * out);
       if (plain_ && count == s_.lanes) {
@@ -186,7 +186,7 @@ class Grouped {
   const A* packed_;
   const std::int64_t block_ = block_terms(s_.terms());
   const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
-  std::vector<Index> indices_;  // [vector][in channel][lanes]
+  std::vector<Index> indices_;                           // [vector][in channel][lanes]
 };
 
 template <class T>
@@ -196,13 +196,16 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
   thread_pool().run(s.vectors, [&](std::int64_t v) {
     auto* to = reinterpret_cast<Accumulator<T>*>(packed) + v * s.terms() * s.lanes;
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
-      const std::int64_t d = tap / (p.kernel[1] * p.kernel[2]), h = tap / p.kernel[2] % p.kernel[1], w = tap % p.kernel[2];
-      const T* from = reinterpret_cast<const T*>(weight.data) + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2];
+      const std::int64_t d = tap / (p.kernel[1] * p.kernel[2]), h = tap / p.kernel[2] % p.kernel[1],
+                         w = tap % p.kernel[2];
+      const T* from =
+          reinterpret_cast<const T*>(weight.data) + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2];
       for (std::int64_t c = 0; c < in; ++c)
         for (std::int64_t lane = 0; lane < s.lanes; ++lane, ++to) {
           const std::int64_t group = v * s.vector_groups + lane / out;
           const bool used = lane < s.vector_groups * out && group < p.groups;
-          *to = used ? widened(from + group * weight.group + lane % out * weight.out + c * weight.in) : Accumulator<T>{0};
+          *to =
+              used ? widened(from + group * weight.group + lane % out * weight.out + c * weight.in) : Accumulator<T>{0};
         }
     }
   });

@@ -38,11 +38,11 @@ struct UnfoldLayout {
   std::int64_t terms = 0;               // values in an unfolded row
   std::int64_t rows = 0;                // output pixels
   std::int64_t tile_rows = 1, pack_terms = 0;
-  bool shared_weights = false;          // every panel is packed into the workspace before the first tile
+  bool shared_weights = false;  // every panel is packed into the workspace before the first tile
   int slots = 1;
 
   std::size_t accumulator_bytes() const { return size_bytes(accumulator(p.dtype)); }
-  std::int64_t slot_elements() const;   // unfolded rows, their sums, and a panel being packed
+  std::int64_t slot_elements() const;  // unfolded rows, their sums, and a panel being packed
   std::size_t packed_bytes() const;
   std::size_t workspace_bytes() const;
 };

@@ -67,7 +67,8 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   const double packs = s.shared_weights ? 1 : static_cast<double>(ceil_div(s.rows, s.tile_rows));
   const double packing = packs * static_cast<double>(p.weight_elements()) * 8 / c.traits.cache_bytes_per_second;
   const double unfolding = values * kUnfoldSeconds / c.traits.threads;
-  return 2 * c.traits.launch_seconds + std::max(product + packing + unfolding, p.bytes_moved() / c.traits.memory_bytes_per_second);
+  return 2 * c.traits.launch_seconds +
+         std::max(product + packing + unfolding, p.bytes_moved() / c.traits.memory_bytes_per_second);
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {

@@ -24,7 +24,8 @@ struct Pixel {
   MetTaps kd, kh, kw;
   Pixel(const UnfoldLayout& s, std::int64_t row) {
     const Extent3& out = s.p.output;
-    w = row % out[2], h = row / out[2] % out[1], d = row / (out[2] * out[1]) % out[0], n = row / (out[2] * out[1] * out[0]);
+    w = row % out[2], h = row / out[2] % out[1], d = row / (out[2] * out[1]) % out[0],
+    n = row / (out[2] * out[1] * out[0]);
     kd = s.taps[0].at(d), kh = s.taps[1].at(h), kw = s.taps[2].at(w);
   }
   std::int64_t met() const { return kd.count() * kh.count() * kw.count(); }
@@ -64,7 +65,8 @@ class Unfold {
     Pixel starts = at;
     if (runs) starts.kw.end = std::min(at.kw.end, at.kw.first + 1);
     for_each_met(starts, [&](std::int64_t tap, const Extent3& element) {
-      copy(from + element[0] * x[1] + element[1] * x[2] + element[2] * x[3], (runs ? at.kw.count() : 1) * in, row + tap * in);
+      copy(from + element[0] * x[1] + element[1] * x[2] + element[2] * x[3], (runs ? at.kw.count() : 1) * in,
+           row + tap * in);
     });
   }
 
