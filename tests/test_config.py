@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+
 import vkconv
 
 X, W = np.ones((1, 8, 9, 4), np.float32), np.ones((6, 3, 3, 4), np.float32)
@@ -176,6 +177,24 @@ def test_capacity_holds_for_devices_opened_later():
         "vkconv.set_plan_cache_capacity(3); vkconv.conv2d(x, w, device='cpu'); print(vkconv.plan_cache_info('cpu')[3])"
     )
     assert printed(code) == "3"
+
+
+# ---- memory
+
+
+def test_memory_of_every_device():
+    x, w = np.ones((1, 64, 64, 4), np.float32), np.ones((4, 3, 3, 4), np.float32)
+    for d in vkconv.devices():
+        if d.unusable:
+            continue
+        vkconv.conv2d(x, w, device=d.name)
+        vkconv.trim_memory(d.name)
+        vkconv.reset_memory_peak(d.name)
+        idle = vkconv.memory_info(d.name)
+        assert idle.peak == idle.used and idle.cached >= 0
+        vkconv.conv2d(x, w, device=d.name)
+        assert vkconv.memory_info(d.name).peak >= idle.used + 62 * 62 * 4 * 4
+        assert vkconv.memory_info(d.name).used == idle.used
 
 
 # ---- threads

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+
 import vkconv
 
 F32 = np.float32
@@ -88,6 +89,12 @@ def test_arrays_wanted(name, argument):
         if value is None and argument in ("bias", "out"):
             continue
         fails(TypeError, name, argument, value)
+
+
+@pytest.mark.parametrize("name, argument", pairs(*ARRAY_ARGUMENTS))
+def test_masks_are_not_ignored(name, argument):
+    like = CASES[name].arguments.get(argument, array(6))
+    fails(TypeError, name, argument, np.ma.masked_array(like, mask=False))
 
 
 @pytest.mark.parametrize("name, argument", pairs(*ARRAY_ARGUMENTS))
@@ -329,6 +336,9 @@ def test_settings():
         (vkconv.algorithms, 3, TypeError),
         (vkconv.algorithms, "gpu", ValueError),
         (vkconv.plan_cache_info, "gpu", ValueError),
+        (vkconv.memory_info, "gpu", ValueError),
+        (vkconv.trim_memory, None, TypeError),
+        (vkconv.reset_memory_peak, 1, TypeError),
     ):
         with pytest.raises(kind):
             call(value)

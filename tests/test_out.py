@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import vkconv
 from numpy.lib.stride_tricks import as_strided
+
+import vkconv
 
 RNG = np.random.default_rng(6)
 MARK = 77

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import oracle
 import pytest
+
+import oracle
 import vkconv
 
 RNG = np.random.default_rng(8)

@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+
 import vkconv
 
 RNG = np.random.default_rng(7)

@@ -7,8 +7,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import vkconv
 from numpy.lib.stride_tricks import as_strided
+
+import vkconv
 
 SHAPE = (2, 7, 9, 4)
 RNG = np.random.default_rng(5)

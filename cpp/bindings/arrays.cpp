@@ -14,6 +14,12 @@ namespace {
 // Numbers of NumPy's built-in types; types of other packages (bfloat16 of ml_dtypes) start at 256.
 constexpr int kNumPyFloat = 11, kNumPyDouble = 12, kNumPyHalf = 23, kFirstUserType = 256;
 
+// Looked up when the module is imported: a local static would hold its guard while the interpreter switches threads.
+struct NumPy {
+  py::object ndarray, may_share_memory;
+};
+const NumPy* numpy = nullptr;
+
 // ml_dtypes is never imported here: who passes a bfloat16 array has imported it.
 bool is_bfloat16(const py::dtype& dtype, int number) {
   static int known = -1;
@@ -95,6 +101,9 @@ void run_copy(const cpu::StridedCopy& copy, std::size_t bytes) {
 py::array require_array(py::handle value, const char* name) {
   if (!py::isinstance<py::array>(value))
     throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value));
+  // Elements that a mask hides must not be read as numbers.
+  if (!py::type::handle_of(value).is(numpy->ndarray) && py::hasattr(value, "mask"))
+    throw py::type_error(std::string(name) + " must be an array without a mask, got " + type_name(value));
   return py::reinterpret_borrow<py::array>(value);
 }
 
@@ -124,6 +133,11 @@ bool may_overlap_itself(const py::array& array) {
 }
 
 }  // namespace
+
+void load_numpy() {
+  const py::module_ module = py::module_::import("numpy");
+  numpy = new NumPy{module.attr("ndarray"), module.attr("may_share_memory")};
+}
 
 bool Array::empty() const { return std::find(shape.begin(), shape.begin() + ndim, 0) != shape.begin() + ndim; }
 
@@ -247,8 +261,7 @@ void Destination::must_not_overlap(const Array& operand, const char* name) const
   if (out_.is_none()) return;
   // Exact for every layout in practice; answers yes when the exact answer would take too long.
   constexpr int kMaxWork = 10000;
-  static const py::object& may_share = *new py::object(py::module_::import("numpy").attr("may_share_memory"));
-  if (may_share(out_, operand.owner, kMaxWork).cast<bool>())
+  if (numpy->may_share_memory(out_, operand.owner, kMaxWork).cast<bool>())
     throw py::value_error(std::string("out shares memory with ") + name);
 }
 

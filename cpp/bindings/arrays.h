@@ -16,6 +16,9 @@ namespace py = pybind11;
 
 inline constexpr int kMaxDimensions = 5;
 
+// Call once, before everything else here.
+void load_numpy();
+
 // What a kernel asks of an operand's memory, beyond whole elements of native byte order at aligned addresses.
 enum class Layout : std::uint8_t {
   any,                 // weights

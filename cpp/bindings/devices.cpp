@@ -102,6 +102,8 @@ std::string DeviceTable::default_name() {
   return default_;
 }
 
+int DeviceTable::index_of(std::string_view name) { return vulkan_index(resolve(name)); }
+
 void DeviceTable::set_default(std::string_view name) {
   std::string resolved = resolve(name);
   std::lock_guard lock(mutex_);

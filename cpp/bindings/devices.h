@@ -39,6 +39,9 @@ class DeviceTable {
   OpenDevice open(std::string_view name);
   std::vector<OpenDevice> opened();
 
+  // The index of a Vulkan device's name, and -1 for the CPU. Throws as open() does, and opens nothing.
+  int index_of(std::string_view name);
+
   // VKCONV_DEVICE or set_default(); without either a discrete or integrated GPU if there is one, else the CPU.
   std::string default_name();
   void set_default(std::string_view name);

@@ -99,6 +99,7 @@ void bind_prepared(py::module_& m) {
 PYBIND11_MODULE(_core, m) {
   using namespace vkconv::bindings;
   m.doc() = "The compiled half of vkconv. Use the functions of the package vkconv.";
+  load_numpy();
   bind_errors(m);
   bind_forward(m);
   bind_gradients(m);

@@ -20,6 +20,8 @@ std::string required_word(py::handle value, const char* name) {
   return parse_word(value, name);
 }
 
+int device_index(py::handle device) { return DeviceTable::instance().index_of(required_word(device, "device")); }
+
 py::list device_list() {
   py::list list;
   for (const DeviceEntry& e : DeviceTable::instance().entries()) {
@@ -64,12 +66,23 @@ void bind_threads_and_memory(py::module_& m) {
     DeviceTable::instance().set_num_threads(static_cast<int>(threads));
   });
   m.def("num_threads", &cpu::num_threads);
-  m.def("memory_info", [] {
+  m.def("memory_info", [](py::handle device) {
+    const int index = device_index(device);
+    if (index >= 0) {
+      const DeviceMemory info = vulkan_memory(index);
+      return py::make_tuple(info.used_bytes, info.peak_used_bytes, info.cached_bytes);
+    }
     const cpu::PoolInfo info = cpu::pool_info();
     return py::make_tuple(info.used_bytes, info.peak_used_bytes, info.cached_bytes);
   });
-  m.def("reset_memory_peak", &cpu::reset_pool_peak);
-  m.def("trim_memory", &cpu::trim_pool);
+  m.def("reset_memory_peak", [](py::handle device) {
+    const int index = device_index(device);
+    return index >= 0 ? reset_vulkan_memory_peak(index) : cpu::reset_pool_peak();
+  });
+  m.def("trim_memory", [](py::handle device) {
+    const int index = device_index(device);
+    return index >= 0 ? trim_vulkan_memory(index) : cpu::trim_pool();
+  });
 }
 
 // (problem, device, plan or None, workspace bytes, why no plan, [(name, seconds, reason), ...])

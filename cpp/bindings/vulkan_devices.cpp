@@ -64,6 +64,13 @@ VulkanDevices vulkan_devices() {
 }
 
 std::shared_ptr<Backend> make_vulkan_backend(int index) { return vulkan::make_backend(index); }
+
+DeviceMemory vulkan_memory(int index) {
+  const vulkan::MemoryInfo info = vulkan::memory_info(index);
+  return {info.used_bytes, info.peak_used_bytes, info.reserved_bytes - info.used_bytes};
+}
+void reset_vulkan_memory_peak(int index) { vulkan::reset_memory_peak(index); }
+void trim_vulkan_memory(int index) { vulkan::trim_memory(index); }
 std::vector<std::string> take_validation_messages() { return vulkan::take_validation_messages(); }
 
 }  // namespace vkconv::bindings
@@ -74,6 +81,9 @@ namespace vkconv::bindings {
 
 VulkanDevices vulkan_devices() { return {{}, "this build has no Vulkan device (VKCONV_VULKAN=OFF)"}; }
 std::shared_ptr<Backend> make_vulkan_backend(int) { throw DeviceError(vulkan_devices().reason); }
+DeviceMemory vulkan_memory(int) { throw DeviceError(vulkan_devices().reason); }
+void reset_vulkan_memory_peak(int) { throw DeviceError(vulkan_devices().reason); }
+void trim_vulkan_memory(int) { throw DeviceError(vulkan_devices().reason); }
 std::vector<std::string> take_validation_messages() { return {}; }
 
 }  // namespace vkconv::bindings

@@ -15,6 +15,14 @@ struct VulkanDevices {
 
 VulkanDevices vulkan_devices();
 std::shared_ptr<Backend> make_vulkan_backend(int index);
+
+// Memory of the pool of device `index`.
+struct DeviceMemory {
+  std::size_t used_bytes = 0, peak_used_bytes = 0, cached_bytes = 0;
+};
+DeviceMemory vulkan_memory(int index);
+void reset_vulkan_memory_peak(int index);
+void trim_vulkan_memory(int index);
 // What the validation layer said since the last call; empty unless VKCONV_VALIDATION is set.
 std::vector<std::string> take_validation_messages();
 

@@ -27,8 +27,9 @@ const DeviceList& enumerate_devices();
 // and again by the first run after it was lost.
 std::unique_ptr<Backend> make_backend(int index);
 
-// Memory of a device's pool; trim gives what is unused back to the system.
+// Memory of a device's pool: its figures, the peak counted anew, and what is unused given back to the system.
 MemoryInfo memory_info(int index);
+void reset_memory_peak(int index);
 void trim_memory(int index);
 
 // Messages of the validation layer since the last call. Empty unless VKCONV_VALIDATION=1 was set when the first

@@ -38,6 +38,7 @@ std::shared_ptr<LogicalDevice> open_device(int index) {
 }
 
 MemoryInfo memory_info(int index) { return open_device(index)->memory().info(); }
+void reset_memory_peak(int index) { open_device(index)->memory().reset_peak(); }
 void trim_memory(int index) { open_device(index)->memory().trim(); }
 
 }  // namespace vkconv::vulkan

@@ -37,7 +37,7 @@ class PlanCacheInfo(NamedTuple):
 
 
 class MemoryInfo(NamedTuple):
-    """Host memory of results and workspaces, in bytes. Freed blocks are cached for reuse, up to 512 MiB."""
+    """Memory of results, workspaces and prepared weights on a device, in bytes. Freed blocks are cached for reuse."""
 
     used: int
     peak: int
@@ -121,19 +121,19 @@ def num_threads() -> int:
     return _core.num_threads()
 
 
-def memory_info() -> MemoryInfo:
-    """Host memory held by results and workspaces; ``peak`` counts from `reset_memory_peak`."""
-    return MemoryInfo(*_core.memory_info())
+def memory_info(device: str = "cpu") -> MemoryInfo:
+    """Memory in use on a device; ``peak`` counts from `reset_memory_peak`. Results are always in the CPU's."""
+    return MemoryInfo(*_core.memory_info(device))
 
 
-def reset_memory_peak() -> None:
+def reset_memory_peak(device: str = "cpu") -> None:
     """Start counting the peak of `memory_info` anew."""
-    _core.reset_memory_peak()
+    _core.reset_memory_peak(device)
 
 
-def trim_memory() -> None:
-    """Give cached blocks back to the system."""
-    _core.trim_memory()
+def trim_memory(device: str = "cpu") -> None:
+    """Give a device's cached blocks back to the system."""
+    _core.trim_memory(device)
 
 
 def build_info() -> dict[str, str | bool]:
