@@ -42,6 +42,12 @@ Support kernel_support(const ConvProblem& p, const Traits& traits) {
   return fits ? Support::yes() : Support::no("an extent or position exceeds 2^30");
 }
 
+bool has_padding(const ConvProblem& p) {
+  for (int a = 0; a < 3; ++a)
+    if (p.pad_lo[a] > 0 || pad_hi(p, a) > 0 || p.input_dilation[a] > 1) return true;
+  return false;
+}
+
 GeometryParams geometry_params(const ConvProblem& p) {
   return {static_cast<std::int32_t>(p.batch), static_cast<std::int32_t>(p.in_channels),
           static_cast<std::int32_t>(p.out_channels), static_cast<std::int32_t>(p.groups), narrow(p.input),

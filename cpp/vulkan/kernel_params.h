@@ -28,6 +28,9 @@ struct EpilogueParams {
 // fits 32 bits. Array offsets are 64 bits wide and need no proof.
 Support kernel_support(const ConvProblem& p, const Traits& traits);
 
+// Whether some tap of some output reads padding or an inserted zero.
+bool has_padding(const ConvProblem& p);
+
 GeometryParams geometry_params(const ConvProblem& p);
 EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a);
 // Specialization constants 0 to 4 of a forward kernel.

@@ -117,6 +117,42 @@ TEST_F(VulkanKernels, ImplicitGemmGeometry) {
     expect_exact("implicit_gemm", text);
 }
 
+TEST_F(VulkanKernels, ImplicitGemmAccuracy) {
+  for (const char* text : {"fwd_f32_n1c128o16_i9x9_k3x3_p1x1_bias_gelu", "fwd_bf16_n1c96o16_i9x9_k3x3_p1x1_silu"})
+    expect_accurate("implicit_gemm", text);
+}
+
+TEST_F(VulkanKernels, WeightGradGeometry) {
+  for (const char* text : {
+           "wgrad_f32_n2c16o20_i9x11_k3x3_p1x1",
+           "wgrad_f32_n1c3o5_i17x19_k5x3_s2x3_p2x1",
+           "wgrad_f32_n1c8o8_i60x50_k3x3_d2x1_p2x1",             // several chunks
+           "wgrad_f32_n1c12o8g4_i9x9_k3x3_s2x1_p1x1",
+           "wgrad_f32_n1c6o12g6_i9x9_k3x3_p-1:2x1:0",            // depthwise, cropped
+           "wgrad_f32_n1c4o6_i5x6_k3x3_t2x3_p1x2",               // inserted zeros
+           "wgrad_f32_n2c8o4_i5x6x7_k2x3x2_s1x2x1_p1x0x1",
+           "wgrad_f16_n1c8o8_i9x9_k3x3_p1x1",
+           "wgrad_f16>f32_n1c70o8_i9x9_k1x1",
+           "wgrad_bf16_n1c8o8_i9x9_k3x3_p1x1",
+           "wgrad_f64_n1c8o8_i9x9_k3x3_p1x1_flip",
+       })
+    expect_exact("weight_grad", text);
+}
+
+TEST_F(VulkanKernels, WeightGradLimitNeverShows) {
+  const ConvProblem p = parse_problem("wgrad_f32_n1c40o40_i70x60_k3x3_p1x1");
+  Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+  vulkan::Stream stream(device_);
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+  const auto whole = tools::run_vulkan(p, arrays, planner, stream, "weight_grad");
+  const std::size_t bytes = planner.plan({p, "weight_grad"})->workspace_bytes();
+  ASSERT_GT(bytes, 0u);
+  const auto plan = planner.plan({p, "weight_grad", bytes / 3});
+  EXPECT_LE(plan->workspace_bytes(), bytes / 3);
+  EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "weight_grad", bytes / 3), whole);
+  EXPECT_THROW(planner.plan({p, "weight_grad", 64}), ProblemError);
+}
+
 }  // namespace
 }  // namespace vkconv
 #endif

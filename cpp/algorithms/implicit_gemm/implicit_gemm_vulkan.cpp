@@ -56,12 +56,6 @@ struct Grid {
   std::size_t workspace_bytes = 0;
 };
 
-bool has_padding(const ConvProblem& p) {
-  for (int a = 0; a < 3; ++a)
-    if (p.pad_lo[a] > 0 || pad_hi(p, a) > 0 || p.input_dilation[a] > 1) return true;
-  return false;
-}
-
 Grid make_grid(const ConvProblem& p, const Tile& t, const Context<Device>& c) {
   Grid g;
   g.flat = p.in_channels_per_group() % 4 != 0;

@@ -1,0 +1,44 @@
+// What both kernels of weight_grad read. The gradient of a group is a matrix: a row an output channel, a column a
+// (tap, input channel), each element a sum over all output pixels.
+#include "vulkan/glsl/types.glsl"
+#include "vulkan/glsl/geometry.glsl"
+
+layout(constant_id = 0) const uint kGroupSize = 64;
+layout(constant_id = 1) const bool kStoresReal = false;  // output_dtype is the accumulator type
+
+layout(local_size_x_id = 0) in;
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+  uint64_t input_array, grad_array, weight_array;
+  uint64_t workspace;  // chunk sums, (chunk, row of tiles in this pass, row, column of the matrix)
+  int64_t input_stride[4], grad_stride[4];  // N D H W
+  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  Geometry geometry;
+  uint pixels, chunk_pixels, chunks;
+  uint columns;                // taps * input channels of a group
+  uint tiles_o, tiles_k;       // of a group's matrix
+  uint first_tile, tile_count;  // of all groups' tiles, those of this pass
+};
+#include "vulkan/glsl/dispatch.glsl"
+
+uint group_in() { return uint(params.geometry.in_channels / params.geometry.groups); }
+uint group_out() { return uint(params.geometry.out_channels / params.geometry.groups); }
+
+// Where a column's element of output channel 0 of the group lies.
+int64_t gradient_offset(uint group, uint column) {
+  uint tap = column / group_in();
+  int64_t offset = group * params.weight_group + (column - tap * group_in()) * params.weight_in;
+  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
+    const uint extent = uint(params.geometry.kernel[axis]);
+    offset += (tap % extent) * params.weight_tap[axis];
+    tap /= extent;
+  }
+  return offset;
+}
+
+void store_gradient(int64_t offset, real v) {
+  if (kStoresReal)
+    store_real(params.weight_array, offset, v);
+  else
+    store(params.weight_array, offset, v);
+}

@@ -1,0 +1,21 @@
+#version 460
+// variants: f32 f16 bf16 f64
+//
+// Adds the chunk sums of each element of the gradient in order: the second half of weight_grad.
+#include "algorithms/weight_grad/weight_grad.glsl"
+
+layout(constant_id = 2) const uint kTileO = 64;
+layout(constant_id = 3) const uint kTileK = 64;
+
+void main() {
+  const uint64_t i = uint64_t(linear_group()) * kGroupSize + gl_LocalInvocationID.x;
+  const uint64_t tile_elements = kTileO * kTileK, elements = params.tile_count * tile_elements;
+  if (i >= elements) return;
+  const uint tile = params.first_tile + uint(i / tile_elements), within = uint(i % tile_elements);
+  const uint column = tile % params.tiles_k * kTileK + within % kTileK;
+  const uint o = tile / params.tiles_k % params.tiles_o * kTileO + within / kTileK;
+  if (o >= group_out() || column >= params.columns) return;
+  real sum = real(0);
+  for (uint chunk = 0; chunk < params.chunks; ++chunk) sum += load_real(params.workspace, int64_t(chunk * elements + i));
+  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_out, sum);
+}

@@ -1,0 +1,186 @@
+// weight_grad: the gradient of a convolution with respect to its weight, as a matrix product of output gradients by
+// unfolded inputs that is summed over every output pixel. The pixels are cut into a number of chunks that depends on
+// the problem alone; chunk sums are kept in the workspace and added in order, so the bits never depend on the workspace
+// limit, which only decides how many tiles of the gradient one pass computes. Any geometry and grouping; it is fastest
+// for dense groups and computes on tiles mostly empty for depthwise ones.
+// Source: the weight gradient of Chetlur et al., "cuDNN: efficient primitives for deep learning" (2014).
+#include <algorithm>
+#include <bit>
+
+#include "algorithms/registry_vulkan.h"
+#include "core/checked.h"
+#include "vulkan/kernel_params.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
+constexpr std::int64_t kMinChunkPixels = 1024;
+constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
+constexpr std::uint32_t kStep = 16;  // pixels in shared memory
+constexpr std::uint32_t kSumGroupSize = 64;
+constexpr double kGpuEfficiency = 0.4, kSoftwareEfficiency = 0.5;  // share of the multiply-add rate
+
+struct Tile {
+  std::uint32_t o, k, reg_o, reg_k;
+  std::uint32_t group_size() const { return o / reg_o * (k / reg_k); }
+};
+
+Tile choose_tile(const ConvProblem& p) {
+  const auto extent = [](std::int64_t count, std::int64_t most) {
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)), 4, most));
+  };
+  Tile t{};
+  t.o = extent(p.out_channels_per_group(), 64);
+  t.k = extent(p.taps() * p.in_channels_per_group(), t.o <= 8 && p.dtype != DType::f64 ? 128 : 64);
+  t.reg_o = std::min(t.o, 8u);
+  t.reg_k = std::min(t.k, 8u);
+  if (t.group_size() < 32) t.reg_k = 4;
+  if (t.group_size() < 32) t.reg_o = 4;
+  return t;
+}
+
+struct Grid {
+  std::int64_t columns, tiles_o, tiles_k, tiles;
+  std::int64_t chunks, chunk_pixels;
+  std::int64_t pass_tiles;           // that one pass computes
+  std::size_t tile_workspace_bytes;  // chunk sums of one tile
+};
+
+Grid make_grid(const ConvProblem& p, const Tile& t, std::size_t workspace_limit) {
+  Grid g{};
+  const std::int64_t pixels = p.batch * p.output_pixels();
+  g.columns = checked_mul(p.taps(), p.in_channels_per_group());
+  g.tiles_o = ceil_div(p.out_channels_per_group(), t.o);
+  g.tiles_k = ceil_div(g.columns, t.k);
+  g.tiles = checked_mul(checked_mul(g.tiles_o, g.tiles_k), p.groups);
+  g.chunks = std::max<std::int64_t>(1, std::min(kEnoughWorkgroups / g.tiles, pixels / kMinChunkPixels));
+  g.chunk_pixels = round_up(ceil_div(pixels, g.chunks), kStep);
+  g.chunks = ceil_div(pixels, g.chunk_pixels);
+  g.tile_workspace_bytes =
+      g.chunks == 1 ? 0 : static_cast<std::size_t>(g.chunks) * t.o * t.k * size_bytes(accumulator(p.dtype));
+  const std::size_t fitting = g.tile_workspace_bytes == 0 ? SIZE_MAX : workspace_limit / g.tile_workspace_bytes;
+  g.pass_tiles = static_cast<std::int64_t>(std::min<std::size_t>(fitting, static_cast<std::size_t>(g.tiles)));
+  return g;
+}
+
+double estimate(const ConvProblem& p, const Tile& t, const Grid& g, const Traits& traits) {
+  const double flops = 2.0 * double(g.tiles) * t.o * t.k * double(g.chunks) * double(g.chunk_pixels);
+  const bool software = traits.type == DeviceType::software;
+  const double busy = software ? 1 : std::min(1.0, double(g.tiles * g.chunks) / kEnoughWorkgroups);
+  const double narrow = 0.125 * (4.0 / t.reg_o + 4.0 / t.reg_k);  // 1/8 at 8 x 8
+  const double rate = flops_per_second(traits, p.dtype) * (software ? kSoftwareEfficiency : kGpuEfficiency) * busy;
+  const double sums = 2.0 * double(g.tiles) * double(g.tile_workspace_bytes);
+  return flops * std::max(1.0, 8 * narrow) / rate + (p.bytes_moved() + sums) / traits.rates.memory_bytes_per_second;
+}
+
+struct Params {
+  Pointer input, grad, weight, workspace;
+  Strides4 input_stride, grad_stride;
+  std::int64_t weight_group, weight_out, weight_in;
+  Extent3 weight_tap;
+  GeometryParams geometry;
+  std::uint32_t pixels, chunk_pixels, chunks, columns, tiles_o, tiles_k, first_tile, tile_count;
+};
+
+std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+
+class WeightGradPlan final : public Plan<Device> {
+ public:
+  WeightGradPlan(const ConvProblem& p, const Context<Device>& c)
+      : p_(p),
+        tile_(choose_tile(p)),
+        grid_(make_grid(p, tile_, c.workspace_limit_bytes)),
+        seconds_(estimate(p, tile_, grid_, c.traits)) {}
+
+  std::string describe() const override { return "weight_grad"; }
+  std::size_t workspace_bytes() const override {
+    return grid_.tile_workspace_bytes * static_cast<std::size_t>(grid_.pass_tiles);
+  }
+
+  void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
+    Params params = make_params(a, workspace);
+    for (std::int64_t first = 0; first < grid_.tiles; first += grid_.pass_tiles) {
+      const std::int64_t tiles = std::min(grid_.pass_tiles, grid_.tiles - first);
+      params.first_tile = narrow(first);
+      params.tile_count = narrow(tiles);
+      stream.barrier();
+      stream.dispatch(product_kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(tiles * grid_.chunks)),
+                      seconds_ * double(tiles) / double(grid_.tiles));
+      if (grid_.chunks == 1) continue;
+      stream.barrier();
+      const std::uint64_t elements = static_cast<std::uint64_t>(tiles) * tile_.o * tile_.k;
+      stream.dispatch({shader_name("weight_grad_sum", p_.dtype), {kSumGroupSize, stores_real(), tile_.o, tile_.k}}, params,
+                      stream.linear_groups((elements + kSumGroupSize - 1) / kSumGroupSize));
+    }
+  }
+
+ private:
+  std::uint32_t stores_real() const { return p_.output_dtype != p_.dtype; }
+
+  Kernel product_kernel(const Operands<Device>& a) const {
+    const bool flat = p_.in_channels_per_group() % 4 != 0;
+    const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
+    const bool grad_fours = aligned_to_fours(a.output, p_.out_channels_per_group(), p_.dtype);
+    return {shader_name("weight_grad", p_.dtype),
+            {tile_.group_size(), stores_real(), tile_.o, tile_.k, tile_.reg_o, tile_.reg_k, kStep, flat, input_fours,
+             grad_fours, has_padding(p_), grid_.chunks > 1}};
+  }
+
+  Params make_params(const Operands<Device>& a, Pointer workspace) const {
+    return {a.input.data,
+            a.output.data,
+            a.weight.data,
+            workspace,
+            pixel_strides(a.input),
+            pixel_strides(a.output),
+            a.weight.group,
+            a.weight.out,
+            a.weight.in,
+            a.weight.tap,
+            geometry_params(p_),
+            narrow(p_.batch * p_.output_pixels()),
+            narrow(grid_.chunk_pixels),
+            narrow(grid_.chunks),
+            narrow(grid_.columns),
+            narrow(grid_.tiles_o),
+            narrow(grid_.tiles_k),
+            0,
+            0};
+  }
+
+  ConvProblem p_;
+  Tile tile_;
+  Grid grid_;
+  double seconds_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (p.pass != Pass::weight_grad) return Support::no("computes weight gradients only");
+  if (p.weight_elements() == 0 || p.output_elements() == 0 || p.input_elements() == 0)
+    return Support::no("nothing to sum");
+  if (Support s = kernel_support(p, c.traits); !s) return s;
+  if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^31 output pixels");
+  if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");
+  const Grid g = make_grid(p, choose_tile(p), c.workspace_limit_bytes);
+  if (g.tiles * g.chunks >= kIndexLimit) return Support::no("the gradient needs over 2^31 workgroups");
+  if (g.pass_tiles == 0)
+    return Support::no("the chunk sums of one tile need " + std::to_string(g.tile_workspace_bytes) + " bytes of workspace");
+  return Support::yes();
+}
+
+}  // namespace
+
+const Algorithm<Device> kWeightGrad{
+    "weight_grad", supports,
+    [](const ConvProblem& p, const Context<Device>& c) {
+      const Tile t = choose_tile(p);
+      const Grid g = make_grid(p, t, c.workspace_limit_bytes);
+      const double passes = double(ceil_div(g.tiles, std::max<std::int64_t>(g.pass_tiles, 1)));
+      return c.traits.rates.launch_seconds * 2 * passes + estimate(p, t, g, c.traits);
+    },
+    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<WeightGradPlan>(p, c);
+    }};
+
+}  // namespace vkconv::vulkan
