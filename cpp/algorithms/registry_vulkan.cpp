@@ -8,6 +8,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kReference,
       vulkan::kDepthwise,
       vulkan::kImplicitGemm,
+      vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,
   };
   return table;

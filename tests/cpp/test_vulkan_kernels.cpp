@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "core/checked.h"
 #include "vulkan_harness.h"
 
 namespace vkconv {
@@ -120,6 +121,40 @@ TEST_F(VulkanKernels, ImplicitGemmGeometry) {
 TEST_F(VulkanKernels, ImplicitGemmAccuracy) {
   for (const char* text : {"fwd_f32_n1c128o16_i9x9_k3x3_p1x1_bias_gelu", "fwd_bf16_n1c96o16_i9x9_k3x3_p1x1_silu"})
     expect_accurate("implicit_gemm", text);
+}
+
+TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {
+  for (const char* text : {"fwd_f32_n2c8o8_i9x11_k3x3_p1x1_bias", "fwd_f32_n1c6o9g3_i9x9_k3x2_s2x1_p1x1",
+                           "fwd_f16_n1c5o6_i7_k3_t4_p2", "fwd_f32_n1c4o4_i4x5x6_k2x2x2_p1x0x1"}) {
+    const ConvProblem p = parse_problem(text);
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    const auto want = tools::run_cpu(p, arrays, reference, "reference");
+    const std::size_t row_bytes = static_cast<std::size_t>(round_up(p.taps() * p.in_channels_per_group(), 4)) * size_bytes(p.dtype);
+    for (const std::size_t limit : {row_bytes, 7 * row_bytes, kDefaultWorkspaceLimitBytes}) {
+      EXPECT_LE(planner.plan({p, "unfold_gemm", limit})->workspace_bytes(), limit) << text;
+      EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "unfold_gemm", limit), want) << text << " in " << limit;
+    }
+    EXPECT_THROW(planner.plan({p, "unfold_gemm", row_bytes - 1}), ProblemError) << text;
+  }
+}
+
+// Infinite weights under padding: the taps that read padding do not count.
+TEST_F(VulkanKernels, PaddingTimesInfinityIsNothing) {
+  for (const char* text : {"fwd_f32_n1c4o4g4_i5x6_k3x3_p1x1", "fwd_f32_n1c4o4_i5x6_k3x3_p1x1", "fwd_f32_n1c3o5_i5_k3_t2_p1"}) {
+    const ConvProblem p = parse_problem(text);
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    for (double& x : arrays.input) x = std::abs(x) + 1;
+    arrays.weight[0] = HUGE_VAL;
+    const auto want = tools::run_cpu(p, arrays, reference, "reference");
+    for (const Candidate& c : planner.explain(p, kDefaultWorkspaceLimitBytes))
+      if (c.reason.empty()) { EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, c.name), want) << c.name << " " << text; }
+  }
 }
 
 TEST_F(VulkanKernels, WeightGradGeometry) {

@@ -5,7 +5,7 @@
 // along k = (tap, input channel). A workgroup holds kTileK columns of kTileM rows of A, gathered through the index map,
 // and of kTileN rows of B in shared memory, four values along k together; an invocation sums kRegM x kRegN outputs in
 // registers. Sums run over blocks of kBlockQuads, whose sums are added in order: the tile shape never shows in the bits.
-#include "algorithms/implicit_gemm/implicit_gemm.glsl"
+#include "algorithms/implicit_gemm/gather.glsl"
 
 layout(constant_id = 5) const uint kGroupSize = 64;  // (kTileM / kRegM) * (kTileN / kRegN)
 layout(constant_id = 6) const uint kTileM = 64;
@@ -13,15 +13,12 @@ layout(constant_id = 7) const uint kTileN = 64;
 layout(constant_id = 8) const uint kTileQuads = 4;  // kTileK / 4, divides kGroupSize
 layout(constant_id = 9) const uint kRegM = 8;
 layout(constant_id = 10) const uint kRegN = 8;
-layout(constant_id = 11) const bool kFlat = false;         // channels a group are no multiple of 4: k counts single values
-layout(constant_id = 12) const bool kInputFours = false;   // input aligned to four channels
 layout(constant_id = 13) const bool kWeightFours = false;  // weights aligned to four input channels
-layout(constant_id = 14) const bool kInsertedZeros = false;
-layout(constant_id = 15) const bool kPadded = false;        // some tap of some output reads padding
 layout(constant_id = 16) const bool kBlocks = false;        // k is longer than one block
 layout(constant_id = 17) const bool kPartialSums = false;   // block sums go to the workspace; sum_blocks adds them
 layout(constant_id = 18) const bool kQuadColumns = false;   // an invocation's columns lie four by four
 layout(constant_id = 19) const uint kBlockSteps = 16;       // steps of kTileQuads a block
+layout(constant_id = 20) const bool kUnfolded = false;      // A was unfolded into memory
 
 layout(local_size_x_id = 5) in;
 
@@ -33,83 +30,10 @@ const uint kLoadsA = (kTileM + kLoadRows - 1) / kLoadRows, kLoadsB = (kTileN + k
 shared packed_real4 tile_a[kTileM * kRowQuads];
 shared packed_real4 tile_b[kTileN * kRowQuads];
 
-struct Tap {
-  bool exists;
-  int position[3];  // of the tap relative to that of tap 0
-  int64_t input_offset, weight_offset;
-};
-
-// What column k of the matrices stands for.
-Tap tap_at(uint k, uint width) {
-  Tap t;
-  t.exists = k < params.k_size;
-  uint tap = k / width;
-  const uint channel = (k - tap * width) * (kFlat ? 1 : 4);
-  t.input_offset = channel;
-  t.weight_offset = channel * params.weight_in;
-  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.kernel[axis]);
-    const int index = int(tap % extent);
-    tap /= extent;
-    t.position[axis] = index * params.geometry.dilation[axis];
-    t.input_offset += t.position[axis] * params.input_stride[1 + axis];
-    t.weight_offset += index * params.weight_tap[axis];
-  }
-  return t;
-}
-
-struct Pixel {
-  bool exists;
-  int position[3];  // of tap 0
-  int64_t image;    // offset of the image
-  int64_t origin;   // offset of tap 0
-};
-
-Pixel pixel_at(uint m) {
-  Pixel p;
-  p.exists = m < params.pixels;
-  p.origin = 0;
-  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.output_extent[axis]);
-    p.position[axis] = int(m % extent) * params.geometry.stride[axis] - params.geometry.pad_lo[axis];
-    m /= extent;
-    p.origin += p.position[axis] * params.input_stride[1 + axis];
-  }
-  p.image = m * params.input_stride[0];
-  p.origin += p.image;
-  return p;
-}
-
-// Whether a tap reads an element of the input, and its offset.
-bool find_input(Pixel p, Tap t, out int64_t offset) {
-  bool inside = p.exists && t.exists;
-  offset = p.origin + t.input_offset;
-  if (kInsertedZeros) {
-    offset = p.image + t.input_offset;
-    [[unroll]] for (int axis = 0; axis < 3; ++axis) {
-      const int i = input_index(p.position[axis] + t.position[axis], params.geometry.input_extent[axis],
-                                params.geometry.input_dilation[axis]);
-      inside = inside && i >= 0;
-      offset += (i - t.position[axis]) * params.input_stride[1 + axis];
-    }
-  } else if (kPadded) {
-    [[unroll]] for (int axis = 0; axis < 3; ++axis)
-      inside = inside && uint(p.position[axis] + t.position[axis]) < uint(params.geometry.input_extent[axis]);
-  }
-  return inside;
-}
-
-real4 load_a(Pixel p, Tap taps[4], int64_t group_offset) {
-  real4 v = real4(0);
-  int64_t offset;
-  if (kFlat) {
-    [[unroll]] for (uint j = 0; j < 4; ++j)
-      if (find_input(p, taps[j], offset)) v[j] = load(params.input_array, group_offset + offset);
-  } else if (find_input(p, taps[0], offset)) {
-    if (kInputFours) return load4(params.input_array, group_offset + offset);
-    [[unroll]] for (uint j = 0; j < 4; ++j) v[j] = load(params.input_array, group_offset + offset + j);
-  }
-  return v;
+real4 load_a(Pixel p, uint m, uint k, Tap taps[4], int64_t group_offset) {
+  if (!kUnfolded) return gather(p, taps, group_offset);
+  if (!p.exists || !taps[0].exists) return real4(0);
+  return load4(params.unfolded_array, (m - params.first_row) * params.unfolded_row + group_offset + k);
 }
 
 real4 load_b(bool exists, int64_t row_offset, Tap taps[4]) {
@@ -148,8 +72,11 @@ void fetch(Place at, uint step) {
   Tap taps[4];
   [[unroll]] for (uint j = 0; j < 4; ++j)
     if (j == 0 || kFlat) taps[j] = tap_at(k + j, kFlat ? at.group_in : at.group_in / 4);
-  const int64_t group_offset = at.group * int64_t(at.group_in);
-  [[unroll]] for (uint i = 0; i < kLoadsA; ++i) next_a[i] = load_a(pixels[i], taps, group_offset);
+  const int64_t group_offset = kUnfolded ? (at.group - params.first_group) * params.unfolded_group
+                                         : at.group * int64_t(at.group_in);
+  const uint unfolded_k = (step * kTileQuads + at.load_column) * 4;
+  [[unroll]] for (uint i = 0; i < kLoadsA; ++i)
+    next_a[i] = load_a(pixels[i], at.tile_m + at.load_row + i * kLoadRows, unfolded_k, taps, group_offset);
   [[unroll]] for (uint i = 0; i < kLoadsB; ++i) {
     const uint o = at.tile_n + at.load_row + i * kLoadRows;
     next_b[i] = load_b(o < at.group_out, at.group * params.weight_group + o * params.weight_out, taps);
@@ -191,7 +118,7 @@ void repair(Place at) {
   if (!any) return;
   for (uint e = 0; e < kRegM * kRegN; ++e) {
     const uint m = at.tile_m + row_of(at, e / kRegN), o = at.tile_n + column_of(at, e % kRegN);
-    if (m >= params.pixels || o >= at.group_out) continue;
+    if (m >= params.end_row || o >= at.group_out) continue;
     const real direct = direct_sum(output_pixel(m), at.group * int(at.group_out) + int(o));
     [[unroll]] for (uint i = 0; i < kRegM; ++i)
       [[unroll]] for (uint j = 0; j < kRegN; ++j)
@@ -203,7 +130,7 @@ void store_block(Place at, uint block) {
   const uint channels = uint(params.geometry.out_channels);
   [[unroll]] for (uint i = 0; i < kRegM; ++i) {
     const uint m = at.tile_m + row_of(at, i);
-    if (m >= params.pixels) continue;
+    if (m >= params.end_row) continue;
     const int64_t row = (block * int64_t(params.pixels) + m) * channels + at.group * at.group_out;
     [[unroll]] for (uint j = 0; j < kRegN; ++j) {
       const uint o = at.tile_n + column_of(at, j);
@@ -216,7 +143,7 @@ void store_outputs(Place at) {
   const uint first = at.group * at.group_out;
   [[unroll]] for (uint i = 0; i < kRegM; ++i) {
     const uint m = at.tile_m + row_of(at, i);
-    if (m >= params.pixels) continue;
+    if (m >= params.end_row) continue;
     const OutputPixel p = output_pixel(m);
     [[unroll]] for (uint j = 0; j < kRegN; ++j) {
       const uint o = at.tile_n + column_of(at, j);
@@ -238,10 +165,10 @@ void main() {
   Place at;
   at.tile_n = group % params.tiles_n * kTileN;
   group /= params.tiles_n;
-  at.tile_m = group % params.tiles_m * kTileM;
+  at.tile_m = params.first_row + group % params.tiles_m * kTileM;
   group /= params.tiles_m;
   const uint block = group % params.blocks, thread = gl_LocalInvocationID.x;
-  at.group = int(group / params.blocks);
+  at.group = int(params.first_group + group / params.blocks);
   at.load_column = thread % kTileQuads;
   at.load_row = thread / kTileQuads;
   at.thread_n = thread % kThreadsN;

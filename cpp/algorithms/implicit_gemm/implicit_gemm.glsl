@@ -1,4 +1,4 @@
-// What both kernels of implicit_gemm read.
+// What the kernels of implicit_gemm and unfold_gemm read.
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
 
@@ -9,10 +9,13 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
   int64_t weight_group, weight_out, weight_in, weight_tap[3];
   EpilogueParams epilogue;
   Geometry geometry;
+  uint64_t unfolded_array;  // rows of A of some pixels and groups, when they were unfolded into memory
+  int64_t unfolded_row, unfolded_group;
   uint pixels;    // of all images: rows of A
   uint k_size;    // columns of A: fours, or single values when no four lies in one tap
   uint tiles_n, tiles_m, blocks;
   uint group_count;  // workgroups
+  uint first_row, end_row, first_group;  // rows of A and group of the convolution that this dispatch computes
 };
 #include "vulkan/glsl/dispatch.glsl"
 #include "vulkan/glsl/direct_sum.glsl"
