@@ -34,14 +34,17 @@ struct Costs {
   PanelLayout panels;
   std::int64_t max_rows;
 
-  double seconds_of_flops(double flops) const { return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare); }
+  double seconds_of_flops(double flops) const {
+    return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare);
+  }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double weight_floats() const {  // of one group, without padding
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels);
   }
   // Out of the cache that `bytes` of weights fit.
   double panel_rate(double bytes) const {
-    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes)) return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
+    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes))
+      return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
     return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? own_cache_rate() * kSharedCacheShare : own_cache_rate();
   }
 
@@ -60,7 +63,8 @@ struct Costs {
     return std::max(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
-    return seconds_of_flops(kInputTransformFlops * static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch));
+    const double floats = static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch);
+    return seconds_of_flops(kInputTransformFlops * floats);
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     return seconds_of_flops(kOutputTransformFlops * static_cast<double>(tiles * depths * g.shape.points() * b.columns) *

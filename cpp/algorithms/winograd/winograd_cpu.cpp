@@ -63,7 +63,9 @@ class WinogradPlan final : public Plan<Device> {
     Execution(geometry_, a.prepared ? prepared_ : per_call_, a).run(workspace);
   }
 
-  std::size_t workspace_bytes() const override { return std::max(prepared_.workspace_bytes, per_call_.workspace_bytes); }
+  std::size_t workspace_bytes() const override {
+    return std::max(prepared_.workspace_bytes, per_call_.workspace_bytes);
+  }
   std::string describe() const override { return geometry_.name(); }
   std::string weight_layout() const override {
     std::string s = geometry_.name() + "_c" + std::to_string(prepared_.columns);
@@ -93,7 +95,8 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   const auto g = choose_geometry(p, context.traits);
-  if (!g) return Support::no("no tile shape fits: it needs an axis with stride 1, dilation 1 and 3 to 7 taps, or two with 2 to 5");
+  if (!g)
+    return Support::no("no tile fits: it needs stride 1 and dilation 1 along an axis of 3 to 7 taps or two of 2 to 5");
   if (g->shortest_sum() < kShortestSum) return Support::no("some outputs sum too few products for its error bound");
   const auto fits = [&](bool prepared) {
     return choose_blocking(*g, context.traits, lanes_of(context.traits), prepared, context.workspace_limit_bytes);

@@ -22,7 +22,9 @@ struct InputTile {
 
 // What a thread keeps from one unit of work to the next.
 struct Worker {
-  float *input, *sums, *weights;          // transformed: [slot][point][tile][channel]; [depth][point][tile][column]; own
+  float* input;                           // transformed, [slot][point][tile][channel]
+  float* sums;                            // [depth][point][tile][column]
+  float* weights;                         // its own panels, or one reduction block
   Slab slab;
   std::vector<std::int64_t> held_slices;  // by slot, -1: none
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own

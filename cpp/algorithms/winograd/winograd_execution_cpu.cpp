@@ -72,7 +72,8 @@ void Execution::run_units(const float* weights) const {
 }
 
 void Execution::enter(Worker& worker, const Slab& slab) const {
-  if (worker.slab.group != slab.group) worker.held_panels.assign(static_cast<std::size_t>(panels_.output_blocks), false);
+  if (worker.slab.group != slab.group)
+    worker.held_panels.assign(static_cast<std::size_t>(panels_.output_blocks), false);
   if (worker.slab != slab) worker.held_slices.assign(static_cast<std::size_t>(b_.slots), -1);
   worker.slab = slab;
 }

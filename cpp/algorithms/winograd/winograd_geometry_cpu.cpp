@@ -58,8 +58,9 @@ std::int64_t Geometry::shortest_sum() const {
   std::int64_t terms = in_channels;
   for (const int axis : {1, 2}) {
     const Range outputs = outputs_with_input(axis);
-    if (outputs.size() > 0)
-      terms *= std::min(taps_inside(problem, axis, outputs.begin).size(), taps_inside(problem, axis, outputs.end - 1).size());
+    if (outputs.size() == 0) continue;
+    const Range first = taps_inside(problem, axis, outputs.begin), last = taps_inside(problem, axis, outputs.end - 1);
+    terms *= std::min(first.size(), last.size());
   }
   return terms;
 }

@@ -125,9 +125,10 @@ inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
   if (block.outputs < columns) std::fill(taps, taps + block.rh * block.rw * tap_size, 0.0f);
   with_simd_type(block.dtype, [&](auto zero) {
     const auto* from = reinterpret_cast<const decltype(zero)*>(block.view.data);
+    float* to = taps;
     for (std::int64_t h = 0; h < block.rh; ++h)
-      for (std::int64_t w = 0; w < block.rw; ++w)
-        stage_tap(from + h * block.view.tap[1] + w * block.view.tap[2], block, taps + (h * block.rw + w) * tap_size, columns);
+      for (std::int64_t w = 0; w < block.rw; ++w, to += tap_size)
+        stage_tap(from + h * block.view.tap[1] + w * block.view.tap[2], block, to, columns);
   });
 }
 

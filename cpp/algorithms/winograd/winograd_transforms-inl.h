@@ -129,14 +129,18 @@ struct TileTransforms {
       for (int i = 0; i < H::count; ++i, to += W::count * point_stride) {
         FloatVec points[W::count];
         evaluate<W, W::input>(rows[i], points);
-        unroll<W::count>([&](auto j) __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
+        unroll<W::count>([&](auto j) __attribute__((always_inline)) {
+          hn::StoreU(points[j], d, to + j * point_stride);
+        });
       }
     }
   }
 
   static void input(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels,
                     float* v, std::int64_t point_stride) {
-    const auto pixel = [=](int i, int j) __attribute__((always_inline)) { return x + i * row_stride + j * pixel_stride; };
+    const auto pixel = [=](int i, int j) __attribute__((always_inline)) {
+      return x + i * row_stride + j * pixel_stride;
+    };
     input_from(pixel, channels, v, point_stride);
   }
 
@@ -153,7 +157,9 @@ struct TileTransforms {
       for (int j = 0; j < kRW; ++j) {
         FloatVec column[kRH], points[H::count];
         const float* tap = taps + j * tap_stride + at;
-        unroll<kRH>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * kRW * tap_stride); });
+        unroll<kRH>([&](auto i) __attribute__((always_inline)) {
+          column[i] = hn::LoadU(d, tap + i * kRW * tap_stride);
+        });
         evaluate<H, H::weight>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       }
@@ -161,7 +167,9 @@ struct TileTransforms {
       for (int i = 0; i < H::count; ++i, to += W::count * point_stride) {
         FloatVec points[W::count];
         evaluate<W, W::weight>(rows[i], points);
-        unroll<W::count>([&](auto j) __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
+        unroll<W::count>([&](auto j) __attribute__((always_inline)) {
+          hn::StoreU(points[j], d, to + j * point_stride);
+        });
       }
     }
   }
@@ -186,7 +194,9 @@ struct TileTransforms {
         FloatVec pixels[kMW];
         combine<W>(rows[i], pixels);
         float* to = y + i * row_stride + at;
-        unroll<kMW>([&](auto j) __attribute__((always_inline)) { hn::StoreU(hn::Add(pixels[j], b), d, to + j * pixel_stride); });
+        unroll<kMW>([&](auto j) __attribute__((always_inline)) {
+          hn::StoreU(hn::Add(pixels[j], b), d, to + j * pixel_stride);
+        });
       }
     }
   }
