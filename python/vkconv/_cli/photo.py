@@ -15,6 +15,7 @@ from vkconv._types import Array
 BINOMIAL = np.array([1, 4, 6, 4, 1], np.float32) / 16
 BILINEAR = np.array([1, 3, 3, 1], np.float32) / 4
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
+FILTERS = 9
 GABORS = 6
 FRAMES = 12
 CROP = 256
