@@ -23,6 +23,7 @@ THREADS = 2
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/run.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--suite", default="core", help="all, core, seeds, peers, a family or a case's name")
+    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
     parser.add_argument("--peers", default="auto", help="auto, none, or a comma-separated list (default: auto)")
     parser.add_argument("--threads", type=int, default=THREADS, help=f"CPUs for each library (default: {THREADS})")
@@ -75,7 +76,8 @@ def main() -> int:
     from bench import cases, peers, report
     from bench.peers import vkconv_own
 
-    chosen = [case.mini(options.gflop_limit * 1e9) for case in cases.select(options.suite)]
+    words = options.only.split(",")
+    chosen = [c.mini(options.gflop_limit * 1e9) for c in cases.select(options.suite) if any(w in c.name for w in words)]
     found = peers.find(options.peers)
     contenders = vkconv_own.contenders(options.device, modes(options)) + found.peers
     result = {"suite": options.suite, "device": options.device, "threads": options.threads}
