@@ -120,6 +120,7 @@ py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& sha
 
 // Axes sorted by stride must each step over everything the smaller ones reach.
 bool may_overlap_itself(const py::array& array) {
+  if (array.size() == 0) return false;
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, extent
   for (py::ssize_t i = 0; i < array.ndim(); ++i)
     if (array.shape(i) > 1) axes.emplace_back(std::abs(array.strides(i)), array.shape(i));
