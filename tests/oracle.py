@@ -100,7 +100,7 @@ def grouped(a: Array, groups: int) -> Array:
 
 
 def ungrouped(a: Array, shape: Sequence[int]) -> Array:
-    return a.transpose(1, 0, 2).reshape(*shape, -1)
+    return a.transpose(1, 0, 2).reshape(*shape, a.shape[0] * a.shape[2])
 
 
 def at_tap(w: Array, tap: tuple[int, ...], groups: int) -> Array:

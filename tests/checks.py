@@ -1,0 +1,160 @@
+"""Runs a problem through vkconv's public functions and holds the answer against the oracle.
+
+Metric: c = max |y - y64| / (u * sum |x||w|), u the unit roundoff of the output's type. For data of small integers every
+sum is exact in the accumulator, so an algorithm without transforms must return the correctly rounded result itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import oracle
+import vkconv
+from problem_text import Problem, dtype_of, parse
+
+Array = np.ndarray
+UNIT_ROUNDOFF = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+# Half of the smallest subnormal: what rounding may cost where the relative bound no longer holds.
+HALF_SUBNORMAL = {"f64": 2.0**-1075, "f32": 2.0**-150, "f16": 2.0**-25, "bf16": 2.0**-134}
+OPERATIONS = {"fwd": "conv_general", "igrad": "conv_input_grad", "wgrad": "conv_weight_grad"}
+SMOOTH = ("silu", "gelu", "sigmoid", "tanh", "hardswish")
+ROUNDED_SHARE = 0.995
+
+
+@dataclass(frozen=True)
+class Operands:
+    input: Array
+    weight: Array
+    grad: Array  # with respect to the output
+    bias: Array | None
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], integers: bool) -> Array:
+    data = rng.integers(-3, 4, shape).astype(np.float64) if integers else rng.uniform(-1, 1, shape)
+    return data.astype(dtype)
+
+
+def operands(p: Problem, seed: int = 0, integers: bool = True) -> Operands:
+    rng, dtype = np.random.default_rng(seed), dtype_of(p.dtype)
+    bias_dtype = np.dtype(np.float64 if p.dtype == "f64" else np.float32)
+    return Operands(values(rng, p.input_shape, dtype, integers), values(rng, p.weight_shape, dtype, integers),
+                    values(rng, p.output_shape, dtype, integers) if p.op != "fwd" else np.empty(0),
+                    values(rng, (p.outputs,), bias_dtype, integers) if p.bias else None)
+
+
+def exact(p: Problem, a: Operands) -> Array:
+    """The result in double precision, before any rounding."""
+    if p.op == "igrad":
+        return oracle.conv_input_grad(a.grad, a.weight, p.input_shape, **p.geometry())
+    if p.op == "wgrad":
+        return oracle.conv_weight_grad(a.grad, a.input, p.weight_shape, **p.geometry())
+    y = oracle.conv_general(a.input, a.weight, **p.geometry(), bias=a.bias)
+    return oracle.activate(y, p.activation, p.alpha, p.beta)
+
+
+def magnitudes(p: Problem, a: Operands) -> Array:
+    """The sum of |x||w| behind every element; an activation adds its result, to which its own error is relative."""
+    plain = p.replace(activation=None)
+    sums = exact(plain, Operands(*(None if v is None else np.abs(v.astype(np.float64))
+                                   for v in (a.input, a.weight, a.grad, a.bias))))
+    return sums if p.activation is None else sums + np.abs(exact(p, a))
+
+
+def arguments(p: Problem) -> dict[str, Any]:
+    """The keyword arguments that every vkconv operation on `p` takes."""
+    return {"stride": p.stride, "pads": p.pads, "kernel_dilation": p.dilation, "input_dilation": p.input_dilation,
+            "groups": p.groups, "flip": p.flip, "precision": p.precision}
+
+
+def activation(p: Problem) -> str | tuple[Any, ...] | None:
+    return {"leaky_relu": ("leaky_relu", p.alpha), "clip": ("clip", p.alpha, p.beta)}.get(p.activation, p.activation)
+
+
+def positional(p: Problem, a: Operands) -> tuple[Any, ...]:
+    if p.op == "igrad":
+        return a.grad, a.weight, p.input_shape
+    if p.op == "wgrad":
+        return a.grad, a.input, p.weight_shape
+    return a.input, a.weight
+
+
+def keywords(p: Problem, a: Operands, **options: Any) -> dict[str, Any]:
+    epilogue = {"bias": a.bias, "activation": activation(p)} if p.op == "fwd" else {}
+    return arguments(p) | epilogue | options
+
+
+def run(p: Problem, a: Operands, **options: Any) -> Array:
+    return getattr(vkconv, OPERATIONS[p.op])(*positional(p, a), **keywords(p, a, **options))
+
+
+def explain(p: Problem, a: Operands, **options: Any) -> Any:
+    return vkconv.explain(getattr(vkconv, OPERATIONS[p.op]), *positional(p, a), **keywords(p, a, **options))
+
+
+def claiming(p: Problem, a: Operands, **options: Any) -> list[str]:
+    """Every algorithm of the device that says it can run the problem."""
+    return [c.algorithm for c in explain(p, a, **options).candidates if c.seconds is not None]
+
+
+def rounded(want: Array, dtype: str) -> Array:
+    with np.errstate(over="ignore"):
+        return want.astype(dtype_of(dtype))
+
+
+def error_c(got: Array, want: Array, magnitude: Array, dtype: str) -> float:
+    """The metric c; infinite where the oracle is finite and the result is not."""
+    if got.size == 0:
+        return 0.0
+    with np.errstate(all="ignore"):
+        error = np.abs(got.astype(np.float64) - want)
+        error = np.maximum(error - HALF_SUBNORMAL[dtype], 0)
+        scale = UNIT_ROUNDOFF[dtype] * magnitude
+        ratio = np.where(error == 0, 0.0, error / scale)
+    return float(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf).max())
+
+
+def rounded_share(got: Array, want: Array, dtype: str) -> float:
+    return float((got == rounded(want, dtype)).mean()) if got.size else 1.0
+
+
+def bound(tree: str) -> float:
+    """The bound of c for a plan: 8 for direct sums, 16 and 64 for Winograd F2 and F4 (F4 where it does not say)."""
+    if "winograd" not in tree:
+        return 8.0
+    return 16.0 if "F2" in tree or "f2" in tree else 64.0
+
+
+def assert_right(p: Problem, a: Operands, got: Array, *, tree: str = "", integers: bool = True) -> None:
+    """`tree` is the plan that ran."""
+    want = exact(p, a)
+    assert got.shape == want.shape, f"{p}: shape {got.shape}, wanted {want.shape}"
+    assert got.dtype == dtype_of(p.dtype), f"{p}: dtype {got.dtype}"
+    winograd = "winograd" in tree
+    if integers and not winograd and p.activation not in SMOOTH:
+        wrong = np.argwhere(got != rounded(want, p.dtype))
+        assert not len(wrong), f"{p} {tree}: {len(wrong)} of {got.size} differ, the first at {wrong[0]}: " \
+                               f"{got[tuple(wrong[0])]}, wanted {want[tuple(wrong[0])]}"
+        return
+    magnitude = magnitudes(p, a)
+    if winograd and magnitude.size:
+        # A transform mixes a tile: an element whose own window is nearly empty has the error of its neighbours.
+        magnitude = magnitude.max(axis=tuple(range(1, p.rank + 1)), keepdims=True)
+    c = error_c(got, want, magnitude, p.dtype)
+    assert c <= bound(tree), f"{p} {tree}: c = {c:.3g} > {bound(tree)}"
+    if p.dtype in ("f16", "bf16") and not winograd and got.size >= 200 and p.activation not in SMOOTH:
+        share = rounded_share(got, want, p.dtype)
+        # Four standard deviations below the share that a large array must have.
+        least = ROUNDED_SHARE - 4 * math.sqrt((1 - ROUNDED_SHARE) / got.size)
+        assert share >= least, f"{p} {tree}: {share:.4f} correctly rounded"
+
+
+def check(text: str, *, seed: int = 0, integers: bool = True, **options: Any) -> Array:
+    """One problem string against the oracle; returns the result."""
+    p = parse(text)
+    a = operands(p, seed, integers)
+    got = run(p, a, **options)
+    assert_right(p, a, got, tree=explain(p, a, **options).plan, integers=integers)
+    return got

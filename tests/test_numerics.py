@@ -1,0 +1,140 @@
+"""NaN and infinity go where the sums take them and nowhere else; large, small and signed values survive."""
+
+import checks
+import numpy as np
+import pytest
+import vkconv
+from problem_text import parse
+
+GEOMETRIES = (
+    "n1c3o5_i9_k3_p2",
+    "n1c16o16_i8x8_k3x3_p1x1",
+    "n1c8o8g8_i9x8_k3x3_s2x1_p1x1",
+    "n1c6o9g3_i7x7_k3x3_d2x2_p2x2",
+    "n1c16o16_i4x6x6_k3x3x3_p1x1x1",
+    "n1c4o4_i6_k4_t2_p2:3_flip",
+    "n1c17o33_i6x6_k1x1",
+)
+PLACES = ("input", "weight")
+
+
+def poisoned(p, value, where):
+    """Small integers with one special element, in the middle of the array."""
+    a = checks.operands(p)
+    array = {"input": a.input, "weight": a.weight, "grad": a.grad}[where]
+    array.flat[array.size // 2] = value
+    return a
+
+
+def same_specials(got, want):
+    got = got.astype(np.float64)
+    return (np.array_equal(np.isnan(got), np.isnan(want)) and np.array_equal(np.isposinf(got), np.isposinf(want))
+            and np.array_equal(np.isneginf(got), np.isneginf(want)))
+
+
+def check_specials(p, a, device, names):
+    want = checks.exact(p, a)
+    for algorithm in names:
+        options = {"device": device, "algorithm": algorithm}
+        got = checks.run(p, a, **options)
+        tree = checks.explain(p, a, **options).plan
+        if "winograd" in tree:
+            # A transform mixes the elements of its tile, so a special value reaches all of the tile; none may vanish.
+            assert not np.isfinite(got.astype(np.float64)[~np.isfinite(want)]).any(), tree
+            continue
+        assert same_specials(got, want), f"{p} {tree}"
+        finite = np.isfinite(want)
+        np.testing.assert_array_equal(got[finite], checks.rounded(want, p.dtype)[finite], err_msg=tree)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("text", GEOMETRIES)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_one_special_value(text, dtype, where, value, device):
+    p = parse(f"fwd_{dtype}_{text}")
+    a = poisoned(p, value, where)
+    check_specials(p, a, device, checks.claiming(p, a, device=device))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("op, where", [("igrad", "grad"), ("igrad", "weight"), ("wgrad", "grad"), ("wgrad", "input")])
+@pytest.mark.parametrize("text", GEOMETRIES)
+def test_one_special_value_in_gradients(text, op, where, value, device):
+    p = parse(f"{op}_f32_{text}")
+    a = poisoned(p, value, where)
+    check_specials(p, a, device, checks.claiming(p, a, device=device))
+
+
+@pytest.mark.parametrize("text", [t for t in GEOMETRIES if "_p" in t])
+def test_padding_never_makes_nan(text, device):
+    """All weights infinite: an output is infinite or, where the signs of its inputs differ, NaN; padding adds nothing."""
+    p = parse(f"fwd_f32_{text}_highest")
+    a = checks.operands(p)
+    a.weight[...] = np.inf
+    a.input[...] = np.abs(a.input) + 1
+    for algorithm in checks.claiming(p, a, device=device):
+        got = checks.run(p, a, device=device, algorithm=algorithm)
+        want = checks.exact(p, a)
+        assert not np.isnan(want).any()
+        np.testing.assert_array_equal(got, want, err_msg=algorithm)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_bias_and_relu_keep_nan(dtype, device):
+    p = parse(f"fwd_{dtype}_n1c5o19_i7x7_k3x3_p1x1_bias_relu")
+    a = poisoned(p, np.nan, "input")
+    check_specials(p, a, device, checks.claiming(p, a, device=device))
+    a = checks.operands(p)
+    a.bias[3] = np.nan
+    check_specials(p, a, device, checks.claiming(p, a, device=device))
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu6", ("leaky_relu", 0.1), ("clip", -1, 1), "silu", "gelu", "sigmoid", "tanh",
+                                        "hardswish"])
+def test_activations_keep_nan(activation, device):
+    x = np.array([np.nan, 1.0, -1.0, 0.0, 30.0, -30.0], np.float32).reshape(1, 6, 1)
+    y = vkconv.conv1d(x, np.ones((1, 1, 1), np.float32), activation=activation, device=device)
+    np.testing.assert_array_equal(np.isnan(y[0, :, 0]), [True, False, False, False, False, False])
+
+
+def test_halves_overflow_to_infinity(device):
+    """The sum is finite in fp32 and beyond fp16; the largest finite value and the one that rounds past it differ."""
+    x = np.array([65504, 65504, 65504], np.float16).reshape(1, 1, 3)
+    w = np.array([[1, 0, 0], [1, 1, 0], [-1, -1, 0]], np.float16).reshape(3, 1, 3)
+    for algorithm in checks.claiming(parse("fwd_f16_n1c3o3_i1_k1"), checks.operands(parse("fwd_f16_n1c3o3_i1_k1")), device=device):
+        y = vkconv.conv1d(x, w, device=device, algorithm=algorithm)
+        np.testing.assert_array_equal(y[0, 0], np.array([65504, np.inf, -np.inf], np.float16), err_msg=algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ["reference", "implicit_gemm", "depthwise"])
+def test_half_sums_beyond_the_range_come_back(algorithm, device):
+    """Partial sums of 120,000 that cancel: fp16 sums would be infinite."""
+    groups = 1
+    x, w = np.array([60000, 60000, -60000], np.float16), np.ones(3, np.float16)
+    y = vkconv.conv1d(x.reshape(1, 3, 1), w.reshape(1, 3, 1), groups=groups, device=device, algorithm=algorithm)
+    assert y[0, 0, 0] == 60000
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_subnormal_results(dtype, device):
+    """Results below the smallest normal number are rounded, not flushed."""
+    tiny = {"f16": 2.0**-24, "bf16": 2.0**-133}[dtype]
+    x = (np.arange(1, 9) * tiny).astype(checks.dtype_of(dtype)).reshape(1, 8, 1)
+    if dtype == "bf16" and device != "cpu":
+        pytest.skip("fp32 subnormals may be flushed by a Vulkan device")
+    y = vkconv.conv1d(x, np.ones((1, 1, 1), x.dtype), device=device)
+    np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_sums_are_wider_than_the_operands(dtype, device):
+    """1 + 2^11 * u / 2: each addend is lost in the operand type's own arithmetic, their sum is not."""
+    n, unit, operand = 1 << 11, checks.UNIT_ROUNDOFF[dtype] / 2, checks.dtype_of(dtype)
+    x = np.full((1, 1, n + 1), unit, operand)
+    x[0, 0, 0] = 1
+    p = parse(f"fwd_{dtype}_n1c{n + 1}o1_i1_k1_highest")
+    a = checks.Operands(x, np.ones((1, 1, n + 1), operand), np.empty(0), None)
+    for algorithm in checks.claiming(p, a, device=device):
+        got = checks.run(p, a, device=device, algorithm=algorithm)
+        assert float(got[0, 0, 0]) == float(np.float64(1 + n * unit).astype(operand)), algorithm

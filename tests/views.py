@@ -1,0 +1,69 @@
+"""NumPy views of every kind, with the values of a given array (except `broadcast`, which repeats the first)."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import numpy as np
+
+Array = np.ndarray
+Generator = np.random.Generator
+
+
+def plain(a: Array, rng: Generator) -> Array:
+    return a
+
+
+def strided(a: Array, rng: Generator) -> Array:
+    """Every second or third element of a larger array, along any axes, the channels included."""
+    steps = rng.integers(1, 4, a.ndim)
+    big = np.full([max(n, 1) * int(s) for n, s in zip(a.shape, steps)], 77, a.dtype)
+    view = big[tuple(slice(0, n * int(s), int(s)) for n, s in zip(a.shape, steps))]
+    view[...] = a
+    return view
+
+
+def cropped(a: Array, rng: Generator) -> Array:
+    """A window of a larger array along all axes but the last, so that the channels stay contiguous."""
+    before = [*map(int, rng.integers(0, 3, a.ndim - 1)), 0]
+    big = np.full([n + 2 * b for n, b in zip(a.shape, before)], 77, a.dtype)
+    view = big[tuple(slice(b, b + n) for b, n in zip(before, a.shape))]
+    view[...] = a
+    return view
+
+
+def transposed(a: Array, rng: Generator) -> Array:
+    order = rng.permutation(a.ndim)
+    return np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
+
+
+def reversed_axes(a: Array, rng: Generator) -> Array:
+    chosen = tuple(slice(None, None, -1 if rng.random() < 0.5 else 1) for _ in range(a.ndim))
+    return np.ascontiguousarray(a[chosen])[chosen]
+
+
+def broadcast(a: Array, rng: Generator) -> Array:
+    axis = int(rng.integers(a.ndim))
+    return np.broadcast_to(a.take([0], axis), a.shape) if a.shape[axis] else a
+
+
+def read_only(a: Array, rng: Generator) -> Array:
+    b = a.copy()
+    b.flags.writeable = False
+    return b
+
+
+def unaligned(a: Array, rng: Generator) -> Array:
+    raw = np.empty(a.nbytes + 1, np.uint8)[1:]
+    b = raw.view(a.dtype).reshape(a.shape) if a.size else a.copy()
+    b[...] = a
+    return b
+
+
+def big_endian(a: Array, rng: Generator) -> Array:
+    return a.astype(a.dtype.newbyteorder(">")) if a.dtype.kind == "f" else a
+
+
+VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
+    "plain": plain, "strided": strided, "cropped": cropped, "transposed": transposed, "reversed": reversed_axes,
+    "broadcast": broadcast, "read_only": read_only, "unaligned": unaligned, "big_endian": big_endian}
