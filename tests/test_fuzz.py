@@ -3,7 +3,7 @@
 import fuzz
 import pytest
 
-SECONDS = {"cpu": 35.0, "vulkan": 25.0}
+SECONDS = {"cpu": 30.0, "vulkan": 25.0}
 FULL_COUNT = 10_000
 
 
