@@ -28,7 +28,7 @@ DeviceEntry cpu_entry() {
           t.isa,
           "",
           {{"instruction_set", t.isa},
-           {"threads", std::to_string(t.threads)},
+           {"threads", std::to_string(cpu::num_threads())},
            {"bf16_dot", t.bf16_dot ? "yes" : "no"},
            {"l1", kib(t.l1_bytes)},
            {"l2", kib(t.l2_bytes)},
@@ -147,12 +147,6 @@ void DeviceTable::set_cache_capacity(std::size_t capacity) {
   std::lock_guard lock(mutex_);
   cache_capacity_ = capacity;
   for (const OpenDevice& d : opened_) d.backend->set_cache_capacity(capacity);
-}
-
-void DeviceTable::set_num_threads(int threads) {
-  cpu::set_num_threads(threads);
-  std::lock_guard lock(mutex_);
-  std::erase_if(opened_, [](const OpenDevice& d) { return d.name == kCpu; });
 }
 
 }  // namespace vkconv::bindings

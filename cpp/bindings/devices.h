@@ -50,8 +50,6 @@ class DeviceTable {
   void pop();
 
   void set_cache_capacity(std::size_t capacity);
-  // Plans of the CPU depend on the number of threads, so the CPU is opened anew.
-  void set_num_threads(int threads);
 
  private:
   std::string resolve(std::string_view name);

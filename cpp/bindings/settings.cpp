@@ -63,7 +63,7 @@ void bind_threads_and_memory(py::module_& m) {
     const std::int64_t threads = parse_int(n, "n", 1);
     if (threads > kMaxThreads)
       throw py::value_error("n is " + std::to_string(threads) + ", wanted at most " + std::to_string(kMaxThreads));
-    DeviceTable::instance().set_num_threads(static_cast<int>(threads));
+    cpu::set_num_threads(static_cast<int>(threads));
   });
   m.def("num_threads", &cpu::num_threads);
   m.def("memory_info", [](py::handle device) {

@@ -35,7 +35,7 @@ bool has_cpu_flag([[maybe_unused]] const char* flag) {
 
 Traits host_traits() {
   Traits t;
-  t.threads = num_threads();
+  t.threads = usable_processors();
   const auto targets = hwy::SupportedTargets();
   t.isa = hwy::TargetName(targets & -targets);  // the lowest set bit is the best target
   t.vector_bytes = t.isa.starts_with("AVX3") ? 64 : t.isa == "AVX2" ? 32 : 16;

@@ -14,7 +14,8 @@ namespace vkconv::cpu {
 struct Traits {
   std::string name = "cpu";
   std::string isa = "baseline";
-  int threads = 1;
+  int threads = 1;  // processors, whatever number of threads the user asked for: the choice of algorithm, and with it
+                    // the rounding, does not depend on that
   int vector_bytes = 16;
   bool bf16_dot = false;  // vdpbf16ps
   std::size_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, l3_bytes = 8 << 20;

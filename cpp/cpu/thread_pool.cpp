@@ -99,15 +99,19 @@ void ThreadPool::work_loop() {
   }
 }
 
-int default_num_threads() {
-  if (const char* text = std::getenv("VKCONV_NUM_THREADS"))
-    if (const int n = std::atoi(text); n >= 1) return std::min(n, 1024);
+int usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int affinity = sched_getaffinity(0, sizeof set, &set) == 0
                            ? CPU_COUNT(&set)
                            : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, std::min(affinity, cgroup_limit()));
+}
+
+int default_num_threads() {
+  if (const char* text = std::getenv("VKCONV_NUM_THREADS"))
+    if (const int n = std::atoi(text); n >= 1) return std::min(n, 1024);
+  return usable_processors();
 }
 
 namespace {

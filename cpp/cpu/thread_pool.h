@@ -62,7 +62,9 @@ ThreadPool& thread_pool();
 // threads >= 1. Waits for running jobs.
 void set_num_threads(int threads);
 int num_threads();
-// Processors this process may use: affinity mask and cgroup quota, VKCONV_NUM_THREADS when set.
+// Processors this process may use: affinity mask and cgroup quota.
+int usable_processors();
+// VKCONV_NUM_THREADS when set, else usable_processors().
 int default_num_threads();
 
 }  // namespace vkconv::cpu
