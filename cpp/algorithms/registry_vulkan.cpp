@@ -1,5 +1,12 @@
 #include "algorithms/registry_vulkan.h"
 
+#include "algorithms/dilation_phases/dilation_phases.h"
+#include "algorithms/input_grad/input_grad.h"
+#include "algorithms/phase_channels/phase_channels.h"
+#include "algorithms/small_kernel_depth/small_kernel_depth.h"
+#include "algorithms/split/split.h"
+#include "algorithms/transpose_phases/transpose_phases.h"
+
 namespace vkconv {
 
 template <>
@@ -10,6 +17,12 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kImplicitGemm,
       vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,
+      small_kernel_depth<vulkan::Device>(),
+      transpose_phases<vulkan::Device>(),
+      phase_channels<vulkan::Device>(),
+      dilation_phases<vulkan::Device>(),
+      input_grad<vulkan::Device>(),
+      split<vulkan::Device>(),
   };
   return table;
 }

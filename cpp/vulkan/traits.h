@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,7 @@ struct Traits {
   // Device memory that the host maps: arrays are packed straight into it.
   bool unified_memory = false;
   double timestamp_seconds = 0;  // of one tick; 0 without timestamps
+  std::int64_t max_operand_elements = std::numeric_limits<std::int64_t>::max();  // one execution can address
   Features features;
   Limits limits;
   Rates rates;

@@ -1,0 +1,73 @@
+// Decompositions on Vulkan, through the backend: the order of the commands their children record, workspaces that
+// children share, and views of device memory.
+#if VKCONV_VULKAN
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "harness.h"
+#include "vulkan/backend.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+struct Case {
+  const char* algorithm;
+  const char* problem;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.algorithm << " " << c.problem; }
+
+class VulkanDecomposition : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 0); }
+  void SetUp() override {
+    const DeviceList& list = enumerate_devices();
+    ASSERT_EQ(list.reason.find("VKCONV_VALIDATION"), std::string::npos) << list.reason;
+    if (list.devices.empty()) GTEST_SKIP() << list.reason;
+    take_validation_messages();
+  }
+  void TearDown() override {
+    for (const std::string& message : take_validation_messages()) ADD_FAILURE() << message;
+  }
+};
+
+TEST_P(VulkanDecomposition, EqualsCpu) {
+  const ConvProblem p = parse_problem(GetParam().problem);
+  if (!supports_dtype(enumerate_devices().devices[0].traits, p.dtype)) GTEST_SKIP() << "the device has no 64-bit floats";
+  Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
+  const auto backend = make_backend(0);
+  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  const auto expected = tools::run_cpu(p, arrays, cpu, "reference");
+  const PlanRequest request{tools::without_flip(p), GetParam().algorithm, kDefaultWorkspaceLimitBytes};
+  tools::HostOperands host(p, arrays);
+  backend->run(request, host.operands, nullptr);
+  EXPECT_EQ(tools::decode(host.written, tools::written_elements(p), p.output_dtype), expected);
+  tools::HostOperands again(p, arrays);
+  const auto prepared = backend->prepare(p, again.operands.weight);
+  backend->run(request, again.operands, prepared.get());
+  EXPECT_EQ(tools::decode(again.written, tools::written_elements(p), p.output_dtype), expected) << "prepared";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, VulkanDecomposition,
+    testing::Values(Case{"small_kernel_depth", "fwd_f32_n1c3o4_i5x6x7_k2x3x3_p0x1x1"},
+                    Case{"small_kernel_depth", "fwd_f16_n2c3o4_i5x6x7_k3x1x1_p1x0x0_bias_relu"},
+                    Case{"small_kernel_depth", "fwd_bf16_n2c4o4g2_i7x3x3_k3x2x2_s2x1x1_d2x1x1_p3:1x0x1_flip_bias"},
+                    Case{"small_kernel_depth", "fwd_f64_n1c2o3_i9x3x3_k5x1x1_p-1x0x0_add_relu"},
+                    Case{"transpose_phases", "fwd_f32_n2c3o4_i5_k3_t2_p2"},
+                    Case{"transpose_phases", "fwd_f32_n1c2o2_i4_k1_t3_p2:4_bias_relu"},
+                    Case{"transpose_phases", "fwd_f32_n1c3o4_i4x5x6_k3x4x4_t1x2x2_p1x2x2_bias"},
+                    Case{"transpose_phases", "fwd_bf16_n1c4o2g2_i4x5x6_k3x2x4_t2x1x3_d2x3x6_p1x2x3_bias"},
+                    Case{"phase_channels", "fwd_f32_n1c1o1_i13_k16_t8_p15"},
+                    Case{"phase_channels", "fwd_f16_n2c3o1_i9_k12_t4_p-2:9_flip_bias"},
+                    Case{"phase_channels", "fwd_f32_n2c3o1_i5x9_k3x6_t1x3_p1x5_s2x1_d2x1_add"},
+                    Case{"dilation_phases", "fwd_f32_n1c3o4_i19_k3_d5_p5"},
+                    Case{"dilation_phases", "fwd_f16_n1c2o2g2_i3x4x5_k2x2x2_d2x9x3_p0x9x3_add"},
+                    Case{"input_grad", "igrad_f32_n2c3o4_i9_k3_s2_p1"},
+                    Case{"input_grad", "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0"},
+                    // Seed D's shape with a shorter input; 1024 phases that do not wait for each other.
+                    Case{"transpose_phases", "fwd_f32_n1c1o1_i58_k4096_t1024_p4095"}));
+
+}  // namespace
+}  // namespace vkconv::vulkan
+#endif
