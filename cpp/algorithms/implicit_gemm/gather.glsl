@@ -16,14 +16,12 @@ struct Tap {
 Tap tap_at(uint k, uint width) {
   Tap t;
   t.exists = k < params.k_size;
-  uint tap = k / width;
-  const uint channel = (k - tap * width) * (kFlat ? 1 : 4);
+  uint tap = k;
+  const uint channel = take_digit(tap, width) * (kFlat ? 1 : 4);
   t.input_offset = channel;
   t.weight_offset = channel * params.weight_in;
   [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.kernel[axis]);
-    const int index = int(tap % extent);
-    tap /= extent;
+    const int index = int(take_digit(tap, uint(params.geometry.kernel[axis])));
     t.position[axis] = index * params.geometry.dilation[axis];
     t.input_offset += t.position[axis] * params.input_stride[1 + axis];
     t.weight_offset += index * params.weight_tap[axis];
@@ -43,9 +41,8 @@ Pixel pixel_at(uint m) {
   p.exists = m < params.end_row;
   p.origin = 0;
   [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.output_extent[axis]);
-    p.position[axis] = int(m % extent) * params.geometry.stride[axis] - params.geometry.pad_lo[axis];
-    m /= extent;
+    const int index = int(take_digit(m, uint(params.geometry.output_extent[axis])));
+    p.position[axis] = index * params.geometry.stride[axis] - params.geometry.pad_lo[axis];
     p.origin += p.position[axis] * params.input_stride[1 + axis];
   }
   p.image = m * params.input_stride[0];

@@ -30,9 +30,7 @@ OutputPixel output_pixel(uint m) {
   OutputPixel p;
   p.output_offset = p.addend_offset = 0;
   [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.output_extent[axis]);
-    p.position[axis] = int(m % extent);
-    m /= extent;
+    p.position[axis] = int(take_digit(m, uint(params.geometry.output_extent[axis])));
     p.output_offset += p.position[axis] * params.output_stride[1 + axis];
     p.addend_offset += p.position[axis] * params.epilogue.addend_stride[1 + axis];
   }

@@ -12,7 +12,9 @@ constexpr std::int64_t kBlockQuads = 64;        // terms of a block sum, in four
 constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 
 // Share of the device's multiply-add rate that full tiles reach.
-constexpr double kGpuEfficiency = 0.6, kSoftwareEfficiency = 0.9;
+constexpr double kGpuEfficiency = 0.6, kSoftwareEfficiency = 0.55;
+// Values gathered one by one, where channels do not come in fours.
+constexpr double kFlatCost = 1.6;
 
 // The width that computes the fewest columns past the edge; narrower tiles read A more often.
 std::uint32_t tile_width(std::int64_t channels) {
@@ -90,7 +92,7 @@ double MatrixProduct::estimate(const Traits& traits) const {
   const double reads = 4 * (1.0 / tile_.reg_m + 1.0 / tile_.reg_n);
   const double rate = flops_per_second(traits, p_.dtype) * (software_ ? kSoftwareEfficiency : kGpuEfficiency) * busy;
   const double bytes = p_.bytes_moved() + 2 * double(workspace_bytes_);
-  return flops * std::max(1.0, reads * 0.7) / rate + bytes / traits.rates.memory_bytes_per_second;
+  return flops * std::max(1.0, reads * 0.7) * (flat_ ? kFlatCost : 1) / rate + bytes / traits.rates.memory_bytes_per_second;
 }
 
 MatrixProduct::Params MatrixProduct::make_params(const Operands<Device>& a) const {

@@ -16,6 +16,7 @@ layout(constant_id = 8) const bool kInputFours = false;  // input aligned to fou
 layout(constant_id = 9) const bool kGradFours = false;   // output gradient aligned to four channels
 layout(constant_id = 10) const bool kPadded = false;     // some tap of some output reads padding
 layout(constant_id = 11) const bool kChunks = false;     // chunk sums go to the workspace
+layout(constant_id = 12) const bool kInsertedZeros = false;
 
 const uint kBlockSteps = 16;
 const uint kFoursO = kTileO / 4, kFoursK = kTileK / 4;  // divide kGroupSize
@@ -34,11 +35,8 @@ struct Pixel {
 Pixel pixel_at(uint m, uint end) {
   Pixel p;
   p.exists = m < end;
-  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.output_extent[axis]);
-    p.position[axis] = int(m % extent);
-    m /= extent;
-  }
+  [[unroll]] for (int axis = 2; axis >= 0; --axis)
+    p.position[axis] = int(take_digit(m, uint(params.geometry.output_extent[axis])));
   p.image = int(m);
   return p;
 }
@@ -52,12 +50,10 @@ struct Column {
 Column column_at(uint column, uint group) {
   Column c;
   c.exists = column < params.columns;
-  c.channel = group * group_in() + column % group_in();
-  uint tap = column / group_in();
+  c.channel = group * params.group_in + take_digit(column, params.group_in);
   [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.kernel[axis]);
-    c.offset[axis] = int(tap % extent) * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
-    tap /= extent;
+    const int k = int(take_digit(column, uint(params.geometry.kernel[axis])));
+    c.offset[axis] = k * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
   }
   return c;
 }
@@ -66,9 +62,10 @@ bool find_input(Pixel p, Column c, out int64_t offset) {
   bool inside = p.exists && c.exists;
   offset = p.image * params.input_stride[0] + c.channel;
   [[unroll]] for (int axis = 0; axis < 3; ++axis) {
-    const int i = input_index(p.position[axis] * params.geometry.stride[axis] + c.offset[axis],
-                              params.geometry.input_extent[axis], params.geometry.input_dilation[axis]);
-    inside = inside && i >= 0;
+    int i = p.position[axis] * params.geometry.stride[axis] + c.offset[axis];
+    const int extent = params.geometry.input_extent[axis];
+    if (kInsertedZeros) i = input_index(i, extent, params.geometry.input_dilation[axis]);
+    inside = inside && uint(i) < uint(extent);
     offset += i * params.input_stride[1 + axis];
   }
   return inside;
@@ -104,13 +101,13 @@ real4 load_input(Pixel p) {
 real4 load_grad(Place at, Pixel p, uint o) {
   real4 v = real4(0);
   if (!p.exists) return v;
-  const int64_t offset = grad_offset(p) + at.group * group_out() + o;
+  const int64_t offset = grad_offset(p) + at.group * params.group_out + o;
   if (kGradFours) {
-    if (o < group_out()) v = load4(params.grad_array, offset);
+    if (o < params.group_out) v = load4(params.grad_array, offset);
     return v;
   }
   [[unroll]] for (uint j = 0; j < 4; ++j)
-    if (o + j < group_out()) v[j] = load(params.grad_array, offset + j);
+    if (o + j < params.group_out) v[j] = load(params.grad_array, offset + j);
   return v;
 }
 
@@ -154,7 +151,7 @@ real direct_sum(Place at, uint begin, uint o, uint column) {
     const Pixel p = pixel_at(m, at.end);
     int64_t offset;
     if (find_input(p, c, offset))
-      block = fma(load(params.grad_array, grad_offset(p) + at.group * group_out() + o), load(params.input_array, offset), block);
+      block = fma(load(params.grad_array, grad_offset(p) + at.group * params.group_out + o), load(params.input_array, offset), block);
     if ((m - begin) % (kBlockSteps * kStep) == kBlockSteps * kStep - 1) chunk += block, block = real(0);
   }
   return chunk + block;
@@ -167,7 +164,7 @@ void repair(Place at, uint begin) {
   if (!any) return;
   for (uint e = 0; e < kRegO * kRegK; ++e) {
     const uint o = at.tile_o + row_of(at, e / kRegK), column = at.tile_k + column_of(at, e % kRegK);
-    if (o >= group_out() || column >= params.columns) continue;
+    if (o >= params.group_out || column >= params.columns) continue;
     const real direct = direct_sum(at, begin, o, column);
     [[unroll]] for (uint i = 0; i < kRegO; ++i)
       [[unroll]] for (uint j = 0; j < kRegK; ++j)
@@ -190,7 +187,7 @@ void store_tile(Place at) {
     const int64_t offset = gradient_offset(at.group, column);
     [[unroll]] for (uint i = 0; i < kRegO; ++i) {
       const uint o = at.tile_o + row_of(at, i);
-      if (o < group_out()) store_gradient(offset + o * params.weight_out, total[i][j]);
+      if (o < params.group_out) store_gradient(offset + o * params.weight_out, total[i][j]);
     }
   }
 }

@@ -15,24 +15,18 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
   int64_t weight_group, weight_out, weight_in, weight_tap[3];
   Geometry geometry;
   uint pixels, chunk_pixels, chunks;
+  uint group_in, group_out;    // channels of a group
   uint columns;                // taps * input channels of a group
   uint tiles_o, tiles_k;       // of a group's matrix
   uint first_tile, tile_count;  // of all groups' tiles, those of this pass
 };
 #include "vulkan/glsl/dispatch.glsl"
 
-uint group_in() { return uint(params.geometry.in_channels / params.geometry.groups); }
-uint group_out() { return uint(params.geometry.out_channels / params.geometry.groups); }
-
 // Where a column's element of output channel 0 of the group lies.
 int64_t gradient_offset(uint group, uint column) {
-  uint tap = column / group_in();
-  int64_t offset = group * params.weight_group + (column - tap * group_in()) * params.weight_in;
-  [[unroll]] for (int axis = 2; axis >= 0; --axis) {
-    const uint extent = uint(params.geometry.kernel[axis]);
-    offset += (tap % extent) * params.weight_tap[axis];
-    tap /= extent;
-  }
+  int64_t offset = group * params.weight_group + take_digit(column, params.group_in) * params.weight_in;
+  [[unroll]] for (int axis = 2; axis >= 0; --axis)
+    offset += take_digit(column, uint(params.geometry.kernel[axis])) * params.weight_tap[axis];
   return offset;
 }
 

@@ -14,7 +14,7 @@ void main() {
   const uint tile = params.first_tile + uint(i / tile_elements), within = uint(i % tile_elements);
   const uint column = tile % params.tiles_k * kTileK + within % kTileK;
   const uint o = tile / params.tiles_k % params.tiles_o * kTileO + within / kTileK;
-  if (o >= group_out() || column >= params.columns) return;
+  if (o >= params.group_out || column >= params.columns) return;
   real sum = real(0);
   for (uint chunk = 0; chunk < params.chunks; ++chunk) sum += load_real(params.workspace, int64_t(chunk * elements + i));
   store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_out, sum);

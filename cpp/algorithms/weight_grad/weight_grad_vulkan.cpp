@@ -80,7 +80,7 @@ struct Params {
   std::int64_t weight_group, weight_out, weight_in;
   Extent3 weight_tap;
   GeometryParams geometry;
-  std::uint32_t pixels, chunk_pixels, chunks, columns, tiles_o, tiles_k, first_tile, tile_count;
+  std::uint32_t pixels, chunk_pixels, chunks, group_in, group_out, columns, tiles_o, tiles_k, first_tile, tile_count;
 };
 
 std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
@@ -120,11 +120,12 @@ class WeightGradPlan final : public Plan<Device> {
 
   Kernel product_kernel(const Operands<Device>& a) const {
     const bool flat = p_.in_channels_per_group() % 4 != 0;
+    const bool zeros = std::ranges::any_of(p_.input_dilation, [](std::int64_t d) { return d > 1; });
     const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
     const bool grad_fours = aligned_to_fours(a.output, p_.out_channels_per_group(), p_.dtype);
     return {shader_name("weight_grad", p_.dtype),
             {tile_.group_size(), stores_real(), tile_.o, tile_.k, tile_.reg_o, tile_.reg_k, kStep, flat, input_fours,
-             grad_fours, has_padding(p_), grid_.chunks > 1}};
+             grad_fours, has_padding(p_), grid_.chunks > 1, zeros}};
   }
 
   Params make_params(const Operands<Device>& a, Pointer workspace) const {
@@ -142,6 +143,8 @@ class WeightGradPlan final : public Plan<Device> {
             narrow(p_.batch * p_.output_pixels()),
             narrow(grid_.chunk_pixels),
             narrow(grid_.chunks),
+            narrow(p_.in_channels_per_group()),
+            narrow(p_.out_channels_per_group()),
             narrow(grid_.columns),
             narrow(grid_.tiles_o),
             narrow(grid_.tiles_k),

@@ -12,3 +12,10 @@ int input_index(int position, int extent, int input_dilation) {
   const int i = position / input_dilation;
   return i < extent && i * input_dilation == position ? i : -1;
 }
+
+// Takes the last digit off a mixed-radix index: returns index % extent and leaves index / extent.
+uint take_digit(inout uint index, uint extent) {
+  const uint quotient = index / extent, digit = index - quotient * extent;
+  index = quotient;
+  return digit;
+}
