@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,22 +85,23 @@ def cases(device: vkconv.Device) -> list[Operation]:
     return [*small_kernel_depth(limit), *depthwise_sizes(), *three_passes(limit), inverse_transform()]
 
 
-def extra_memory_bytes(operation: Operation, device: str) -> float | None:
-    """How much the process grows over one call, output included; None where the system does not tell."""
+def extra_memory_bytes(operation: Operation, device: str) -> float:
+    """What one call takes, output included: what vkconv allocates, or what the process grows by if that is more."""
     status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
     def kilobytes(field: str) -> float:
         line = next(line for line in status.read_text().splitlines() if line.startswith(field))
         return float(line.split()[1])
 
-    try:
-        vkconv.trim_memory()
+    vkconv.trim_memory()
+    vkconv.reset_memory_peak()
+    used, resident = vkconv.memory_info().used, None
+    with contextlib.suppress(OSError, StopIteration):  # not every system tells
         reset.write_text("5")  # the high-water mark starts anew
-        before = kilobytes("VmRSS:")
-        operation.function(*operation.operands, **operation.options, device=device)
-        return (kilobytes("VmHWM:") - before) * 1024
-    except (OSError, StopIteration):
-        return None
+        resident = kilobytes("VmRSS:")
+    operation.function(*operation.operands, **operation.options, device=device)
+    allocated = float(vkconv.memory_info().peak - used)
+    return allocated if resident is None else max(allocated, (kilobytes("VmHWM:") - resident) * 1024)
 
 
 def tiled_unfold(device: str) -> list[tuple[str, int, bool]]:
