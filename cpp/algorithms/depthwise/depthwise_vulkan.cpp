@@ -14,7 +14,7 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kBlockTaps = 256;         // as in depthwise.comp
+constexpr std::int64_t kBlockTaps = 32;         // as in depthwise.comp
 constexpr std::int64_t kInvocations = 128;       // a workgroup; every device has them
 constexpr std::int64_t kMaxInputColumns = 18;    // in registers, four channels each
 constexpr std::int64_t kPackAboveBytes = 1 << 20;  // smaller inputs do not repay a second dispatch

@@ -4,7 +4,7 @@
 // A group of the convolution is a matrix product A * B^T: A has a row a pixel, B a row an output channel, and both run
 // along k = (tap, input channel). A workgroup holds kTileK columns of kTileM rows of A, gathered through the index map,
 // and of kTileN rows of B in shared memory, four values along k together; an invocation sums kRegM x kRegN outputs in
-// registers. Sums run over blocks of kBlockQuads, whose sums are added in order: the tile shape never shows in the bits.
+// registers. Sums run over blocks of kBlockSteps steps, whose sums are added in order: the tile shape never shows in the bits.
 #include "algorithms/implicit_gemm/gather.glsl"
 
 layout(constant_id = 5) const uint kGroupSize = 64;  // (kTileM / kRegM) * (kTileN / kRegN)

@@ -8,7 +8,9 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kBlockQuads = 64;        // terms of a block sum, in fours
+// Terms of a block sum, in fours: a 64th of the sum within these bounds, so that neither a block nor the chain of
+// block sums is long. It depends on the problem alone, never on the tile.
+constexpr std::int64_t kLeastBlockQuads = 8, kMostBlockQuads = 64;
 constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 
 // Share of the device's multiply-add rate that full tiles reach.
@@ -67,7 +69,9 @@ MatrixProduct::MatrixProduct(const ConvProblem& p, const Context<Device>& c, Spl
   flat_ = p.in_channels_per_group() % 4 != 0;
   k_size_ = checked_mul(p.taps(), flat_ ? p.in_channels_per_group() : p.in_channels_per_group() / 4);
   steps_ = ceil_div(unfolded_columns() / 4, tile_.quads);
-  block_steps_ = kBlockQuads / tile_.quads;
+  const auto share = static_cast<std::uint64_t>(unfolded_columns() / 4 / 64);
+  const auto block_quads = std::clamp(static_cast<std::int64_t>(std::bit_floor(share)), kLeastBlockQuads, kMostBlockQuads);
+  block_steps_ = block_quads / tile_.quads;
   blocks_ = ceil_div(steps_, block_steps_);
   const std::int64_t pixels = p.batch * p.output_pixels();
   tiles_m_ = ceil_div(pixels, tile_.m);

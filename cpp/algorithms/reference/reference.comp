@@ -2,13 +2,13 @@
 // variants: f32 f16 bf16 f64
 //
 // One invocation computes one element of the array the pass writes, with 64-bit indices: any geometry, any strides.
-// Long sums run in blocks whose sums are added, so that rounding errors grow with the block's length.
+// Long sums run in blocks of 16 terms, 32 block sums to a group, so that rounding errors grow with those lengths.
 #include "vulkan/glsl/epilogue.glsl"
 
 layout(local_size_x = 64) in;
 layout(constant_id = 5) const uint kPass = 0;  // vkconv::Pass
 
-const int kBlockTerms = 256;
+const int kBlockTerms = 16, kGroupTerms = 512;
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t input_array, weight_array, output_array;
@@ -59,24 +59,27 @@ int64_t split_index(int64_t index, int64_t extent[3], out int64_t i[3]) {
 }
 
 struct Sum {
-  real block, total;
-  int terms;
+  real block, group, total;
+  int terms;  // in the group
 };
 void add_product(inout Sum s, real a, real b) {
   s.block = fma(a, b, s.block);
-  if (++s.terms == kBlockTerms) {
-    s.total += s.block;
-    s.block = real(0);
-    s.terms = 0;
-  }
+  if (++s.terms % kBlockTerms != 0) return;
+  s.group += s.block;
+  s.block = real(0);
+  if (s.terms < kGroupTerms) return;
+  s.total += s.group;
+  s.group = real(0);
+  s.terms = 0;
 }
+real value(Sum s) { return s.total + (s.group + s.block); }
 
 void forward(int64_t index) {
   const int64_t channels = params.groups * params.out_group, o = index % channels;
   int64_t at[3], k[3], i[3];
   const int64_t n = split_index(index / channels, params.output_extent, at);
   const int64_t group = o / params.out_group, within = o % params.out_group;
-  Sum s = Sum(real(0), real(0), 0);
+  Sum s = Sum(real(0), real(0), real(0), 0);
   for (k[0] = 0; k[0] < params.kernel[0]; ++k[0])
     for (k[1] = 0; k[1] < params.kernel[1]; ++k[1])
       for (k[2] = 0; k[2] < params.kernel[2]; ++k[2]) {
@@ -86,7 +89,7 @@ void forward(int64_t index) {
           add_product(s, load(params.input_array, x + c), load(params.weight_array, w + c * params.weight_in));
       }
   finish(params.output_array, pixel_offset(params.output_stride, n, at),
-         pixel_offset(params.epilogue.addend_stride, n, at), uint(o), s.total + s.block, params.epilogue);
+         pixel_offset(params.epilogue.addend_stride, n, at), uint(o), value(s), params.epilogue);
 }
 
 void store_gradient(uint64_t array, int64_t offset, real v) {
@@ -101,7 +104,7 @@ void input_grad(int64_t index) {
   int64_t at[3], k[3], o[3];
   const int64_t n = split_index(index / channels, params.input_extent, at);
   const int64_t group = c / params.in_group, within = c % params.in_group;
-  Sum s = Sum(real(0), real(0), 0);
+  Sum s = Sum(real(0), real(0), real(0), 0);
   for (k[0] = 0; k[0] < params.kernel[0]; ++k[0])
     for (k[1] = 0; k[1] < params.kernel[1]; ++k[1])
       for (k[2] = 0; k[2] < params.kernel[2]; ++k[2]) {
@@ -111,7 +114,7 @@ void input_grad(int64_t index) {
         for (int64_t o = 0; o < params.out_group; ++o)
           add_product(s, load(params.output_array, y + o), load(params.weight_array, w + o * params.weight_out));
       }
-  store_gradient(params.input_array, pixel_offset(params.input_stride, n, at) + c, s.total + s.block);
+  store_gradient(params.input_array, pixel_offset(params.input_stride, n, at) + c, value(s));
 }
 
 void weight_grad(int64_t index) {
@@ -119,7 +122,7 @@ void weight_grad(int64_t index) {
   int64_t k[3], at[3], i[3];
   const int64_t o = split_index(index / params.in_group, params.kernel, k);
   const int64_t group = o / params.out_group, within = o % params.out_group;
-  Sum s = Sum(real(0), real(0), 0);
+  Sum s = Sum(real(0), real(0), real(0), 0);
   for (int64_t n = 0; n < params.batch; ++n)
     for (at[0] = 0; at[0] < params.output_extent[0]; ++at[0])
       for (at[1] = 0; at[1] < params.output_extent[1]; ++at[1])
@@ -127,7 +130,7 @@ void weight_grad(int64_t index) {
           if (input_index(at, k, i))
             add_product(s, load(params.input_array, pixel_offset(params.input_stride, n, i) + group * params.in_group + c),
                         load(params.output_array, pixel_offset(params.output_stride, n, at) + o));
-  store_gradient(params.weight_array, weight_offset(group, within, k) + c * params.weight_in, s.total + s.block);
+  store_gradient(params.weight_array, weight_offset(group, within, k) + c * params.weight_in, value(s));
 }
 
 void main() {
