@@ -24,7 +24,7 @@ import oracle
 import vkconv
 from fuzz_problems import pick, random_problem
 from problem_text import Problem, dtype_of, parse
-from views import VIEWS
+from views import VIEWS, destination, surroundings_intact
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 ENTRIES = ("general", "rank", "transpose", "depthwise", "prepared", "lo_hi", "out")
@@ -122,10 +122,14 @@ def call_general(case: Case, a: checks.Operands, options: dict[str, Any]) -> np.
         words["padding"] = tuple(zip(*words.pop("pads"), strict=True))
     if case.entry == "out":
         shape = {"fwd": p.output_shape, "igrad": p.input_shape, "wgrad": p.weight_shape}[p.op]
-        words["out"] = np.full(shape, 77, dtype_of(p.dtype))
+        words["out"] = destination(shape, dtype_of(p.dtype), np.random.default_rng(case.seed))
     got = getattr(vkconv, checks.OPERATIONS[p.op])(*checks.positional(p, a), **words)
-    assert case.entry != "out" or got is words["out"], "out= is not what came back"
-    return got
+    if case.entry != "out":
+        return got
+    assert got is words["out"], "out= is not what came back"
+    result = got.copy()
+    assert surroundings_intact(got), "memory outside of out= was written"
+    return result
 
 
 def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) -> tuple[str | None, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +68,28 @@ def big_endian(a: Array, rng: Generator) -> Array:
 VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
     "plain": plain, "strided": strided, "cropped": cropped, "transposed": transposed, "reversed": reversed_axes,
     "broadcast": broadcast, "read_only": read_only, "unaligned": unaligned, "big_endian": big_endian}
+
+
+DESTINATIONS = (plain, strided, cropped, transposed, reversed_axes, unaligned)
+
+
+def destination(shape: tuple[int, ...], dtype: np.dtype[Any], rng: Generator) -> Array:
+    """An array to be written, a view of any kind into a larger one that is all 77 with it."""
+    make = DESTINATIONS[rng.integers(len(DESTINATIONS))]
+    view = make(np.full(shape, 77, dtype), rng)
+    return guarded(view) if make is plain else view
+
+
+def guarded(a: Array, margin: int = 64) -> Array:
+    """A copy with `margin` elements of 77 before and behind it in the same memory."""
+    memory = np.full(a.size + 2 * margin, 77, a.dtype)
+    return memory[margin : margin + a.size].reshape(a.shape)
+
+
+def surroundings_intact(a: Array) -> bool:
+    """Whether nothing outside of the view was written. Leaves the view itself full of 77."""
+    a[...] = 77
+    owner = a
+    while isinstance(owner.base, np.ndarray) and owner.base.dtype == a.dtype:
+        owner = owner.base
+    return bool((owner == np.array(77, a.dtype)).all())
