@@ -131,7 +131,7 @@ Kernel MatrixProduct::kernel(const Operands<Device>& a, bool unfolded) const {
   for (const std::uint32_t v :
        {tile_.group_size(), tile_.m, tile_.n, tile_.quads, tile_.reg_m, tile_.reg_n, std::uint32_t{flat_},
         std::uint32_t{input_fours}, std::uint32_t{weight_fours(a.weight, p_.dtype)}, std::uint32_t{zeros},
-        std::uint32_t{has_padding(p_)}, std::uint32_t{blocks_ > 1}, std::uint32_t{split_}, std::uint32_t{quad_columns},
+        std::uint32_t{has_padding(p_)}, std::uint32_t{blocks_ > 1 && !split_}, std::uint32_t{split_}, std::uint32_t{quad_columns},
         narrow(block_steps_), std::uint32_t{unfolded}})
     k.constants.push_back(v);
   return k;
