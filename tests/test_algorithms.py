@@ -97,3 +97,21 @@ def test_named_padding(text, mode, device):
     words = checks.keywords(p, a, device=device)
     del words["pads"]
     checks.assert_right(p, a, vkconv.conv_general(a.input, a.weight, **words, padding=mode))
+
+
+@pytest.mark.parametrize("text", [
+    "fwd_f32_n1c1023o64_i13x13_k13x13", "fwd_f32_n1c1024o64_i16x16_k16x16", "fwd_f32_n1c2o4g2_i302x302_k300x300",
+    "wgrad_f32_n1c2o2_i90x90_k1x1", "wgrad_f32_n1c2o2g2_i400x400_k3x3", "igrad_f32_n1c2o30000_i5_k3_p1",
+])
+def test_very_long_sums(text, device):
+    """More terms than a loop on lavapipe may have iterations: right, or refused with the reason, never cut short."""
+    p = parse(text)
+    a = checks.operands(p)
+    names = [n for n in checks.claiming(p, a, device=device) if n != "reference" or p.multiply_adds < 10**8]
+    for name in names:
+        options = {"device": device, "algorithm": name}
+        tree = checks.explain(p, a, **options).plan
+        checks.assert_right(p, a, checks.run(p, a, **options), tree=tree)
+    if not names:
+        with pytest.raises(ValueError, match="no algorithm can run"):
+            checks.run(p, a, device=device)

@@ -39,7 +39,12 @@ Support kernel_support(const ConvProblem& p, const Traits& traits) {
   if (!supports_dtype(traits, p.dtype)) return Support::no("the device has no arithmetic in " + std::string(to_string(p.dtype)));
   const bool fits = axis_fits(p, 0) && axis_fits(p, 1) && axis_fits(p, 2) && p.batch < kIndexLimit &&
                     p.in_channels < kIndexLimit && p.out_channels < kIndexLimit;
-  return fits ? Support::yes() : Support::no("an extent or position exceeds 2^30");
+  if (!fits) return Support::no("an extent or position exceeds 2^30");
+  // A loop of these kernels takes at least two terms a step.
+  if (traits.type == DeviceType::software && p.pass != Pass::weight_grad &&
+      p.taps() * p.in_channels_per_group() > 2 * kSoftwareLoopIterations)
+    return Support::no("a sum has more terms than a software device's loops may take");
+  return Support::yes();
 }
 
 bool has_padding(const ConvProblem& p) {

@@ -92,4 +92,8 @@ Rates estimated_rates(DeviceType type);
 // Whether kernels for `t` run: bf16 and f16 operands need only storage, f64 needs arithmetic.
 inline bool supports_dtype(const Traits& traits, DType t) { return t != DType::f64 || traits.features.float64; }
 
+// llvmpipe ends the loops of an invocation, without a word, after 65,535 iterations in all. Reductions that would get
+// there are refused on a software device.
+inline constexpr std::int64_t kSoftwareLoopIterations = 65'000;
+
 }  // namespace vkconv::vulkan

@@ -67,6 +67,24 @@ Params make_params(const ConvProblem& p, const Operands<Device>& a) {
   return params;
 }
 
+// Upper bound of the loop iterations behind one element, the index map's own loops and the exits included.
+std::int64_t loop_iterations(const ConvProblem& p) {
+  constexpr std::int64_t kIndexMap = 12;
+  switch (p.pass) {
+    case Pass::forward: return checked_mul(p.taps(), p.in_channels_per_group() + kIndexMap);
+    case Pass::input_grad: return checked_mul(p.taps(), p.out_channels_per_group() + kIndexMap);
+    case Pass::weight_grad: return checked_mul(checked_mul(p.batch, p.output_pixels()), kIndexMap);
+  }
+  return 0;
+}
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (!supports_dtype(c.traits, p.dtype)) return Support::no("the device has no 64-bit floats");
+  if (c.traits.type == DeviceType::software && loop_iterations(p) > kSoftwareLoopIterations)
+    return Support::no("a sum has more terms than a software device's loops may take");
+  return Support::yes();
+}
+
 class ReferencePlan final : public Plan<Device> {
  public:
   ReferencePlan(const ConvProblem& p, const Traits& traits) : p_(p), seconds_(work_seconds(p, traits)) {}
@@ -89,9 +107,7 @@ class ReferencePlan final : public Plan<Device> {
 
 const Algorithm<Device> kReference{
     "reference",
-    [](const ConvProblem& p, const Context<Device>& c) {
-      return supports_dtype(c.traits, p.dtype) ? Support::yes() : Support::no("the device has no 64-bit floats");
-    },
+    supports,
     [](const ConvProblem& p, const Context<Device>& c) {
       return c.traits.rates.launch_seconds + work_seconds(p, c.traits);
     },
