@@ -18,6 +18,10 @@ constexpr double kGpuEfficiency = 0.6, kSoftwareEfficiency = 0.55;
 // Values gathered one by one, where channels do not come in fours.
 constexpr double kFlatCost = 1.6;
 
+// Below this work a software device, which compiles a large tile for seconds, gets one small tile for every shape.
+constexpr double kSmallSoftwareFlops = 5e7;
+constexpr ProductTile kSmallSoftwareTile{16, 16, 4, 2, 4};
+
 // The width that computes the fewest columns past the edge; narrower tiles read A more often.
 std::uint32_t tile_width(std::int64_t channels) {
   if (channels <= 32) return static_cast<std::uint32_t>(std::bit_ceil(static_cast<std::uint64_t>(channels)));
@@ -25,6 +29,7 @@ std::uint32_t tile_width(std::int64_t channels) {
 }
 
 ProductTile choose_tile(const ConvProblem& p, const Traits& traits) {
+  if (traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops) return kSmallSoftwareTile;
   const std::int64_t pixels = p.batch * p.output_pixels();
   ProductTile t{128, tile_width(p.out_channels_per_group()), 4, 8, 8};
   t.reg_n = std::min(t.n >= 32 ? 8u : 4u, t.n);
