@@ -26,7 +26,12 @@ struct Tile {
   std::uint32_t group_size() const { return o / reg_o * (k / reg_k); }
 };
 
-Tile choose_tile(const ConvProblem& p) {
+// Below this work a software device, which compiles a kernel for a second, gets one small tile for every shape.
+constexpr double kSmallSoftwareFlops = 5e7;
+constexpr Tile kSmallSoftwareTile{16, 32, 4, 4};
+
+Tile choose_tile(const ConvProblem& p, const Traits& traits) {
+  if (traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops) return kSmallSoftwareTile;
   const auto extent = [](std::int64_t count, std::int64_t most) {
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)), 4, most));
   };
@@ -89,7 +94,7 @@ class WeightGradPlan final : public Plan<Device> {
  public:
   WeightGradPlan(const ConvProblem& p, const Context<Device>& c)
       : p_(p),
-        tile_(choose_tile(p)),
+        tile_(choose_tile(p, c.traits)),
         grid_(make_grid(p, tile_, c.workspace_limit_bytes)),
         seconds_(estimate(p, tile_, grid_, c.traits)) {}
 
@@ -165,7 +170,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^31 output pixels");
   if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");
-  const Grid g = make_grid(p, choose_tile(p), c.workspace_limit_bytes);
+  const Grid g = make_grid(p, choose_tile(p, c.traits), c.workspace_limit_bytes);
   if (g.tiles * g.chunks >= kIndexLimit) return Support::no("the gradient needs over 2^31 workgroups");
   if (g.pass_tiles == 0)
     return Support::no("the chunk sums of one tile need " + std::to_string(g.tile_workspace_bytes) + " bytes of workspace");
@@ -177,7 +182,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 const Algorithm<Device> kWeightGrad{
     "weight_grad", supports,
     [](const ConvProblem& p, const Context<Device>& c) {
-      const Tile t = choose_tile(p);
+      const Tile t = choose_tile(p, c.traits);
       const Grid g = make_grid(p, t, c.workspace_limit_bytes);
       const double passes = double(ceil_div(g.tiles, std::max<std::int64_t>(g.pass_tiles, 1)));
       return c.traits.rates.launch_seconds * 2 * passes + estimate(p, t, g, c.traits);
