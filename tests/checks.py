@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 import oracle
 import vkconv
 from problem_text import Problem, dtype_of, parse
@@ -40,9 +41,12 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any
 def operands(p: Problem, seed: int = 0, integers: bool = True) -> Operands:
     rng, dtype = np.random.default_rng(seed), dtype_of(p.dtype)
     bias_dtype = np.dtype(np.float64 if p.dtype == "f64" else np.float32)
-    return Operands(values(rng, p.input_shape, dtype, integers), values(rng, p.weight_shape, dtype, integers),
-                    values(rng, p.output_shape, dtype, integers) if p.op != "fwd" else np.empty(0),
-                    values(rng, (p.outputs,), bias_dtype, integers) if p.bias else None)
+    return Operands(
+        values(rng, p.input_shape, dtype, integers),
+        values(rng, p.weight_shape, dtype, integers),
+        values(rng, p.output_shape, dtype, integers) if p.op != "fwd" else np.empty(0),
+        values(rng, (p.outputs,), bias_dtype, integers) if p.bias else None,
+    )
 
 
 def exact(p: Problem, a: Operands) -> Array:
@@ -58,15 +62,24 @@ def exact(p: Problem, a: Operands) -> Array:
 def magnitudes(p: Problem, a: Operands) -> Array:
     """The sum of |x||w| behind every element; an activation adds its result, to which its own error is relative."""
     plain = p.replace(activation=None)
-    sums = exact(plain, Operands(*(None if v is None else np.abs(v.astype(np.float64))
-                                   for v in (a.input, a.weight, a.grad, a.bias))))
+    sums = exact(
+        plain,
+        Operands(*(None if v is None else np.abs(v.astype(np.float64)) for v in (a.input, a.weight, a.grad, a.bias))),
+    )
     return sums if p.activation is None else sums + np.abs(exact(p, a))
 
 
 def arguments(p: Problem) -> dict[str, Any]:
     """The keyword arguments that every vkconv operation on `p` takes."""
-    return {"stride": p.stride, "pads": p.pads, "kernel_dilation": p.dilation, "input_dilation": p.input_dilation,
-            "groups": p.groups, "flip": p.flip, "precision": p.precision}
+    return {
+        "stride": p.stride,
+        "pads": p.pads,
+        "kernel_dilation": p.dilation,
+        "input_dilation": p.input_dilation,
+        "groups": p.groups,
+        "flip": p.flip,
+        "precision": p.precision,
+    }
 
 
 def activation(p: Problem) -> str | tuple[Any, ...] | None:
@@ -135,8 +148,10 @@ def assert_right(p: Problem, a: Operands, got: Array, *, tree: str = "", integer
     winograd = "winograd" in tree
     if integers and not winograd and p.activation not in SMOOTH:
         wrong = np.argwhere(got != rounded(want, p.dtype))
-        assert not len(wrong), f"{p} {tree}: {len(wrong)} of {got.size} differ, the first at {wrong[0]}: " \
-                               f"{got[tuple(wrong[0])]}, wanted {want[tuple(wrong[0])]}"
+        assert not len(wrong), (
+            f"{p} {tree}: {len(wrong)} of {got.size} differ, the first at {wrong[0]}: "
+            f"{got[tuple(wrong[0])]}, wanted {want[tuple(wrong[0])]}"
+        )
         return
     magnitude = magnitudes(p, a)
     if winograd and magnitude.size:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def device_names() -> list[str]:
     import vkconv
 
     names = [d.name for d in vkconv.devices()]
-    return ["cpu"] + [n for n in names if n.startswith("vulkan")][:1]
+    return ["cpu", *[n for n in names if n.startswith("vulkan")][:1]]
 
 
 def pytest_generate_tests(metafunc: Any) -> None:

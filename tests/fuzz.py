@@ -14,12 +14,14 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
+
+import numpy as np
 
 import checks
-import numpy as np
 import oracle
 import vkconv
 from fuzz_problems import pick, random_problem
@@ -73,8 +75,11 @@ def entries_of(p: Problem) -> list[str]:
         found.append("rank")
         if p.groups == p.channels > 0:
             found.append("depthwise")
-    if p.flip and p.stride == ones and all(
-            (k - 1) * d >= lo and hi >= lo for k, d, (lo, hi) in zip(p.kernel, p.dilation, p.pads, strict=True)):
+    if (
+        p.flip
+        and p.stride == ones
+        and all((k - 1) * d >= lo and hi >= lo for k, d, (lo, hi) in zip(p.kernel, p.dilation, p.pads, strict=True))
+    ):
         found += ["transpose", "transpose"]
     return found
 
@@ -83,16 +88,25 @@ def random_case(rng: np.random.Generator) -> Case:
     p = random_problem(rng)
     names = list(VIEWS)
     weights = [0.6] + [0.4 / (len(names) - 1)] * (len(names) - 1)
-    return Case(p, int(rng.integers(1 << 31)), pick(rng, entries_of(p)), bool(rng.random() < 0.75),
-                *(pick(rng, names, weights) for _ in range(3)),
-                limit=int(pick(rng, WORKSPACE_LIMITS)) if rng.random() < 0.2 else None)
+    return Case(
+        p,
+        int(rng.integers(1 << 31)),
+        pick(rng, entries_of(p)),
+        bool(rng.random() < 0.75),
+        *(pick(rng, names, weights) for _ in range(3)),
+        limit=int(pick(rng, WORKSPACE_LIMITS)) if rng.random() < 0.2 else None,
+    )
 
 
 def operands(case: Case) -> checks.Operands:
     a = checks.operands(case.problem, case.seed, case.integers)
     rng = np.random.default_rng(case.seed)
-    return dataclasses.replace(a, input=VIEWS[case.input](a.input, rng), weight=VIEWS[case.weight](a.weight, rng),
-                               grad=VIEWS[case.grad](a.grad, rng))
+    return dataclasses.replace(
+        a,
+        input=VIEWS[case.input](a.input, rng),
+        weight=VIEWS[case.weight](a.weight, rng),
+        grad=VIEWS[case.grad](a.grad, rng),
+    )
 
 
 def call(case: Case, a: checks.Operands, options: dict[str, Any]) -> np.ndarray:
@@ -168,9 +182,13 @@ def run_case(case: Case, device: str) -> tuple[Case, str]:
 
 
 def transpose_geometry(p: Problem) -> dict[str, Any]:
-    return {"stride": p.input_dilation, "dilation": p.dilation, "groups": p.groups,
-            "padding": [(k - 1) * d - lo for k, d, (lo, _) in zip(p.kernel, p.dilation, p.pads, strict=True)],
-            "output_padding": [hi - lo for lo, hi in p.pads]}
+    return {
+        "stride": p.input_dilation,
+        "dilation": p.dilation,
+        "groups": p.groups,
+        "padding": [(k - 1) * d - lo for k, d, (lo, _) in zip(p.kernel, p.dilation, p.pads, strict=True)],
+        "output_padding": [hi - lo for lo, hi in p.pads],
+    }
 
 
 class CaseError(AssertionError):
@@ -236,8 +254,10 @@ def main() -> int:
         print(f"{times:7d}  {name}")
     for line in failures:
         print("FAILED", line)
-    print(f"{count} problems on {args.device}, seed {args.seed}: {len(failures)} failed, {seconds:.1f} s, "
-          f"{count / seconds:.0f} a second")
+    print(
+        f"{count} problems on {args.device}, seed {args.seed}: {len(failures)} failed, {seconds:.1f} s, "
+        f"{count / seconds:.0f} a second"
+    )
     return 1 if failures else 0
 
 

@@ -5,7 +5,7 @@ one multiply of whole slices a kernel tap. Taps that fall on padding or between 
 an infinite weight over padding contributes nothing.
 
 Two formulations that share no index algebra:
-  `conv_general` gathers: which inputs does an output read;   `conv_transpose` scatters: which outputs does an input reach.
+  `conv_general` gathers: which inputs an output reads; `conv_transpose` scatters: which outputs an input reaches.
 The gradients are the exact adjoints of the gather.
 """
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,22 +42,33 @@ def dilated(extent: int, dilation: int) -> int:
     return (extent - 1) * dilation + 1 if extent > 0 else 0
 
 
-def output_extent(n_in: int, kernel: int, stride: int, dilation: int, input_dilation: int, pads: tuple[int, int]) -> int:
+def output_extent(
+    n_in: int, kernel: int, stride: int, dilation: int, input_dilation: int, pads: tuple[int, int]
+) -> int:
     return (dilated(n_in, input_dilation) + sum(pads) - dilated(kernel, dilation)) // stride + 1
 
 
-def named_pads(mode: str, space: Sequence[int], kernel: Sequence[int], stride: Any = 1, dilation: Any = 1,
-               input_dilation: Any = 1) -> list[tuple[int, int]]:
+def named_pads(
+    mode: str, space: Sequence[int], kernel: Sequence[int], stride: Any = 1, dilation: Any = 1, input_dilation: Any = 1
+) -> list[tuple[int, int]]:
     """'valid', 'full', 'same' / 'same_lower': the least padding with ceil(extent / stride) outputs, the odd element
     behind or in front, and 'causal': all in front along the first axis, 'same' along the others."""
     rank, pairs = len(space), []
-    for n, k, s, d, t in zip(space, kernel, per_axis(stride, rank), per_axis(dilation, rank),
-                             per_axis(input_dilation, rank), strict=True):
-        n, reach = dilated(n, t), (k - 1) * d
-        total = max((math.ceil(n / s) - 1) * s + reach + 1 - n, 0)
+    for n, k, s, d, t in zip(
+        space, kernel, per_axis(stride, rank), per_axis(dilation, rank), per_axis(input_dilation, rank), strict=True
+    ):
+        size, reach = dilated(n, t), (k - 1) * d
+        total = max((math.ceil(size / s) - 1) * s + reach + 1 - size, 0)
         same = (total // 2, total - total // 2)
-        pairs.append({"valid": (0, 0), "full": (reach, reach), "causal": same if pairs else (reach, 0),
-                      "same": same, "same_lower": same[::-1]}[mode])
+        pairs.append(
+            {
+                "valid": (0, 0),
+                "full": (reach, reach),
+                "causal": same if pairs else (reach, 0),
+                "same": same,
+                "same_lower": same[::-1],
+            }[mode]
+        )
     return pairs
 
 
@@ -81,13 +93,29 @@ def progression(n_in: int, n_out: int, stride: int, offset: int, step_in: int) -
 Tap = tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]
 
 
-def taps(space: Sequence[int], kernel: Sequence[int], out: Sequence[int], stride: Any, pads: Pads, dilation: Any,
-         input_dilation: Any, flip: bool) -> Iterator[Tap]:
+def taps(
+    space: Sequence[int],
+    kernel: Sequence[int],
+    out: Sequence[int],
+    stride: Any,
+    pads: Pads,
+    dilation: Any,
+    input_dilation: Any,
+    flip: bool,
+) -> Iterator[Tap]:
     """Every kernel position with the outputs it contributes to and the inputs it reads there."""
     rank = len(space)
     axes = []
-    for n, k, o, s, (lo, _), d, t in zip(space, kernel, out, per_axis(stride, rank), pads, per_axis(dilation, rank),
-                                         per_axis(input_dilation, rank), strict=True):
+    for n, k, o, s, (lo, _), d, t in zip(
+        space,
+        kernel,
+        out,
+        per_axis(stride, rank),
+        pads,
+        per_axis(dilation, rank),
+        per_axis(input_dilation, rank),
+        strict=True,
+    ):
         pairs = ((k - 1 - i if flip else i, progression(n, o, s, i * d - lo, t)) for i in range(k))
         axes.append([(i, *pair) for i, pair in pairs if pair])
     for chosen in itertools.product(*axes):
@@ -109,8 +137,18 @@ def at_tap(w: Array, tap: tuple[int, ...], groups: int) -> Array:
     return plane.reshape(groups, w.shape[0] // groups, w.shape[-1])
 
 
-def conv_general(x: Array, w: Array, stride: Any = 1, padding: Any = 0, kernel_dilation: Any = 1,
-                 input_dilation: Any = 1, groups: int = 1, flip: bool = False, *, bias: Array | None = None) -> Array:
+def conv_general(
+    x: Array,
+    w: Array,
+    stride: Any = 1,
+    padding: Any = 0,
+    kernel_dilation: Any = 1,
+    input_dilation: Any = 1,
+    groups: int = 1,
+    flip: bool = False,
+    *,
+    bias: Array | None = None,
+) -> Array:
     x, w = f64(x), f64(w)
     space, kernel, rank = x.shape[1:-1], w.shape[1:-1], x.ndim - 2
     pads, t = pad_pairs(padding, rank), per_axis(input_dilation, rank)
@@ -126,27 +164,47 @@ def conv_general(x: Array, w: Array, stride: Any = 1, padding: Any = 0, kernel_d
         return y if bias is None else y + f64(bias)
 
 
-def conv_input_grad(grad: Array, w: Array, input_shape: Sequence[int], stride: Any = 1, padding: Any = 0,
-                    kernel_dilation: Any = 1, input_dilation: Any = 1, groups: int = 1, flip: bool = False) -> Array:
+def conv_input_grad(
+    grad: Array,
+    w: Array,
+    input_shape: Sequence[int],
+    stride: Any = 1,
+    padding: Any = 0,
+    kernel_dilation: Any = 1,
+    input_dilation: Any = 1,
+    groups: int = 1,
+    flip: bool = False,
+) -> Array:
     grad, w = f64(grad), f64(w)
     pads = pad_pairs(padding, grad.ndim - 2)
     dx = np.zeros(tuple(input_shape))
     with np.errstate(all="ignore"):
-        for tap, o, i in taps(input_shape[1:-1], w.shape[1:-1], grad.shape[1:-1], stride, pads, kernel_dilation,
-                              input_dilation, flip):
+        for tap, o, i in taps(
+            input_shape[1:-1], w.shape[1:-1], grad.shape[1:-1], stride, pads, kernel_dilation, input_dilation, flip
+        ):
             part = grad[(slice(None), *o)]
             dx[(slice(None), *i)] += ungrouped(grouped(part, groups) @ at_tap(w, tap, groups), part.shape[:-1])
     return dx
 
 
-def conv_weight_grad(grad: Array, x: Array, weight_shape: Sequence[int], stride: Any = 1, padding: Any = 0,
-                     kernel_dilation: Any = 1, input_dilation: Any = 1, groups: int = 1, flip: bool = False) -> Array:
+def conv_weight_grad(
+    grad: Array,
+    x: Array,
+    weight_shape: Sequence[int],
+    stride: Any = 1,
+    padding: Any = 0,
+    kernel_dilation: Any = 1,
+    input_dilation: Any = 1,
+    groups: int = 1,
+    flip: bool = False,
+) -> Array:
     grad, x = f64(grad), f64(x)
     pads = pad_pairs(padding, grad.ndim - 2)
     dw = np.zeros(tuple(weight_shape))
     with np.errstate(all="ignore"):
-        for tap, o, i in taps(x.shape[1:-1], weight_shape[1:-1], grad.shape[1:-1], stride, pads, kernel_dilation,
-                              input_dilation, flip):
+        for tap, o, i in taps(
+            x.shape[1:-1], weight_shape[1:-1], grad.shape[1:-1], stride, pads, kernel_dilation, input_dilation, flip
+        ):
             g = grouped(grad[(slice(None), *o)], groups)
             product = g.transpose(0, 2, 1) @ grouped(x[(slice(None), *i)], groups)
             dw[(slice(None), *tap)] = product.reshape(weight_shape[0], weight_shape[-1])
@@ -157,8 +215,17 @@ def conv_bias_grad(grad: Array) -> Array:
     return f64(grad).sum(axis=tuple(range(grad.ndim - 1)))
 
 
-def conv_transpose(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: Any = 1, output_padding: Any = 0,
-                   groups: int = 1, *, bias: Array | None = None) -> Array:
+def conv_transpose(
+    x: Array,
+    w: Array,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    output_padding: Any = 0,
+    groups: int = 1,
+    *,
+    bias: Array | None = None,
+) -> Array:
     """Every input element adds its multiple of the kernel to the outputs it reaches; then the padding is cut off."""
     x, w = f64(x), f64(w)
     rank, n, o_channels = x.ndim - 2, x.shape[0], w.shape[0]
@@ -167,7 +234,9 @@ def conv_transpose(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilati
     full = np.zeros((n, *reached, o_channels))
     with np.errstate(all="ignore"):
         for tap in itertools.product(*map(range, w.shape[1:-1])):
-            where = tuple(slice(tap[a] * d[a], tap[a] * d[a] + (x.shape[1 + a] - 1) * s[a] + 1, s[a]) for a in range(rank))
+            where = tuple(
+                slice(tap[a] * d[a], tap[a] * d[a] + (x.shape[1 + a] - 1) * s[a] + 1, s[a]) for a in range(rank)
+            )
             product = grouped(x, groups) @ at_tap(w, tap, groups).transpose(0, 2, 1)
             full[(slice(None), *where)] += ungrouped(product, x.shape[:-1])
     out = tuple(reached[a] - 2 * p[a] + e[a] for a in range(rank))
@@ -178,7 +247,9 @@ def conv_transpose(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilati
     return y if bias is None else y + f64(bias)
 
 
-def magnitude(op: Callable[..., Array], a: Array, b: Array, *args: Any, bias: Array | None = None, **kwargs: Any) -> Array:
+def magnitude(
+    op: Callable[..., Array], a: Array, b: Array, *args: Any, bias: Array | None = None, **kwargs: Any
+) -> Array:
     """The sum of |x||w| behind every element that `op(a, b, ...)` returns."""
     if bias is not None:
         kwargs["bias"] = np.abs(f64(bias))
@@ -193,6 +264,13 @@ def activate(y: Array, name: str | None, alpha: float = 0.0, beta: float = 0.0) 
         if name == "gelu":
             return 0.5 * y * (1 + np.vectorize(math.erf, otypes=[float])(y / math.sqrt(2)))
         sigmoid = 1 / (1 + np.exp(-y))
-        return {"relu": np.maximum(y, 0), "relu6": np.clip(y, 0, 6), "leaky_relu": np.where(y < 0, alpha * y, y),
-                "silu": y * sigmoid, "sigmoid": sigmoid, "tanh": np.tanh(y),
-                "hardswish": y * np.clip(y + 3, 0, 6) / 6, "clip": np.clip(y, alpha, beta)}[name]
+        return {
+            "relu": np.maximum(y, 0),
+            "relu6": np.clip(y, 0, 6),
+            "leaky_relu": np.where(y < 0, alpha * y, y),
+            "silu": y * sigmoid,
+            "sigmoid": sigmoid,
+            "tanh": np.tanh(y),
+            "hardswish": y * np.clip(y + 3, 0, 6) / 6,
+            "clip": np.clip(y, alpha, beta),
+        }[name]

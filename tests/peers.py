@@ -1,11 +1,13 @@
-"""The same convolutions through other libraries, in vkconv's layout. Each skips its test where the library is missing."""
+"""The same convolutions through other libraries, in vkconv's layout. A test skips where the library is missing."""
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+
 from oracle import pad_pairs, per_axis
 
 Array = np.ndarray
@@ -32,18 +34,32 @@ def torch_conv(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: 
     rank = x.ndim - 2
     sides = [v for pair in reversed(pad_pairs(padding, rank)) for v in pair]
     y = getattr(torch.nn.functional, f"conv{rank}d")(
-        torch.nn.functional.pad(torch.tensor(first(x)), sides), torch.tensor(first(w)), None, per_axis(stride, rank), 0,
-        per_axis(dilation, rank), groups)
+        torch.nn.functional.pad(torch.tensor(first(x)), sides),
+        torch.tensor(first(w)),
+        None,
+        per_axis(stride, rank),
+        0,
+        per_axis(dilation, rank),
+        groups,
+    )
     return last(y.numpy())
 
 
-def torch_conv_transpose(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                         output_padding: Any = 0, groups: int = 1) -> Array:
+def torch_conv_transpose(
+    x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: Any = 1, output_padding: Any = 0, groups: int = 1
+) -> Array:
     torch = pytest.importorskip("torch")
     rank = x.ndim - 2
     y = getattr(torch.nn.functional, f"conv_transpose{rank}d")(
-        torch.tensor(first(x)), torch.tensor(first(swap_in_out(w, groups))), None, per_axis(stride, rank),
-        per_axis(padding, rank), per_axis(output_padding, rank), groups, per_axis(dilation, rank))
+        torch.tensor(first(x)),
+        torch.tensor(first(swap_in_out(w, groups))),
+        None,
+        per_axis(stride, rank),
+        per_axis(padding, rank),
+        per_axis(output_padding, rank),
+        groups,
+        per_axis(dilation, rank),
+    )
     return last(y.numpy())
 
 
@@ -53,10 +69,15 @@ def run_onnx(op: str, x: Array, w: Array, **attributes: Any) -> Array:
     from onnx import TensorProto
 
     node = helper.make_node(op, ["x", "w"], ["y"], **attributes)
-    graph = helper.make_graph([node], "conv", [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape),
-        helper.make_tensor_value_info("w", TensorProto.FLOAT, w.shape),
-    ], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    graph = helper.make_graph(
+        [node],
+        "conv",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape),
+            helper.make_tensor_value_info("w", TensorProto.FLOAT, w.shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -67,16 +88,35 @@ def run_onnx(op: str, x: Array, w: Array, **attributes: Any) -> Array:
 def onnx_conv(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
     rank = x.ndim - 2
     pairs = pad_pairs(padding, rank)
-    return last(run_onnx("Conv", first(x), first(w), strides=per_axis(stride, rank), dilations=per_axis(dilation, rank),
-                         group=groups, pads=[p[0] for p in pairs] + [p[1] for p in pairs]))
+    return last(
+        run_onnx(
+            "Conv",
+            first(x),
+            first(w),
+            strides=per_axis(stride, rank),
+            dilations=per_axis(dilation, rank),
+            group=groups,
+            pads=[p[0] for p in pairs] + [p[1] for p in pairs],
+        )
+    )
 
 
-def onnx_conv_transpose(x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                        output_padding: Any = 0, groups: int = 1) -> Array:
+def onnx_conv_transpose(
+    x: Array, w: Array, stride: Any = 1, padding: Any = 0, dilation: Any = 1, output_padding: Any = 0, groups: int = 1
+) -> Array:
     rank = x.ndim - 2
-    return last(run_onnx("ConvTranspose", first(x), first(swap_in_out(w, groups)), strides=per_axis(stride, rank),
-                         dilations=per_axis(dilation, rank), group=groups, pads=per_axis(padding, rank) * 2,
-                         output_padding=per_axis(output_padding, rank)))
+    return last(
+        run_onnx(
+            "ConvTranspose",
+            first(x),
+            first(swap_in_out(w, groups)),
+            strides=per_axis(stride, rank),
+            dilations=per_axis(dilation, rank),
+            group=groups,
+            pads=per_axis(padding, rank) * 2,
+            output_padding=per_axis(output_padding, rank),
+        )
+    )
 
 
 def mlx_core() -> Any:
@@ -85,12 +125,27 @@ def mlx_core() -> Any:
     return core
 
 
-def mlx_conv_general(x: Array, w: Array, stride: Any = 1, padding: Sequence[tuple[int, int]] | int = 0,
-                     kernel_dilation: Any = 1, input_dilation: Any = 1, groups: int = 1, flip: bool = False) -> Array:
+def mlx_conv_general(
+    x: Array,
+    w: Array,
+    stride: Any = 1,
+    padding: Sequence[tuple[int, int]] | int = 0,
+    kernel_dilation: Any = 1,
+    input_dilation: Any = 1,
+    groups: int = 1,
+    flip: bool = False,
+) -> Array:
     core = mlx_core()
     rank = x.ndim - 2
     pairs = pad_pairs(padding, rank)
-    y = core.conv_general(core.array(x.astype(np.float32)), core.array(w.astype(np.float32)), per_axis(stride, rank),
-                          ([p[0] for p in pairs], [p[1] for p in pairs]), per_axis(kernel_dilation, rank),
-                          per_axis(input_dilation, rank), groups, flip)
+    y = core.conv_general(
+        core.array(x.astype(np.float32)),
+        core.array(w.astype(np.float32)),
+        per_axis(stride, rank),
+        ([p[0] for p in pairs], [p[1] for p in pairs]),
+        per_axis(kernel_dilation, rank),
+        per_axis(input_dilation, rank),
+        groups,
+        flip,
+    )
     return np.array(y)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 import oracle
 
 Extents = tuple[int, ...]
@@ -53,8 +54,17 @@ class Problem:
 
     @property
     def out(self) -> Extents:
-        return tuple(map(oracle.output_extent, self.space, self.kernel, self.stride, self.dilation,
-                         self.input_dilation, self.pads))
+        return tuple(
+            map(
+                oracle.output_extent,
+                self.space,
+                self.kernel,
+                self.stride,
+                self.dilation,
+                self.input_dilation,
+                self.pads,
+            )
+        )
 
     @property
     def input_shape(self) -> Extents:
@@ -77,8 +87,14 @@ class Problem:
 
     def geometry(self) -> dict[str, Any]:
         """The arguments that the oracle's functions share."""
-        return {"stride": self.stride, "padding": self.pads, "kernel_dilation": self.dilation,
-                "input_dilation": self.input_dilation, "groups": self.groups, "flip": self.flip}
+        return {
+            "stride": self.stride,
+            "padding": self.pads,
+            "kernel_dilation": self.dilation,
+            "input_dilation": self.input_dilation,
+            "groups": self.groups,
+            "flip": self.flip,
+        }
 
     def __str__(self) -> str:
         def join(values: tuple[Any, ...]) -> str:
@@ -110,8 +126,12 @@ def parse(text: str) -> Problem:
         raise ValueError(f"not a problem: {text}")
     batch, channels, outputs, groups = (int(v or 1) for v in found.groups())
     rank = len(extents(space[1:]))
-    fields: dict[str, Any] = {"stride": (1,) * rank, "dilation": (1,) * rank, "input_dilation": (1,) * rank,
-                              "pads": ((0, 0),) * rank}
+    fields: dict[str, Any] = {
+        "stride": (1,) * rank,
+        "dilation": (1,) * rank,
+        "input_dilation": (1,) * rank,
+        "pads": ((0, 0),) * rank,
+    }
     for option in options:
         fields.update(parse_option(option.replace("leaky-relu", "leaky_relu")))
     return Problem(op, dtype, batch, channels, outputs, groups, extents(space[1:]), extents(kernel[1:]), **fields)

@@ -173,8 +173,10 @@ THEMES: dict[str, list[str]] = {
     ],
     "epilogues": [
         "fwd_f32_n1c9o17_i7x7_k3x3_p1x1_bias",
-        *(f"fwd_f32_n1c5o19_i6x7_k3x3_p1x1_bias_{a}" for a in (
-            "relu", "relu6", "leaky_relu0.125", "silu", "gelu", "sigmoid", "tanh", "hardswish", "clip-2:1.5")),
+        *(
+            f"fwd_f32_n1c5o19_i6x7_k3x3_p1x1_bias_{a}"
+            for a in ("relu", "relu6", "leaky_relu0.125", "silu", "gelu", "sigmoid", "tanh", "hardswish", "clip-2:1.5")
+        ),
         "fwd_f32_n1c16o16g16_i6x7_k3x3_p1x1_bias_relu6",
         "fwd_f32_n1c16o16_i4x6x7_k3x3x3_p1x1x1_bias_silu",
         "fwd_f32_n1c4o6_i5x6_k3x3_t2x2_p2x2_flip_bias_leaky_relu0.125",

@@ -1,9 +1,10 @@
 """Every problem of every theme through every algorithm that claims it, on every device."""
 
-import checks
 import numpy as np
-import oracle
 import pytest
+
+import checks
+import oracle
 import vkconv
 from problem_text import dtype_of, parse
 from problems import ALL, THEMES
@@ -51,9 +52,15 @@ def test_refusal_names_the_reason(theme, device):
 
 
 POSITIVE = (
-    "fwd_f32_n1c64o8_i8x8_k5x5_p2x2", "fwd_f32_n1c512o4_i5_k3_p1", "fwd_f32_n1c16o16_i5x6x6_k5x3x3_p0x1x1",
-    "fwd_f32_n1c8o8g8_i16x16_k13x13_p6x6", "fwd_f32_n1c4o4_i40_k33_t3_p30_flip", "wgrad_f32_n8c4o4_i24x24_k3x3_p1x1",
-    "wgrad_f32_n4c8o8g8_i24x24_k3x3_p1x1", "igrad_f32_n1c4o256_i8x8_k3x3_s2x2_p1x1", "fwd_f32_n1c32o32_i8x8_k3x3_p1x1",
+    "fwd_f32_n1c64o8_i8x8_k5x5_p2x2",
+    "fwd_f32_n1c512o4_i5_k3_p1",
+    "fwd_f32_n1c16o16_i5x6x6_k5x3x3_p0x1x1",
+    "fwd_f32_n1c8o8g8_i16x16_k13x13_p6x6",
+    "fwd_f32_n1c4o4_i40_k33_t3_p30_flip",
+    "wgrad_f32_n8c4o4_i24x24_k3x3_p1x1",
+    "wgrad_f32_n4c8o8g8_i24x24_k3x3_p1x1",
+    "igrad_f32_n1c4o256_i8x8_k3x3_s2x2_p1x1",
+    "fwd_f32_n1c32o32_i8x8_k3x3_p1x1",
     "fwd_f32_n1c2048o3_i6x6_k1x1",
 )
 
@@ -73,8 +80,15 @@ def test_long_sums_of_positive_data(text, device):
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("text", ["n1c64o16_i12x12_k3x3_p1x1", "n1c48o48g48_i12x12_k5x5_p2x2", "n1c64o32_i3x8x8_k3x3x3_p1x1x1",
-                                  "n1c16o24_i8x8_k4x4_t2x2_p2x2_flip"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n1c64o16_i12x12_k3x3_p1x1",
+        "n1c48o48g48_i12x12_k5x5_p2x2",
+        "n1c64o32_i3x8x8_k3x3x3_p1x1x1",
+        "n1c16o24_i8x8_k4x4_t2x2_p2x2_flip",
+    ],
+)
 def test_halves_are_rounded_once(text, dtype, device):
     """Partial sums that pass through a 16-bit type would leave far fewer results correctly rounded."""
     p = parse(f"fwd_{dtype}_{text}")
@@ -88,8 +102,15 @@ def test_halves_are_rounded_once(text, dtype, device):
 
 
 @pytest.mark.parametrize("mode", ["valid", "same", "same_lower", "full", "causal"])
-@pytest.mark.parametrize("text", ["fwd_f32_n1c3o4_i9_k3", "fwd_f32_n1c3o4_i8x7_k3x4_s2x3", "fwd_f32_n1c2o2_i5x6x7_k2x3x4_d2x1x1",
-                                  "fwd_f32_n1c3o4_i9_k4_s3_d2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fwd_f32_n1c3o4_i9_k3",
+        "fwd_f32_n1c3o4_i8x7_k3x4_s2x3",
+        "fwd_f32_n1c2o2_i5x6x7_k2x3x4_d2x1x1",
+        "fwd_f32_n1c3o4_i9_k4_s3_d2",
+    ],
+)
 def test_named_padding(text, mode, device):
     p = parse(text)
     p = p.replace(pads=tuple(oracle.named_pads(mode, p.space, p.kernel, p.stride, p.dilation)))
@@ -99,10 +120,17 @@ def test_named_padding(text, mode, device):
     checks.assert_right(p, a, vkconv.conv_general(a.input, a.weight, **words, padding=mode))
 
 
-@pytest.mark.parametrize("text", [
-    "fwd_f32_n1c1023o64_i13x13_k13x13", "fwd_f32_n1c1024o64_i16x16_k16x16", "fwd_f32_n1c2o4g2_i302x302_k300x300",
-    "wgrad_f32_n1c2o2_i90x90_k1x1", "wgrad_f32_n1c2o2g2_i400x400_k3x3", "igrad_f32_n1c2o30000_i5_k3_p1",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fwd_f32_n1c1023o64_i13x13_k13x13",
+        "fwd_f32_n1c1024o64_i16x16_k16x16",
+        "fwd_f32_n1c2o4g2_i302x302_k300x300",
+        "wgrad_f32_n1c2o2_i90x90_k1x1",
+        "wgrad_f32_n1c2o2g2_i400x400_k3x3",
+        "igrad_f32_n1c2o30000_i5_k3_p1",
+    ],
+)
 def test_very_long_sums(text, device):
     """More terms than a loop on lavapipe may have iterations: right, or refused with the reason, never cut short."""
     p = parse(text)

@@ -1,8 +1,9 @@
 """The same bits for any number of threads, workspace limit, cache state, batch, and weights prepared or not."""
 
-import checks
 import numpy as np
 import pytest
+
+import checks
 import vkconv
 from problem_text import parse
 

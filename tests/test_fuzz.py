@@ -1,7 +1,8 @@
-"""Random problems, a fresh seed range every commit of the corpus: 60 s in all by default, 10,000 a device with --full."""
+"""Random problems, fresh seeds every commit of the corpus: 60 s in all by default, 10,000 a device with --full."""
+
+import pytest
 
 import fuzz
-import pytest
 
 SECONDS = {"cpu": 30.0, "vulkan": 25.0}
 FULL_COUNT = 10_000

@@ -1,9 +1,10 @@
-"""Gradients are the adjoints of the forward pass: <conv(x, w), g> == <x, input_grad(g, w)> == <w, weight_grad(g, x)>."""
+"""Gradients are the adjoints of the forward: <conv(x, w), g> == <x, input_grad(g, w)> == <w, weight_grad(g, x)>."""
+
+import numpy as np
+import pytest
 
 import checks
-import numpy as np
 import oracle
-import pytest
 import vkconv
 from fuzz_problems import random_problem
 from problem_text import Problem, parse

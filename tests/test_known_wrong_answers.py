@@ -1,10 +1,11 @@
 """Ten convolutions that other libraries got wrong, each by name."""
 
-import checks
 import numpy as np
+import pytest
+
+import checks
 import oracle
 import peers
-import pytest
 import vkconv
 from problem_text import parse
 
@@ -64,11 +65,17 @@ def test_3_negative_padding_crops_the_dilated_signal(device):
     assert_everywhere("fwd_f32_n2c3o4_i5x6_k2x3_t2x2_p-1:0x0:-2", device)
 
 
-@pytest.mark.parametrize("text", [
-    "fwd_f32_n1c16o16_i5x6x6_k3x3x3_p0x1x1_flip", "fwd_f32_n1c16o16_i8x8_k3x3_p1x1_flip",
-    "fwd_f32_n1c8o8g8_i4x7x7_k2x3x3_p0x1x1_flip", "fwd_f32_n1c3o4_i12_k4_s2_d2_p1_flip",
-    "fwd_f32_n1c4o4_i4x4x4_k3x2x4_t2x2x2_p2x1x3_flip", "fwd_f16_n1c16o16_i5x6x6_k3x3x3_p1x1x1_flip",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fwd_f32_n1c16o16_i5x6x6_k3x3x3_p0x1x1_flip",
+        "fwd_f32_n1c16o16_i8x8_k3x3_p1x1_flip",
+        "fwd_f32_n1c8o8g8_i4x7x7_k2x3x3_p0x1x1_flip",
+        "fwd_f32_n1c3o4_i12_k4_s2_d2_p1_flip",
+        "fwd_f32_n1c4o4_i4x4x4_k3x2x4_t2x2x2_p2x1x3_flip",
+        "fwd_f16_n1c16o16_i5x6x6_k3x3x3_p1x1x1_flip",
+    ],
+)
 def test_4_flip_mirrors_every_axis(text, device):
     p = parse(text)
     a = checks.operands(p)
@@ -82,8 +89,16 @@ def test_4_flip_mirrors_every_axis(text, device):
 
 
 @pytest.mark.parametrize("op", ["igrad", "wgrad"])
-@pytest.mark.parametrize("text", ["n2c6o9g3_i9x9_k3x3_s2x2_p1x1", "n1c8o8g4_i11_k3_s3_p1", "n1c8o16g8_i9x8_k3x3_s2x3_p1x1",
-                                  "n1c4o6g2_i5x6x7_k3x2x3_s2x2x1_p1x0x1", "n2c6o9g3_i9x9_k3x3_s2x2_d2x1_p2x1_flip"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n2c6o9g3_i9x9_k3x3_s2x2_p1x1",
+        "n1c8o8g4_i11_k3_s3_p1",
+        "n1c8o16g8_i9x8_k3x3_s2x3_p1x1",
+        "n1c4o6g2_i5x6x7_k3x2x3_s2x2x1_p1x0x1",
+        "n2c6o9g3_i9x9_k3x3_s2x2_d2x1_p2x1_flip",
+    ],
+)
 def test_5_gradients_with_groups_and_stride(text, op, device):
     assert_everywhere(f"{op}_f32_{text}", device)
 
@@ -103,10 +118,18 @@ def test_6_kernel_larger_than_the_padded_input_is_refused(device):
         vkconv.conv2d(integers((1, 5, 5, 1)), integers((1, 8, 8, 1)), 1, 1, device=device)
 
 
-@pytest.mark.parametrize("text", ["fwd_f32_n70000c1o2_i3_k3_p1", "fwd_f32_n1c2o2_i70000_k3_p1",
-                                  "fwd_f32_n1c1o1_i1x65536_k1x3_p0x1", "fwd_f32_n1c2o2g2_i65537_k3_p1",
-                                  "fwd_f32_n1c1o1_i300x300_k3x3_p1x1", "wgrad_f32_n70000c1o2_i2_k2",
-                                  "igrad_f32_n1c1o1_i65537_k2_s2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fwd_f32_n70000c1o2_i3_k3_p1",
+        "fwd_f32_n1c2o2_i70000_k3_p1",
+        "fwd_f32_n1c1o1_i1x65536_k1x3_p0x1",
+        "fwd_f32_n1c2o2g2_i65537_k3_p1",
+        "fwd_f32_n1c1o1_i300x300_k3x3_p1x1",
+        "wgrad_f32_n70000c1o2_i2_k2",
+        "igrad_f32_n1c1o1_i65537_k2_s2",
+    ],
+)
 def test_7_more_than_65535_of_anything(text, device):
     p = parse(text)
     a = checks.operands(p)
@@ -114,9 +137,17 @@ def test_7_more_than_65535_of_anything(text, device):
     checks.assert_right(p, a, checks.run(p, a, device=device), tree=report.plan)
 
 
-@pytest.mark.parametrize("text", ["fwd_bf16_n1c3o5_i9x1_k3x1_s3x3", "fwd_bf16_n2c16o16_i10x3_k3x3_s3x3_p1x0",
-                                  "fwd_bf16_n1c8o8_i4_k4_s3", "fwd_bf16_n1c9o9g9_i8x3_k3x3_s3x3",
-                                  "wgrad_bf16_n1c3o5_i9x1_k3x1_s3x3", "igrad_bf16_n1c3o5_i9x1_k3x1_s3x3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fwd_bf16_n1c3o5_i9x1_k3x1_s3x3",
+        "fwd_bf16_n2c16o16_i10x3_k3x3_s3x3_p1x0",
+        "fwd_bf16_n1c8o8_i4_k4_s3",
+        "fwd_bf16_n1c9o9g9_i8x3_k3x3_s3x3",
+        "wgrad_bf16_n1c3o5_i9x1_k3x1_s3x3",
+        "igrad_bf16_n1c3o5_i9x1_k3x1_s3x3",
+    ],
+)
 def test_8_bf16_with_output_width_one_and_stride_three(text, device):
     assert_everywhere(text, device)
 

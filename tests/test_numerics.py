@@ -1,8 +1,9 @@
 """NaN and infinity go where the sums take them and nowhere else; large, small and signed values survive."""
 
-import checks
 import numpy as np
 import pytest
+
+import checks
 import vkconv
 from problem_text import parse
 
@@ -28,8 +29,11 @@ def poisoned(p, value, where):
 
 def same_specials(got, want):
     got = got.astype(np.float64)
-    return (np.array_equal(np.isnan(got), np.isnan(want)) and np.array_equal(np.isposinf(got), np.isposinf(want))
-            and np.array_equal(np.isneginf(got), np.isneginf(want)))
+    return (
+        np.array_equal(np.isnan(got), np.isnan(want))
+        and np.array_equal(np.isposinf(got), np.isposinf(want))
+        and np.array_equal(np.isneginf(got), np.isneginf(want))
+    )
 
 
 def check_specials(p, a, device, names):
@@ -68,7 +72,7 @@ def test_one_special_value_in_gradients(text, op, where, value, device):
 
 @pytest.mark.parametrize("text", [t for t in GEOMETRIES if "_p" in t])
 def test_padding_never_makes_nan(text, device):
-    """All weights infinite: an output is infinite or, where the signs of its inputs differ, NaN; padding adds nothing."""
+    """Infinite weights: an output is infinite, or NaN where the signs of its inputs differ; padding adds nothing."""
     p = parse(f"fwd_f32_{text}_highest")
     a = checks.operands(p)
     a.weight[...] = np.inf
@@ -90,8 +94,10 @@ def test_bias_and_relu_keep_nan(dtype, device):
     check_specials(p, a, device, checks.claiming(p, a, device=device))
 
 
-@pytest.mark.parametrize("activation", ["relu", "relu6", ("leaky_relu", 0.1), ("clip", -1, 1), "silu", "gelu", "sigmoid", "tanh",
-                                        "hardswish"])
+@pytest.mark.parametrize(
+    "activation",
+    ["relu", "relu6", ("leaky_relu", 0.1), ("clip", -1, 1), "silu", "gelu", "sigmoid", "tanh", "hardswish"],
+)
 def test_activations_keep_nan(activation, device):
     x = np.array([np.nan, 1.0, -1.0, 0.0, 30.0, -30.0], np.float32).reshape(1, 6, 1)
     y = vkconv.conv1d(x, np.ones((1, 1, 1), np.float32), activation=activation, device=device)
@@ -102,7 +108,9 @@ def test_halves_overflow_to_infinity(device):
     """The sum is finite in fp32 and beyond fp16; the largest finite value and the one that rounds past it differ."""
     x = np.array([65504, 65504, 65504], np.float16).reshape(1, 1, 3)
     w = np.array([[1, 0, 0], [1, 1, 0], [-1, -1, 0]], np.float16).reshape(3, 1, 3)
-    for algorithm in checks.claiming(parse("fwd_f16_n1c3o3_i1_k1"), checks.operands(parse("fwd_f16_n1c3o3_i1_k1")), device=device):
+    for algorithm in checks.claiming(
+        parse("fwd_f16_n1c3o3_i1_k1"), checks.operands(parse("fwd_f16_n1c3o3_i1_k1")), device=device
+    ):
         y = vkconv.conv1d(x, w, device=device, algorithm=algorithm)
         np.testing.assert_array_equal(y[0, 0], np.array([65504, np.inf, -np.inf], np.float16), err_msg=algorithm)
 

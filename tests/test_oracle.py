@@ -3,9 +3,10 @@
 import itertools
 
 import numpy as np
+import pytest
+
 import oracle
 import peers
-import pytest
 
 RANDOM_CASES = 60
 
@@ -26,8 +27,15 @@ def random_case(seed: int, rank: int | None = None, plain: bool = False) -> tupl
             "groups": groups,
             "flip": not plain and bool(rng.integers(2)),
         }
-        out = map(oracle.output_extent, map(int, space), map(int, kernel), args["stride"], args["kernel_dilation"],
-                  args["input_dilation"], args["padding"])
+        out = map(
+            oracle.output_extent,
+            map(int, space),
+            map(int, kernel),
+            args["stride"],
+            args["kernel_dilation"],
+            args["input_dilation"],
+            args["padding"],
+        )
         if min(out) > 0:
             x = rng.integers(-4, 5, (int(rng.integers(1, 3)), *space, channels)).astype(np.float64)
             return x, rng.integers(-4, 5, (outputs, *kernel, channels // groups)).astype(np.float64), args
@@ -36,12 +44,14 @@ def random_case(seed: int, rank: int | None = None, plain: bool = False) -> tupl
 def loops(x, w, stride, padding, kernel_dilation, input_dilation, groups, flip):
     """The definition with nothing clever in it: write out the dilated, padded signal, then sum."""
     rank = x.ndim - 2
-    signal = np.zeros((x.shape[0], *(oracle.dilated(n, t) for n, t in zip(x.shape[1:-1], input_dilation)), x.shape[-1]))
+    signal = np.zeros(
+        (x.shape[0], *(oracle.dilated(n, t) for n, t in zip(x.shape[1:-1], input_dilation, strict=True)), x.shape[-1])
+    )
     signal[(slice(None), *(slice(None, None, t) for t in input_dilation))] = x
     grow = [(0, 0), *((max(lo, 0), max(hi, 0)) for lo, hi in padding), (0, 0)]
     # A crop may reach into the padding of the other side, so pad first and cut afterwards.
     padded = np.pad(signal, grow)
-    crop = tuple(slice(max(-lo, 0), n - max(-hi, 0)) for (lo, hi), n in zip(padding, padded.shape[1:-1]))
+    crop = tuple(slice(max(-lo, 0), n - max(-hi, 0)) for (lo, hi), n in zip(padding, padded.shape[1:-1], strict=True))
     padded = padded[(slice(None), *crop)]
     if flip:
         w = w[(slice(None), *(slice(None, None, -1),) * rank)]
@@ -51,8 +61,14 @@ def loops(x, w, stride, padding, kernel_dilation, input_dilation, groups, flip):
     for o in range(w.shape[0]):
         first = o // per_out * per_in
         for at in itertools.product(*map(range, out)):
-            window = tuple(slice(at[a] * stride[a], at[a] * stride[a] + (w.shape[1 + a] - 1) * kernel_dilation[a] + 1,
-                                 kernel_dilation[a]) for a in range(rank))
+            window = tuple(
+                slice(
+                    at[a] * stride[a],
+                    at[a] * stride[a] + (w.shape[1 + a] - 1) * kernel_dilation[a] + 1,
+                    kernel_dilation[a],
+                )
+                for a in range(rank)
+            )
             values = padded[(slice(None), *window, slice(first, first + per_in))]
             y[(slice(None), *at, o)] = (values * w[o]).sum(axis=tuple(range(1, rank + 2)))
     return y
@@ -76,7 +92,7 @@ def test_scatter_equals_gather(seed):
     reached = (np.array(x.shape[1:-1]) - 1) * stride + (np.array(w.shape[1:-1]) - 1) * dilation + 1
     padding = np.minimum(padding, (reached + extra - 1) // 2)
     reach = (np.array(w.shape[1:-1]) - 1) * dilation
-    pads = list(zip((reach - padding).tolist(), (reach - padding + extra).tolist()))
+    pads = list(zip((reach - padding).tolist(), (reach - padding + extra).tolist(), strict=True))
     scattered = oracle.conv_transpose(x, w, stride, padding, dilation, extra, groups)
     gathered = oracle.conv_general(x, w, 1, pads, dilation, stride, groups, True)
     np.testing.assert_array_equal(scattered, gathered)
@@ -97,12 +113,27 @@ def test_scipy(seed):
     signal = pytest.importorskip("scipy.signal")
     x, w, args = random_case(3000 + seed)
     rank = x.ndim - 2
-    args |= {"stride": (1,) * rank, "kernel_dilation": (1,) * rank, "input_dilation": (1,) * rank, "groups": 1,
-             "padding": [(k - 1, k - 1) for k in w.shape[1:-1]]}
+    args |= {
+        "stride": (1,) * rank,
+        "kernel_dilation": (1,) * rank,
+        "input_dilation": (1,) * rank,
+        "groups": 1,
+        "padding": [(k - 1, k - 1) for k in w.shape[1:-1]],
+    }
     x = x[..., : w.shape[-1]]
     function = signal.convolve if args["flip"] else signal.correlate
-    want = np.stack([np.stack([sum(function(x[n, ..., c], w[o, ..., c], method="direct") for c in range(w.shape[-1]))
-                               for o in range(w.shape[0])], axis=-1) for n in range(x.shape[0])])
+    want = np.stack(
+        [
+            np.stack(
+                [
+                    sum(function(x[n, ..., c], w[o, ..., c], method="direct") for c in range(w.shape[-1]))
+                    for o in range(w.shape[0])
+                ],
+                axis=-1,
+            )
+            for n in range(x.shape[0])
+        ]
+    )
     np.testing.assert_array_equal(oracle.conv_general(x, w, **args), want)
 
 
@@ -119,7 +150,9 @@ def test_torch(seed):
     tx = torch.tensor(channels_first(x).copy(), requires_grad=True)
     tw = torch.tensor(channels_first(w).copy(), requires_grad=True)
     padded = functional.pad(tx, [v for pair in reversed(args["padding"]) for v in pair])
-    ty = getattr(functional, f"conv{rank}d")(padded, tw, None, args["stride"], 0, args["kernel_dilation"], args["groups"])
+    ty = getattr(functional, f"conv{rank}d")(
+        padded, tw, None, args["stride"], 0, args["kernel_dilation"], args["groups"]
+    )
     y = oracle.conv_general(x, w, **args)
     np.testing.assert_array_equal(channels_first(y), ty.detach().numpy())
     g = np.random.default_rng(seed).integers(-4, 5, y.shape).astype(float)
@@ -137,7 +170,7 @@ def test_transposes_of_peers(seed, peer):
     kernel, space = rng.integers(1, 4, rank), rng.integers(2, 6, rank)
     extra = np.array([rng.integers(0, s) for s in stride])
     reached = (space - 1) * stride + (kernel - 1) * dilation + 1
-    padding = np.array([rng.integers(0, (r + e - 1) // 2 + 1) for r, e in zip(reached, extra)])
+    padding = np.array([rng.integers(0, (r + e - 1) // 2 + 1) for r, e in zip(reached, extra, strict=True)])
     x = rng.integers(-4, 5, (2, *space, 2 * groups)).astype(float)
     w = rng.integers(-4, 5, (3 * groups, *kernel, 2)).astype(float)
     args = (stride, padding, dilation, extra, groups)
@@ -162,8 +195,9 @@ def test_mlx(seed):
 
 
 def test_progression_against_search():
-    for n_in, n_out, stride, step, offset in itertools.product((0, 1, 4), (1, 3, 7), (1, 2, 3, 4), (1, 2, 3, 6),
-                                                               range(-9, 10)):
+    for n_in, n_out, stride, step, offset in itertools.product(
+        (0, 1, 4), (1, 3, 7), (1, 2, 3, 4), (1, 2, 3, 6), range(-9, 10)
+    ):
         pairs = [(o, i) for o in range(n_out) for i in range(n_in) if o * stride + offset == i * step]
         found = oracle.progression(n_in, n_out, stride, offset, step)
         got = [] if found is None else list(zip(range(n_out)[found[0]], range(n_in)[found[1]], strict=True))

@@ -1,12 +1,12 @@
 """Depthwise convolution at any size: the test cases of MLX PR #3446, and no gate of any other kind."""
 
-import checks
 import numpy as np
+import pytest
+
+import checks
 import oracle
 import peers
-import pytest
 import vkconv
-from problem_text import parse
 
 # Odd, non-square, and aligned along one axis only: (height, width, kernel, stride, padding).
 MLX_SHAPES = (
@@ -64,18 +64,21 @@ def test_every_channel_tail(channels, device):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("text", [
-    "n1c12o12g12_i9x9_k3x3_s3x3_p1x1",
-    "n1c12o12g12_i9x9_k2x5_s1x2_d2x1_p1:0x2",
-    "n2c6o18g6_i8x7_k3x3_p1x1",
-    "n1c6o6g6_i6x7x5_k3x2x3_s1x2x1_p1x0x1",
-    "n1c20o20g20_i31_k7_s2_d3_p9",
-    "n1c6o6g6_i9x9_k3x3_p-1:2x-2:0",
-    "n1c9o9g9_i12x12_k11x11_p5x5_flip",
-    "n1c8o8g8_i5x5_k5x5",
-    "n1c8o8g8_i3x3_k5x5_p2x2_bias_relu6",
-    "n1c4o8g4_i9x9_k1x1_bias",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n1c12o12g12_i9x9_k3x3_s3x3_p1x1",
+        "n1c12o12g12_i9x9_k2x5_s1x2_d2x1_p1:0x2",
+        "n2c6o18g6_i8x7_k3x3_p1x1",
+        "n1c6o6g6_i6x7x5_k3x2x3_s1x2x1_p1x0x1",
+        "n1c20o20g20_i31_k7_s2_d3_p9",
+        "n1c6o6g6_i9x9_k3x3_p-1:2x-2:0",
+        "n1c9o9g9_i12x12_k11x11_p5x5_flip",
+        "n1c8o8g8_i5x5_k5x5",
+        "n1c8o8g8_i3x3_k5x5_p2x2_bias_relu6",
+        "n1c4o8g4_i9x9_k1x1_bias",
+    ],
+)
 def test_no_gate(text, dtype, device):
     for integers in (True, False):
         checks.check(f"fwd_{dtype}_{text}", device=device, algorithm="depthwise", integers=integers)

@@ -1,9 +1,10 @@
 """Dispatch with a plan cache, as in mlx/backend/cuda/conv.cpp: three passes of one convolution, the choice cached."""
 
-import checks
 import numpy as np
-import peers
 import pytest
+
+import checks
+import peers
 import vkconv
 from problem_text import parse
 
@@ -30,16 +31,24 @@ def test_gradients_have_their_own_algorithms(device):
         checks.assert_right(p, a, checks.run(p, a, device=device, algorithm=name))
 
 
-@pytest.mark.parametrize("text", [
-    "n1c4o4_i9x9_k3x3_p1:2x0:1", "n1c4o4_i9x9_k3x3_s2x2_p0:1x0:1", "n1c6o6g3_i9x9_k3x3_s2x3_d2x1_p1:2x0:3",
-    "n1c4o4_i8_k4_p1:2_t2", "n1c4o4_i4x5x6_k3x3x3_p1:0x0:1x2:0",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n1c4o4_i9x9_k3x3_p1:2x0:1",
+        "n1c4o4_i9x9_k3x3_s2x2_p0:1x0:1",
+        "n1c6o6g3_i9x9_k3x3_s2x3_d2x1_p1:2x0:3",
+        "n1c4o4_i8_k4_p1:2_t2",
+        "n1c4o4_i4x5x6_k3x3x3_p1:0x0:1x2:0",
+    ],
+)
 @pytest.mark.parametrize("op", ["fwd", "igrad", "wgrad"])
 def test_asymmetric_padding(text, op, device):
     checks.check(f"{op}_f32_{text}", device=device)
 
 
-@pytest.mark.parametrize("text", ["n1c64o64g4_i7x7_k3x3_p1x1", "n1c12o6g6_i9_k3_s2_p1", "n2c9o27g9_i5x5x5_k2x2x2_s2x2x2"])
+@pytest.mark.parametrize(
+    "text", ["n1c64o64g4_i7x7_k3x3_p1x1", "n1c12o6g6_i9_k3_s2_p1", "n2c9o27g9_i5x5x5_k2x2x2_s2x2x2"]
+)
 @pytest.mark.parametrize("op", ["fwd", "igrad", "wgrad"])
 def test_grouped(text, op, device):
     checks.check(f"{op}_f32_{text}", device=device)
@@ -60,8 +69,9 @@ def test_second_call_hits(device, clean_cache):
 def test_forced_algorithm_is_part_of_the_key(device, clean_cache):
     p = parse(f"fwd_f32_{BASE}")
     a = checks.operands(p)
-    trees = {name: checks.explain(p, a, device=device, algorithm=name).plan
-             for name in checks.claiming(p, a, device=device)}
+    trees = {
+        name: checks.explain(p, a, device=device, algorithm=name).plan for name in checks.claiming(p, a, device=device)
+    }
     assert len(trees) >= 3
     for _ in range(2):
         for name, tree in trees.items():
@@ -127,10 +137,16 @@ def test_alignment_does_not_matter(op, device):
 
 
 def test_mlx_agrees(device):
-    for text in ("n2c8o12g2_i9x10_k3x3_s2x1_p1x2", "n1c4o6_i9_k3_s2_d2_p1:3", "n1c4o4_i5x6x7_k2x3x2_s2x1x1_t1x2x1_p1x1x0_flip"):
+    for text in (
+        "n2c8o12g2_i9x10_k3x3_s2x1_p1x2",
+        "n1c4o6_i9_k3_s2_d2_p1:3",
+        "n1c4o4_i5x6x7_k2x3x2_s2x1x1_t1x2x1_p1x1x0_flip",
+    ):
         p = parse(f"fwd_f32_{text}")
         a = checks.operands(p)
-        want = peers.mlx_conv_general(a.input, a.weight, p.stride, p.pads, p.dilation, p.input_dilation, p.groups, p.flip)
+        want = peers.mlx_conv_general(
+            a.input, a.weight, p.stride, p.pads, p.dilation, p.input_dilation, p.groups, p.flip
+        )
         np.testing.assert_array_equal(checks.run(p, a, device=device, precision="highest"), want)
 
 

@@ -1,9 +1,10 @@
 """Small-kernel-depth 3-D convolution: the test cases of MLX PR #3785, and what it leaves open."""
 
-import checks
 import numpy as np
-import peers
 import pytest
+
+import checks
+import peers
 from problem_text import parse
 
 ALGORITHM = "small_kernel_depth"

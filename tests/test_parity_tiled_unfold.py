@@ -1,10 +1,11 @@
 """Bounded workspace for unfolding: the test cases of MLX PR #3084, and the strided transpose without inserted zeros."""
 
-import checks
 import numpy as np
+import pytest
+
+import checks
 import oracle
 import peers
-import pytest
 import vkconv
 from problem_text import parse
 

@@ -2,9 +2,10 @@
 
 import dataclasses
 
-import checks
 import numpy as np
 import pytest
+
+import checks
 import vkconv
 from fuzz_problems import fits, random_problem
 from problem_text import Problem, parse
@@ -62,11 +63,19 @@ def test_every_field_is_covered():
     assert names <= set(CHANGES)
 
 
-@pytest.mark.parametrize("text", [
-    "fwd_f32_n1c16o16_i6x8x8_k3x3x3_p1x1x1", "fwd_f32_n1c8o8g8_i9x9_k3x3_p1x1", "fwd_f32_n1c4o6_i9_k4_t3_p3_flip",
-    "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1", "wgrad_f32_n2c8o8_i9x9_k3x3_p1x1", "fwd_bf16_n1c8o8_i9x9_k3x3_p1x1",
-    "fwd_f32_n0c8o8_i9x9_k3x3_p1x1", "fwd_f32_n1c0o8_i9x9_k3x3_p1x1",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fwd_f32_n1c16o16_i6x8x8_k3x3x3_p1x1x1",
+        "fwd_f32_n1c8o8g8_i9x9_k3x3_p1x1",
+        "fwd_f32_n1c4o6_i9_k4_t3_p3_flip",
+        "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1",
+        "wgrad_f32_n2c8o8_i9x9_k3x3_p1x1",
+        "fwd_bf16_n1c8o8_i9x9_k3x3_p1x1",
+        "fwd_f32_n0c8o8_i9x9_k3x3_p1x1",
+        "fwd_f32_n1c0o8_i9x9_k3x3_p1x1",
+    ],
+)
 def test_explain_is_consistent(text, device):
     """The choice is the least estimate among those that can run, and forcing it gives the same bits and plan."""
     p = parse(text)
@@ -80,7 +89,9 @@ def test_explain_is_consistent(text, device):
     assert report.plan.startswith(best.algorithm)
     forced = checks.explain(p, a, device=device, algorithm=best.algorithm)
     assert forced.plan == report.plan
-    np.testing.assert_array_equal(checks.run(p, a, device=device), checks.run(p, a, device=device, algorithm=best.algorithm))
+    np.testing.assert_array_equal(
+        checks.run(p, a, device=device), checks.run(p, a, device=device, algorithm=best.algorithm)
+    )
 
 
 def test_explain_computes_nothing(device):

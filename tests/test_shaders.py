@@ -41,5 +41,5 @@ def test_a_wrong_shader_is_reported_with_its_line(tmp_path):
     tool = load_tool()
     bad = tmp_path / "bad.comp"
     bad.write_text("#version 460\nvoid main() {\n  undeclared = 1;\n}\n")
-    with pytest.raises(tool.ShaderError, match="bad.comp:3:.*undeclared"):
+    with pytest.raises(tool.ShaderError, match=r"bad\.comp:3:.*undeclared"):
         tool.Glslang().compile(tool.flattened_variant(bad, "f32"), "bad_f32")

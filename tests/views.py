@@ -18,8 +18,8 @@ def plain(a: Array, rng: Generator) -> Array:
 def strided(a: Array, rng: Generator) -> Array:
     """Every second or third element of a larger array, along any axes, the channels included."""
     steps = rng.integers(1, 4, a.ndim)
-    big = np.full([max(n, 1) * int(s) for n, s in zip(a.shape, steps)], 77, a.dtype)
-    view = big[tuple(slice(0, n * int(s), int(s)) for n, s in zip(a.shape, steps))]
+    big = np.full([max(n, 1) * int(s) for n, s in zip(a.shape, steps, strict=True)], 77, a.dtype)
+    view = big[tuple(slice(0, n * int(s), int(s)) for n, s in zip(a.shape, steps, strict=True))]
     view[...] = a
     return view
 
@@ -27,8 +27,8 @@ def strided(a: Array, rng: Generator) -> Array:
 def cropped(a: Array, rng: Generator) -> Array:
     """A window of a larger array along all axes but the last, so that the channels stay contiguous."""
     before = [*map(int, rng.integers(0, 3, a.ndim - 1)), 0]
-    big = np.full([n + 2 * b for n, b in zip(a.shape, before)], 77, a.dtype)
-    view = big[tuple(slice(b, b + n) for b, n in zip(before, a.shape))]
+    big = np.full([n + 2 * b for n, b in zip(a.shape, before, strict=True)], 77, a.dtype)
+    view = big[tuple(slice(b, b + n) for b, n in zip(before, a.shape, strict=True))]
     view[...] = a
     return view
 
@@ -66,8 +66,16 @@ def big_endian(a: Array, rng: Generator) -> Array:
 
 
 VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
-    "plain": plain, "strided": strided, "cropped": cropped, "transposed": transposed, "reversed": reversed_axes,
-    "broadcast": broadcast, "read_only": read_only, "unaligned": unaligned, "big_endian": big_endian}
+    "plain": plain,
+    "strided": strided,
+    "cropped": cropped,
+    "transposed": transposed,
+    "reversed": reversed_axes,
+    "broadcast": broadcast,
+    "read_only": read_only,
+    "unaligned": unaligned,
+    "big_endian": big_endian,
+}
 
 
 DESTINATIONS = (plain, strided, cropped, transposed, reversed_axes, unaligned)

@@ -32,9 +32,12 @@ bool is_bfloat16(const py::dtype& dtype, int number) {
 
 DType dtype_of(const py::array& array, const py::dtype& dtype, const char* name) {
   switch (const int number = dtype.num()) {
-    case kNumPyFloat: return DType::f32;
-    case kNumPyDouble: return DType::f64;
-    case kNumPyHalf: return DType::f16;
+    case kNumPyFloat:
+      return DType::f32;
+    case kNumPyDouble:
+      return DType::f64;
+    case kNumPyHalf:
+      return DType::f16;
     default:
       if (is_bfloat16(dtype, number)) return DType::bf16;
   }
@@ -145,9 +148,9 @@ bool Array::empty() const { return std::find(shape.begin(), shape.begin() + ndim
 Array read_array(py::handle value, const char* name, int least, int most, Layout layout) {
   py::array array = require_array(value, name);
   if (array.ndim() < least || array.ndim() > most)
-    throw py::value_error(std::string(name) + " has " + std::to_string(array.ndim()) + " dimensions, wanted " +
-                          (least == most ? std::to_string(least)
-                                         : std::to_string(least) + " to " + std::to_string(most)));
+    throw py::value_error(
+        std::string(name) + " has " + std::to_string(array.ndim()) + " dimensions, wanted " +
+        (least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most)));
   const py::dtype dtype = array.dtype();
   const DType type = dtype_of(array, dtype, name);
   Array a = describe(array, type);
@@ -233,8 +236,7 @@ std::string shape_text(const std::int64_t* shape, std::size_t ndim) {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return shape_text(shape.data(), shape.size()); }
 
-Destination::Destination(py::handle out, const py::dtype& dtype, const std::vector<std::int64_t>& shape,
-                         Layout layout)
+Destination::Destination(py::handle out, const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout)
     : out_(py::reinterpret_borrow<py::object>(out)) {
   if (out.is_none()) {
     array_ = describe(new_array(dtype, shape), DType::f32);
@@ -253,8 +255,7 @@ void Destination::check_out(const py::dtype& dtype, const std::vector<std::int64
     throw py::type_error("out has dtype " + py::str(out.dtype()).cast<std::string>() + ", wanted " +
                          py::str(dtype).cast<std::string>());
   const std::vector<std::int64_t> given(out.shape(), out.shape() + out.ndim());
-  if (given != shape)
-    throw py::value_error("out has shape " + shape_text(given) + ", wanted " + shape_text(shape));
+  if (given != shape) throw py::value_error("out has shape " + shape_text(given) + ", wanted " + shape_text(shape));
   if (!out.writeable()) throw py::value_error("out is read-only");
 }
 

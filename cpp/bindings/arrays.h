@@ -43,8 +43,8 @@ struct Array {
   void settle();
 };
 
-// Accepts every array of a supported dtype with `least` to `most` dimensions. It is copied only when it has foreign byte
-// order, elements at unaligned addresses, or a channel axis that `layout` does not allow.
+// Accepts every array of a supported dtype with `least` to `most` dimensions. It is copied only when it has foreign
+// byte order, elements at unaligned addresses, or a channel axis that `layout` does not allow.
 Array read_array(py::handle value, const char* name, int least, int most, Layout layout);
 
 // A vector of `length` values as a contiguous array of `dtype`'s accumulator type. Its own dtype is either of the two.

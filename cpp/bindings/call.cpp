@@ -52,11 +52,16 @@ Sides axis_padding(const Padding& padding, const ConvProblem& p, int a, int firs
   const std::int64_t signal = p.input[a] > 0 ? checked_add(checked_mul(p.input[a] - 1, p.input_dilation[a]), 1) : 0;
   const std::int64_t reach = checked_add(checked_mul(p.kernel[a] - 1, p.dilation[a]), 1);
   switch (padding.mode) {
-    case PaddingMode::numbers: return {padding.lo[a], padding.hi[a]};
-    case PaddingMode::valid: return {0, 0};
-    case PaddingMode::full: return {reach - 1, reach - 1};
-    case PaddingMode::same: return same_padding(signal, reach, p.stride[a], false);
-    case PaddingMode::same_lower: return same_padding(signal, reach, p.stride[a], true);
+    case PaddingMode::numbers:
+      return {padding.lo[a], padding.hi[a]};
+    case PaddingMode::valid:
+      return {0, 0};
+    case PaddingMode::full:
+      return {reach - 1, reach - 1};
+    case PaddingMode::same:
+      return same_padding(signal, reach, p.stride[a], false);
+    case PaddingMode::same_lower:
+      return same_padding(signal, reach, p.stride[a], true);
     case PaddingMode::causal:
       return a == first_axis ? Sides{reach - 1, 0} : same_padding(signal, reach, p.stride[a], false);
   }
@@ -92,8 +97,8 @@ void Geometry::apply(ConvProblem& p) const {
   for (int a = 3 - rank; a < 3; ++a) {
     const Sides sides = axis_padding(padding, p, a, 3 - rank);
     p.pad_lo[a] = sides.lo;
-    p.output[a] = output_extent(p.input[a], p.kernel[a], p.stride[a], p.dilation[a], p.input_dilation[a], sides.lo,
-                                sides.hi);
+    p.output[a] =
+        output_extent(p.input[a], p.kernel[a], p.stride[a], p.dilation[a], p.input_dilation[a], sides.lo, sides.hi);
     if (p.output[a] < 1)
       throw ProblemError("input is smaller than the kernel along spatial axis " + std::to_string(a - 3 + rank) +
                          ": extent " + std::to_string(dilated(p.input[a], p.input_dilation[a])) + " with padding " +
@@ -133,7 +138,8 @@ void execute(const Options& options, ConvProblem problem, HostOperands operands,
     py::gil_scoped_release release;
     options.device.backend->run(request, operands, prepared);
   }
-  if (logging()) log_line(options, request, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (logging())
+    log_line(options, request, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }
 
 }  // namespace vkconv::bindings

@@ -19,7 +19,8 @@ PyObject* make_exception(py::module_& m, const char* name, PyObject* base, const
 }
 
 void bind_errors(py::module_& m) {
-  static PyObject* error = make_exception(m, "Error", PyExc_RuntimeError, "Root of the errors that only vkconv raises.");
+  static PyObject* error =
+      make_exception(m, "Error", PyExc_RuntimeError, "Root of the errors that only vkconv raises.");
   static PyObject* device_error =
       make_exception(m, "DeviceError", error, "A device is missing, was lost or refused a call. The next call works.");
   py::register_exception_translator([](std::exception_ptr p) {
@@ -71,24 +72,25 @@ void bind_gradients(py::module_& m) {
     return conv_weight_grad(grad, input, weight_shape, {stride, padding, pads, dilation, input_dilation, groups, flip},
                             {precision, device, algorithm, workspace_limit}, out);
   });
-  m.def("conv_bias_grad", [](Object grad, Object precision, Object device, Object algorithm, Object workspace_limit,
-                             Object out) {
-    return conv_bias_grad(grad, {precision, device, algorithm, workspace_limit}, out);
-  });
+  m.def("conv_bias_grad",
+        [](Object grad, Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
+          return conv_bias_grad(grad, {precision, device, algorithm, workspace_limit}, out);
+        });
 }
 
 void bind_prepared(py::module_& m) {
   py::class_<PreparedConvolution>(
       m, "PreparedConv",
       "A convolution with fixed weights, made by `vkconv.prepare`. Call it as ``conv(input, out=None)``.")
-      .def(py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation,
-                       Object input_dilation, Object groups, Object flip, Object pads, bool transposed,
-                       Object output_padding, Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
-        return std::make_unique<PreparedConvolution>(
-            weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
-            transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
-            OptionArguments{precision, device, algorithm, workspace_limit});
-      }))
+      .def(
+          py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation, Object input_dilation,
+                      Object groups, Object flip, Object pads, bool transposed, Object output_padding,
+                      Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
+            return std::make_unique<PreparedConvolution>(
+                weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
+                transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
+                OptionArguments{precision, device, algorithm, workspace_limit});
+          }))
       .def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none())
       .def("__repr__", &PreparedConvolution::repr);
 }

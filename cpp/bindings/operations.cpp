@@ -91,7 +91,8 @@ Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char
 
 void transpose_geometry(Geometry& geometry, const Array& weight, Object padding, Object output_padding) {
   if (geometry.padding.mode != PaddingMode::numbers)
-    throw py::value_error("padding is " + repr_text(padding) + ", wanted numbers: a transposed convolution has no named "
+    throw py::value_error("padding is " + repr_text(padding) +
+                          ", wanted numbers: a transposed convolution has no named "
                           "padding");
   const Extent3 kernel = spatial_extents(weight);
   check_kernel(kernel, "weight");
@@ -211,8 +212,8 @@ ConvProblem gradient_problem(Pass pass, DType dtype, const Geometry& geometry,
 
 std::vector<std::int64_t> shape_of(const Array& a) { return {a.shape.begin(), a.shape.begin() + a.ndim}; }
 
-// Computes a gradient of `shape` from `grad` and the `other` operand (null for the bias). `place` puts the views of both
-// and of the array that is written into the operands.
+// Computes a gradient of `shape` from `grad` and the `other` operand (null for the bias). `place` puts the views of
+// both and of the array that is written into the operands.
 template <class Place>
 py::object gradient(const Options& options, const ConvProblem& p, const std::vector<std::int64_t>& shape, Layout layout,
                     Array& grad, Array* other, Object out, Place place) {

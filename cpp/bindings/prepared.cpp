@@ -48,8 +48,8 @@ py::object PreparedConvolution::call(Object input_argument, Object out) const {
 }
 
 std::string PreparedConvolution::repr() const {
-  std::string text = "<vkconv.PreparedConv " + std::string(to_string(spec_.dtype)) + " weight (" +
-                     std::to_string(spec_.out_channels);
+  std::string text =
+      "<vkconv.PreparedConv " + std::string(to_string(spec_.dtype)) + " weight (" + std::to_string(spec_.out_channels);
   for (int a = 3 - spec_.geometry.rank; a < 3; ++a) text += ", " + std::to_string(spec_.kernel[a]);
   return text + ", " + std::to_string(spec_.in_channels_per_group) + ") on " + spec_.options.device.name + ">";
 }

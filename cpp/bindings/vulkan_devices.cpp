@@ -57,9 +57,8 @@ VulkanDevices vulkan_devices() {
   VulkanDevices found;
   found.reason = list.reason;
   for (const vulkan::DeviceInfo& info : list.devices)
-    found.entries.push_back({"vulkan:" + std::to_string(found.entries.size()),
-                             std::string(to_string(info.traits.type)), info.traits.name, info.unusable,
-                             properties(info.traits)});
+    found.entries.push_back({"vulkan:" + std::to_string(found.entries.size()), std::string(to_string(info.traits.type)),
+                             info.traits.name, info.unusable, properties(info.traits)});
   return found;
 }
 

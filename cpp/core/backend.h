@@ -62,7 +62,9 @@ class PlanningBackend : public Backend {
     const auto plan = planner_.plan(request);
     return {plan->describe(), plan->workspace_bytes()};
   }
-  std::vector<Candidate> explain(const ConvProblem& p, std::size_t limit) override { return planner_.explain(p, limit); }
+  std::vector<Candidate> explain(const ConvProblem& p, std::size_t limit) override {
+    return planner_.explain(p, limit);
+  }
   std::vector<std::string> algorithms() const override {
     std::vector<std::string> names;
     for (const auto& row : planner_.table()) names.emplace_back(row.name);

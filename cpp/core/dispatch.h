@@ -10,10 +10,14 @@ namespace vkconv {
 template <class F>
 decltype(auto) with_type(DType t, F&& f) {
   switch (t) {
-    case DType::f16: return f(Half{});
-    case DType::bf16: return f(BFloat16{});
-    case DType::f64: return f(double{});
-    case DType::f32: break;
+    case DType::f16:
+      return f(Half{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f64:
+      return f(double{});
+    case DType::f32:
+      break;
   }
   return f(float{});
 }

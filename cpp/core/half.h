@@ -39,7 +39,8 @@ constexpr std::uint16_t round_to_bits(double v, int exponent_bits, int mantissa_
   const auto sign = static_cast<std::uint16_t>(bits >> 63 << 15);
   const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
   const auto infinity = static_cast<std::uint16_t>(((1u << exponent_bits) - 1) << mantissa_bits);
-  if (magnitude > std::uint64_t{0x7ff} << 52) return static_cast<std::uint16_t>(sign | infinity | 1u << (mantissa_bits - 1));
+  if (magnitude > std::uint64_t{0x7ff} << 52)
+    return static_cast<std::uint16_t>(sign | infinity | 1u << (mantissa_bits - 1));
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(magnitude >> 52) - 1023 + bias;
   if (exponent >= (1 << exponent_bits) - 1) return sign | infinity;

@@ -20,7 +20,8 @@ void require(bool ok, const std::string& message) {
 void validate_axis(const ConvProblem& p, int a) {
   const std::string axis = kAxisNames[a];
   require(p.stride[a] >= 1, "stride along " + axis + " is " + std::to_string(p.stride[a]) + ", wanted >= 1");
-  require(p.dilation[a] >= 1, "kernel dilation along " + axis + " is " + std::to_string(p.dilation[a]) + ", wanted >= 1");
+  require(p.dilation[a] >= 1,
+          "kernel dilation along " + axis + " is " + std::to_string(p.dilation[a]) + ", wanted >= 1");
   require(p.input_dilation[a] >= 1,
           "input dilation along " + axis + " is " + std::to_string(p.input_dilation[a]) + ", wanted >= 1");
   require(p.input[a] >= 0 && p.kernel[a] >= 0 && p.output[a] >= 0, "negative extent along " + axis);
@@ -35,9 +36,12 @@ void validate_axis(const ConvProblem& p, int a) {
 
 std::int64_t ConvProblem::reduction_length() const {
   switch (pass) {
-    case Pass::forward: return taps() * in_channels_per_group();
-    case Pass::input_grad: return taps() * out_channels_per_group();
-    case Pass::weight_grad: return batch * output_pixels();
+    case Pass::forward:
+      return taps() * in_channels_per_group();
+    case Pass::input_grad:
+      return taps() * out_channels_per_group();
+    case Pass::weight_grad:
+      return batch * output_pixels();
   }
   return 0;
 }
@@ -52,9 +56,12 @@ double ConvProblem::bytes_moved() const {
   const double x = static_cast<double>(input_elements()), w = static_cast<double>(weight_elements()),
                y = static_cast<double>(output_elements());
   switch (pass) {
-    case Pass::forward: return (x + w) * in + y * out;
-    case Pass::input_grad: return (y + w) * in + x * out;
-    case Pass::weight_grad: return (x + y) * in + w * out;
+    case Pass::forward:
+      return (x + w) * in + y * out;
+    case Pass::input_grad:
+      return (y + w) * in + x * out;
+    case Pass::weight_grad:
+      return (x + y) * in + w * out;
   }
   return 0;
 }
@@ -111,34 +118,50 @@ ConvProblem input_grad_as_forward(const ConvProblem& p) {
 
 std::string_view to_string(Pass pass) {
   switch (pass) {
-    case Pass::forward: return "fwd";
-    case Pass::input_grad: return "igrad";
-    case Pass::weight_grad: return "wgrad";
+    case Pass::forward:
+      return "fwd";
+    case Pass::input_grad:
+      return "igrad";
+    case Pass::weight_grad:
+      return "wgrad";
   }
   return "?";
 }
 
 std::string_view to_string(Precision precision) {
   switch (precision) {
-    case Precision::highest: return "highest";
-    case Precision::high: return "high";
-    case Precision::fast: return "fast";
+    case Precision::highest:
+      return "highest";
+    case Precision::high:
+      return "high";
+    case Precision::fast:
+      return "fast";
   }
   return "?";
 }
 
 std::string_view to_string(Activation activation) {
   switch (activation) {
-    case Activation::identity: return "identity";
-    case Activation::relu: return "relu";
-    case Activation::relu6: return "relu6";
-    case Activation::leaky_relu: return "leaky_relu";
-    case Activation::silu: return "silu";
-    case Activation::gelu: return "gelu";
-    case Activation::sigmoid: return "sigmoid";
-    case Activation::tanh: return "tanh";
-    case Activation::hardswish: return "hardswish";
-    case Activation::clip: return "clip";
+    case Activation::identity:
+      return "identity";
+    case Activation::relu:
+      return "relu";
+    case Activation::relu6:
+      return "relu6";
+    case Activation::leaky_relu:
+      return "leaky_relu";
+    case Activation::silu:
+      return "silu";
+    case Activation::gelu:
+      return "gelu";
+    case Activation::sigmoid:
+      return "sigmoid";
+    case Activation::tanh:
+      return "tanh";
+    case Activation::hardswish:
+      return "hardswish";
+    case Activation::clip:
+      return "clip";
   }
   return "?";
 }

@@ -23,9 +23,7 @@ enum class Pass : std::uint8_t { forward, input_grad, weight_grad };
 // documented bounds (Winograd F2, F4). fast: also F6 and reduced-precision multipliers.
 enum class Precision : std::uint8_t { highest, high, fast };
 
-enum class Activation : std::uint8_t {
-  identity, relu, relu6, leaky_relu, silu, gelu, sigmoid, tanh, hardswish, clip
-};
+enum class Activation : std::uint8_t { identity, relu, relu6, leaky_relu, silu, gelu, sigmoid, tanh, hardswish, clip };
 
 using Extent3 = std::array<std::int64_t, 3>;  // D, H, W
 

@@ -22,10 +22,9 @@ namespace {
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
 constexpr Pass kPasses[] = {Pass::forward, Pass::input_grad, Pass::weight_grad};
 constexpr Precision kPrecisions[] = {Precision::highest, Precision::high, Precision::fast};
-constexpr Activation kActivations[] = {Activation::identity,   Activation::relu, Activation::relu6,
-                                       Activation::leaky_relu, Activation::silu, Activation::gelu,
-                                       Activation::sigmoid,    Activation::tanh, Activation::hardswish,
-                                       Activation::clip};
+constexpr Activation kActivations[] = {
+    Activation::identity, Activation::relu,    Activation::relu6, Activation::leaky_relu, Activation::silu,
+    Activation::gelu,     Activation::sigmoid, Activation::tanh,  Activation::hardswish,  Activation::clip};
 
 // The first axis worth printing: axes before it are all defaults.
 int first_axis(const ConvProblem& p) {
@@ -52,8 +51,8 @@ std::string padding_text(const ConvProblem& p, int first) {
   bool any = false;
   for (int a = first; a < 3; ++a) {
     const std::int64_t lo = p.pad_lo[a];
-    const bool symmetric = output_extent(p.input[a], p.kernel[a], p.stride[a], p.dilation[a], p.input_dilation[a], lo,
-                                         lo) == p.output[a];
+    const bool symmetric =
+        output_extent(p.input[a], p.kernel[a], p.stride[a], p.dilation[a], p.input_dilation[a], lo, lo) == p.output[a];
     any = any || lo != 0 || !symmetric;
     s += (a > first ? "x" : "") + std::to_string(lo);
     if (!symmetric) s += ":" + std::to_string(pad_hi(p, a));
@@ -120,8 +119,7 @@ class Parser {
     for (std::size_t i = 3; i < tokens.size(); ++i) {
       // leaky_relu holds the separator itself.
       std::string_view token = tokens[i];
-      if (token == "leaky" && i + 1 < tokens.size())
-        token = {token.data(), token.size() + 1 + tokens[++i].size()};
+      if (token == "leaky" && i + 1 < tokens.size()) token = {token.data(), token.size() + 1 + tokens[++i].size()};
       parse_option(token);
     }
     finish();
@@ -181,13 +179,20 @@ class Parser {
     if (parse_word(token)) return;
     if (token.empty()) fail(token, "an option");
     switch (token[0]) {
-      case 'i': return parse_extents(token, p_.input);
-      case 'k': return parse_extents(token, p_.kernel);
-      case 's': return parse_extents(token, p_.stride);
-      case 'd': return parse_extents(token, p_.dilation);
-      case 't': return parse_extents(token, p_.input_dilation);
-      case 'p': return parse_padding(token);
-      default: fail(token, "an option (i, k, s, d, t, p, flip, bias, add, a precision or an activation)");
+      case 'i':
+        return parse_extents(token, p_.input);
+      case 'k':
+        return parse_extents(token, p_.kernel);
+      case 's':
+        return parse_extents(token, p_.stride);
+      case 'd':
+        return parse_extents(token, p_.dilation);
+      case 't':
+        return parse_extents(token, p_.input_dilation);
+      case 'p':
+        return parse_padding(token);
+      default:
+        fail(token, "an option (i, k, s, d, t, p, flip, bias, add, a precision or an activation)");
     }
   }
 

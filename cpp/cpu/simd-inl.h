@@ -31,10 +31,14 @@ template <class F>
 HWY_INLINE void with_types(const ConvProblem& p, F f) {
   const bool sums = p.output_dtype != p.dtype;
   switch (p.dtype) {
-    case DType::f32: return f(float{}, float{});
-    case DType::f64: return f(double{}, double{});
-    case DType::f16: return sums ? f(hwy::float16_t{}, float{}) : f(hwy::float16_t{}, hwy::float16_t{});
-    case DType::bf16: return sums ? f(hwy::bfloat16_t{}, float{}) : f(hwy::bfloat16_t{}, hwy::bfloat16_t{});
+    case DType::f32:
+      return f(float{}, float{});
+    case DType::f64:
+      return f(double{}, double{});
+    case DType::f16:
+      return sums ? f(hwy::float16_t{}, float{}) : f(hwy::float16_t{}, hwy::float16_t{});
+    case DType::bf16:
+      return sums ? f(hwy::bfloat16_t{}, float{}) : f(hwy::bfloat16_t{}, hwy::bfloat16_t{});
   }
 }
 
@@ -136,18 +140,26 @@ HWY_NOINLINE hn::Vec<D> activate_slow(D d, hn::Vec<D> x, const Epilogue& e) {
   using T = hn::TFromD<D>;
   const auto set = [&](double c) { return hn::Set(d, static_cast<T>(c)); };
   switch (e.activation) {
-    case Activation::identity: return x;
-    case Activation::relu: return hn::IfThenElse(hn::Lt(x, set(0)), set(0), x);
-    case Activation::relu6: return clamp_keep_nan<D>(x, set(0), set(6));
-    case Activation::leaky_relu: return hn::IfThenElse(hn::Lt(x, set(0)), hn::Mul(x, set(e.alpha)), x);
-    case Activation::silu: return hn::Mul(x, sigmoid(d, x));
+    case Activation::identity:
+      return x;
+    case Activation::relu:
+      return hn::IfThenElse(hn::Lt(x, set(0)), set(0), x);
+    case Activation::relu6:
+      return clamp_keep_nan<D>(x, set(0), set(6));
+    case Activation::leaky_relu:
+      return hn::IfThenElse(hn::Lt(x, set(0)), hn::Mul(x, set(e.alpha)), x);
+    case Activation::silu:
+      return hn::Mul(x, sigmoid(d, x));
     case Activation::gelu:
       return hn::Mul(hn::Mul(set(0.5), x), hn::Add(set(1), erf(d, hn::Mul(x, set(0.70710678118654752)))));
-    case Activation::sigmoid: return sigmoid(d, x);
-    case Activation::tanh: return hn::Tanh(d, x);
+    case Activation::sigmoid:
+      return sigmoid(d, x);
+    case Activation::tanh:
+      return hn::Tanh(d, x);
     case Activation::hardswish:
       return hn::Mul(x, hn::Mul(clamp_keep_nan<D>(hn::Add(x, set(3)), set(0), set(6)), set(1.0 / 6)));
-    case Activation::clip: return clamp_keep_nan<D>(x, set(e.alpha), set(e.beta));
+    case Activation::clip:
+      return clamp_keep_nan<D>(x, set(e.alpha), set(e.beta));
   }
   return x;
 }

@@ -111,9 +111,12 @@ void run(const StridedCopy& copy) {
   for (; c.axes < 2; ++c.axes) c.extent[c.axes] = 1;
   const Loops loops = plan_loops(c);
   switch (c.element_bytes) {
-    case 2: return run_elements<2>(c, loops);
-    case 4: return run_elements<4>(c, loops);
-    default: return run_elements<8>(c, loops);
+    case 2:
+      return run_elements<2>(c, loops);
+    case 4:
+      return run_elements<4>(c, loops);
+    default:
+      return run_elements<8>(c, loops);
   }
 }
 

@@ -1,5 +1,6 @@
 // vkconv_bench: times and checks algorithms on problem strings, in the manner of oneDNN's benchdnn.
-//   vkconv_bench [--algorithm=NAME|all] [--check] [--prepared] [--seconds=0.3] [--threads=N] [--vulkan[=INDEX]] PROBLEM...
+//   vkconv_bench [--algorithm=NAME|all] [--check] [--prepared] [--seconds=0.3] [--threads=N] [--vulkan[=INDEX]]
+//   PROBLEM...
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,9 +24,7 @@ struct Options {
   std::vector<ConvProblem> problems;
 };
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 template <class F>
 double median_seconds(F&& run, double budget) {
@@ -128,14 +127,22 @@ int main(int argc, char** argv) try {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const auto value = [&] { return arg.substr(arg.find('=') + 1); };
-    if (arg.starts_with("--algorithm=")) options.algorithm = value();
-    else if (arg == "--check") options.check = true;
-    else if (arg == "--prepared") options.prepared = true;
-    else if (arg == "--vulkan") options.vulkan = 0;
-    else if (arg.starts_with("--vulkan=")) options.vulkan = std::atoi(value().c_str());
-    else if (arg.starts_with("--seconds=")) options.seconds = std::atof(value().c_str());
-    else if (arg.starts_with("--threads=")) cpu::set_num_threads(std::atoi(value().c_str()));
-    else options.problems.push_back(parse_problem(arg));
+    if (arg.starts_with("--algorithm="))
+      options.algorithm = value();
+    else if (arg == "--check")
+      options.check = true;
+    else if (arg == "--prepared")
+      options.prepared = true;
+    else if (arg == "--vulkan")
+      options.vulkan = 0;
+    else if (arg.starts_with("--vulkan="))
+      options.vulkan = std::atoi(value().c_str());
+    else if (arg.starts_with("--seconds="))
+      options.seconds = std::atof(value().c_str());
+    else if (arg.starts_with("--threads="))
+      cpu::set_num_threads(std::atoi(value().c_str()));
+    else
+      options.problems.push_back(parse_problem(arg));
   }
 #if VKCONV_VULKAN
   if (options.vulkan >= 0) return bench_all(options, VulkanTarget(options.vulkan)) ? 0 : 1;

@@ -92,7 +92,8 @@ struct HostOperands {
     operands.output = contiguous_view(output.data(), p.output, p.out_channels);
     operands.addend = contiguous_view(addend.data(), p.output, p.out_channels);
     operands.weight = contiguous_weight(weight.data(), p);
-    if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.pass == Pass::weight_grad ? p.output_dtype : p.dtype);
+    if (p.flip)
+      operands.weight = operands.weight.mirrored(p.kernel, p.pass == Pass::weight_grad ? p.output_dtype : p.dtype);
     operands.bias = bias.data();
   }
 };
@@ -134,8 +135,8 @@ inline std::vector<double> run_exact(ConvProblem p, const Arrays& a, Planner<cpu
 }
 
 struct Accuracy {
-  double c = 0;            // max |y - y64| / (u * sum |x||w|), u the accumulator's unit roundoff
-  double rounded = 1;      // share of outputs equal to the correctly rounded fp64 result
+  double c = 0;        // max |y - y64| / (u * sum |x||w|), u the accumulator's unit roundoff
+  double rounded = 1;  // share of outputs equal to the correctly rounded fp64 result
   bool finite = true;
 };
 

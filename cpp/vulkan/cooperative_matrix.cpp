@@ -18,11 +18,16 @@ constexpr std::int32_t kSubgroupScope = 3;
 
 std::optional<DType> component_type(std::int32_t vk_component_type) {
   switch (vk_component_type) {
-    case 0: return DType::f16;
-    case 1: return DType::f32;
-    case 2: return DType::f64;
-    case 1000141000: return DType::bf16;
-    default: return std::nullopt;
+    case 0:
+      return DType::f16;
+    case 1:
+      return DType::f32;
+    case 2:
+      return DType::f64;
+    case 1000141000:
+      return DType::bf16;
+    default:
+      return std::nullopt;
   }
 }
 

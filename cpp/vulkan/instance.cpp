@@ -72,7 +72,7 @@ Instance::Instance() {
   } catch (const vk::LayerNotPresentError&) {
     list_.reason = std::string("VKCONV_VALIDATION is set and ") + kValidationLayer + " is not installed";
   } catch (const std::exception& e) {
-    list_.reason = instance_   ? std::string("the Vulkan devices cannot be read: ") + e.what()
+    list_.reason = instance_  ? std::string("the Vulkan devices cannot be read: ") + e.what()
                    : context_ ? std::string("no Vulkan instance: ") + e.what()
                               : std::string("the Vulkan loader (libvulkan.so.1) is not installed");
   }
@@ -125,8 +125,8 @@ void Instance::list_devices() {
 }
 
 const DeviceList& enumerate_devices() {
-  static const DeviceList& after_fork = *new DeviceList{
-      {}, "Vulkan was used before this process was forked and cannot be used in the child"};
+  static const DeviceList& after_fork =
+      *new DeviceList{{}, "Vulkan was used before this process was forked and cannot be used in the child"};
   return forked() ? after_fork : Instance::get().list();
 }
 

@@ -18,8 +18,7 @@ Int3 narrow(const Extent3& e) {
 bool axis_fits(const ConvProblem& p, int a) {
   const std::int64_t last_output = std::max<std::int64_t>(p.output[a] - 1, 0);
   const std::int64_t last_tap = std::max<std::int64_t>(p.kernel[a] - 1, 0);
-  const std::int64_t reach =
-      checked_add(checked_mul(last_output, p.stride[a]), checked_mul(last_tap, p.dilation[a]));
+  const std::int64_t reach = checked_add(checked_mul(last_output, p.stride[a]), checked_mul(last_tap, p.dilation[a]));
   return p.input[a] < kIndexLimit && checked_mul(p.input[a], p.input_dilation[a]) < kIndexLimit &&
          p.output[a] < kIndexLimit && reach < kIndexLimit && p.stride[a] < kIndexLimit && p.dilation[a] < kIndexLimit &&
          p.pad_lo[a] < kIndexLimit && p.pad_lo[a] > -kIndexLimit;
@@ -36,7 +35,8 @@ std::array<std::uint32_t, 2> real_bits(double v, DType t) {
 }  // namespace
 
 Support kernel_support(const ConvProblem& p, const Traits& traits) {
-  if (!supports_dtype(traits, p.dtype)) return Support::no("the device has no arithmetic in " + std::string(to_string(p.dtype)));
+  if (!supports_dtype(traits, p.dtype))
+    return Support::no("the device has no arithmetic in " + std::string(to_string(p.dtype)));
   const bool fits = axis_fits(p, 0) && axis_fits(p, 1) && axis_fits(p, 2) && p.batch < kIndexLimit &&
                     p.in_channels < kIndexLimit && p.out_channels < kIndexLimit;
   if (!fits) return Support::no("an extent or position exceeds 2^30");
@@ -54,9 +54,16 @@ bool has_padding(const ConvProblem& p) {
 }
 
 GeometryParams geometry_params(const ConvProblem& p) {
-  return {static_cast<std::int32_t>(p.batch), static_cast<std::int32_t>(p.in_channels),
-          static_cast<std::int32_t>(p.out_channels), static_cast<std::int32_t>(p.groups), narrow(p.input),
-          narrow(p.kernel), narrow(p.output), narrow(p.stride), narrow(p.dilation), narrow(p.input_dilation),
+  return {static_cast<std::int32_t>(p.batch),
+          static_cast<std::int32_t>(p.in_channels),
+          static_cast<std::int32_t>(p.out_channels),
+          static_cast<std::int32_t>(p.groups),
+          narrow(p.input),
+          narrow(p.kernel),
+          narrow(p.output),
+          narrow(p.stride),
+          narrow(p.dilation),
+          narrow(p.input_dilation),
           narrow(p.pad_lo)};
 }
 

@@ -166,8 +166,7 @@ vk::raii::Pipeline LogicalDevice::create_pipeline(const Kernel& kernel) {
     vk::PipelineShaderStageCreateInfo stage({}, vk::ShaderStageFlagBits::eCompute, *module, "main", &constants);
     if (kernel.subgroup_size != 0) {
       stage.pNext = &size;
-      if (traits_.features.full_subgroups)
-        stage.flags = vk::PipelineShaderStageCreateFlagBits::eRequireFullSubgroups;
+      if (traits_.features.full_subgroups) stage.flags = vk::PipelineShaderStageCreateFlagBits::eRequireFullSubgroups;
     }
     return vk::raii::Pipeline(
         device_, pipeline_cache_,
@@ -232,9 +231,8 @@ vk::raii::CommandBuffer LogicalDevice::make_command_buffer(const CommandRecorder
 }
 
 vk::raii::QueryPool LogicalDevice::make_timestamps() {
-  return call("create timestamps", [&] {
-    return vk::raii::QueryPool(device_, vk::QueryPoolCreateInfo({}, vk::QueryType::eTimestamp, 2));
-  });
+  return call("create timestamps",
+              [&] { return vk::raii::QueryPool(device_, vk::QueryPoolCreateInfo({}, vk::QueryType::eTimestamp, 2)); });
 }
 
 double LogicalDevice::seconds_between(std::uint64_t begin, std::uint64_t end) const {

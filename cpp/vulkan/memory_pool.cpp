@@ -60,8 +60,10 @@ std::uint32_t choose_type(const vk::PhysicalDeviceMemoryProperties& memory, Memo
     case MemoryKind::device:
       if (unified) return choose_type(memory, {}, {local | kMappable | cached, local | kMappable});
       return choose_type(memory, Property::eHostVisible, {local});
-    case MemoryKind::staging: return choose_type(memory, local, {kMappable | cached, kMappable});
-    case MemoryKind::params: return choose_type(memory, {}, {local | kMappable, kMappable});
+    case MemoryKind::staging:
+      return choose_type(memory, local, {kMappable | cached, kMappable});
+    case MemoryKind::params:
+      return choose_type(memory, {}, {local | kMappable, kMappable});
   }
   return 0;
 }
@@ -158,9 +160,9 @@ std::unique_ptr<MemoryPool::Block> MemoryPool::create_block(std::uint64_t bytes,
     auto block = std::make_unique<Block>();
     block->kind = kind;
     block->size_bytes = bytes;
-    const vk::BufferCreateInfo info({}, bytes + kBufferAlignmentBytes,
-                                    Usage::eStorageBuffer | Usage::eTransferSrc | Usage::eTransferDst |
-                                        Usage::eShaderDeviceAddress);
+    const vk::BufferCreateInfo info(
+        {}, bytes + kBufferAlignmentBytes,
+        Usage::eStorageBuffer | Usage::eTransferSrc | Usage::eTransferDst | Usage::eShaderDeviceAddress);
     block->buffer = vk::raii::Buffer(device_, info);
     const vk::MemoryRequirements needed = block->buffer.getMemoryRequirements();
     const vk::MemoryAllocateFlagsInfo flags(vk::MemoryAllocateFlagBits::eDeviceAddress);

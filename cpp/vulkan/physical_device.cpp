@@ -10,11 +10,16 @@ namespace {
 
 DeviceType device_type(vk::PhysicalDeviceType t) {
   switch (t) {
-    case vk::PhysicalDeviceType::eDiscreteGpu: return DeviceType::discrete;
-    case vk::PhysicalDeviceType::eIntegratedGpu: return DeviceType::integrated;
-    case vk::PhysicalDeviceType::eVirtualGpu: return DeviceType::virtual_gpu;
-    case vk::PhysicalDeviceType::eCpu: return DeviceType::software;
-    default: return DeviceType::other;
+    case vk::PhysicalDeviceType::eDiscreteGpu:
+      return DeviceType::discrete;
+    case vk::PhysicalDeviceType::eIntegratedGpu:
+      return DeviceType::integrated;
+    case vk::PhysicalDeviceType::eVirtualGpu:
+      return DeviceType::virtual_gpu;
+    case vk::PhysicalDeviceType::eCpu:
+      return DeviceType::software;
+    default:
+      return DeviceType::other;
   }
 }
 
@@ -89,12 +94,11 @@ std::string missing_feature(const vk::raii::PhysicalDevice& device, Traits& trai
   f.int16 = core.shaderInt16;
   f.int8 = v12.shaderInt8 && v12.storageBuffer8BitAccess;
   f.memory_model = v12.vulkanMemoryModel && v12.vulkanMemoryModelDeviceScope;
-  const std::pair<vk::Bool32, const char*> required[] = {
-      {v12.bufferDeviceAddress, "bufferDeviceAddress"},
-      {v12.timelineSemaphore, "timelineSemaphore"},
-      {v12.scalarBlockLayout, "scalarBlockLayout"},
-      {v11.storageBuffer16BitAccess, "storageBuffer16BitAccess"},
-      {core.shaderInt64, "shaderInt64"}};
+  const std::pair<vk::Bool32, const char*> required[] = {{v12.bufferDeviceAddress, "bufferDeviceAddress"},
+                                                         {v12.timelineSemaphore, "timelineSemaphore"},
+                                                         {v12.scalarBlockLayout, "scalarBlockLayout"},
+                                                         {v11.storageBuffer16BitAccess, "storageBuffer16BitAccess"},
+                                                         {core.shaderInt64, "shaderInt64"}};
   for (const auto& [present, name] : required)
     if (!present) return std::string("the driver lacks ") + name;
   return {};
@@ -110,11 +114,16 @@ bool has_compute_queue(const vk::raii::PhysicalDevice& device) {
 
 Rates estimated_rates(DeviceType type) {
   switch (type) {
-    case DeviceType::discrete: return {10e12, 20e12, 0.3e12, 400e9, 12e9, 3e-6, 30e-6};
-    case DeviceType::integrated: return {1e12, 2e12, 0.05e12, 50e9, 20e9, 5e-6, 50e-6};
-    case DeviceType::virtual_gpu: return {5e12, 10e12, 0.1e12, 200e9, 8e9, 5e-6, 100e-6};
-    case DeviceType::software: return {20e9, 10e9, 5e9, 8e9, 8e9, 10e-6, 100e-6};
-    case DeviceType::other: break;
+    case DeviceType::discrete:
+      return {10e12, 20e12, 0.3e12, 400e9, 12e9, 3e-6, 30e-6};
+    case DeviceType::integrated:
+      return {1e12, 2e12, 0.05e12, 50e9, 20e9, 5e-6, 50e-6};
+    case DeviceType::virtual_gpu:
+      return {5e12, 10e12, 0.1e12, 200e9, 8e9, 5e-6, 100e-6};
+    case DeviceType::software:
+      return {20e9, 10e9, 5e9, 8e9, 8e9, 10e-6, 100e-6};
+    case DeviceType::other:
+      break;
   }
   return {};
 }
@@ -138,10 +147,10 @@ DeviceInfo describe(const vk::raii::Instance& instance, const vk::raii::Physical
   std::set<std::string> extensions;
   for (const auto& e : device.enumerateDeviceExtensionProperties()) extensions.insert(e.extensionName.data());
   read_limits(device, traits);
-  read_subgroup_control(device,
-                        properties.apiVersion >= VK_API_VERSION_1_3 ||
-                            extensions.contains(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME),
-                        traits);
+  read_subgroup_control(
+      device,
+      properties.apiVersion >= VK_API_VERSION_1_3 || extensions.contains(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME),
+      traits);
   traits.features.external_memory_host = extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
   traits.features.memory_budget = extensions.contains(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   if (traits.features.external_memory_host)

@@ -21,7 +21,7 @@ class PipelineCacheFile {
   static std::filesystem::path default_directory();
 
   const std::filesystem::path& path() const { return path_; }
-  std::vector<std::byte> load() const;                  // empty when there is none
+  std::vector<std::byte> load() const;                        // empty when there is none
   void save(std::span<const std::byte> data) const noexcept;  // replaces the file at once; failures are ignored
 
  private:

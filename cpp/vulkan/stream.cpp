@@ -22,10 +22,10 @@ struct Stream::State {
   CommandRecorder recorder;
   std::size_t used_commands = 0;  // of recorder.buffers
   bool recording = false;
-  bool waits = true;  // the next command must see the effects of the earlier ones
-  std::uint64_t recorded = 0;  // commands
-  double seconds = 0;                // estimate of what is recorded and not submitted
-  std::uint64_t submitted = 0;       // number of the last submit, 0 when nothing runs
+  bool waits = true;            // the next command must see the effects of the earlier ones
+  std::uint64_t recorded = 0;   // commands
+  double seconds = 0;           // estimate of what is recorded and not submitted
+  std::uint64_t submitted = 0;  // number of the last submit, 0 when nothing runs
   std::vector<Buffer> kept;
   Buffer chunk;
   std::size_t chunk_used = 0;
@@ -52,10 +52,9 @@ const vk::raii::CommandBuffer& Stream::State::next_command() {
   using Access = vk::AccessFlagBits;
   const vk::raii::CommandBuffer& c = commands();
   if (waits) {
-    const vk::MemoryBarrier all(Access::eShaderWrite | Access::eTransferWrite | Access::eShaderRead |
-                                    Access::eTransferRead,
-                                Access::eShaderRead | Access::eShaderWrite | Access::eTransferRead |
-                                    Access::eTransferWrite);
+    const vk::MemoryBarrier all(
+        Access::eShaderWrite | Access::eTransferWrite | Access::eShaderRead | Access::eTransferRead,
+        Access::eShaderRead | Access::eShaderWrite | Access::eTransferRead | Access::eTransferWrite);
     const auto stages = Stage::eComputeShader | Stage::eTransfer;
     c.pipelineBarrier(stages, stages, {}, all, {}, {});
   }

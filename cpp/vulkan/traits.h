@@ -17,11 +17,16 @@ enum class DeviceType : std::uint8_t { discrete, integrated, virtual_gpu, softwa
 
 constexpr std::string_view to_string(DeviceType t) {
   switch (t) {
-    case DeviceType::discrete: return "discrete";
-    case DeviceType::integrated: return "integrated";
-    case DeviceType::virtual_gpu: return "virtual";
-    case DeviceType::software: return "software";
-    case DeviceType::other: return "other";
+    case DeviceType::discrete:
+      return "discrete";
+    case DeviceType::integrated:
+      return "integrated";
+    case DeviceType::virtual_gpu:
+      return "virtual";
+    case DeviceType::software:
+      return "software";
+    case DeviceType::other:
+      return "other";
   }
   return "?";
 }
@@ -34,16 +39,16 @@ struct CooperativeMatrix {
 };
 
 struct Features {
-  bool float16 = false;          // arithmetic; 16-bit storage is required of every device
+  bool float16 = false;  // arithmetic; 16-bit storage is required of every device
   bool float64 = false;
-  bool int16 = false;            // arithmetic
-  bool int8 = false;             // arithmetic and storage
-  bool bfloat16 = false;         // the type of VK_KHR_shader_bfloat16; without it bf16 is converted by bit shifts
+  bool int16 = false;     // arithmetic
+  bool int8 = false;      // arithmetic and storage
+  bool bfloat16 = false;  // the type of VK_KHR_shader_bfloat16; without it bf16 is converted by bit shifts
   bool subgroup_size_control = false;
   bool full_subgroups = false;
   bool subgroup_arithmetic = false;  // reductions and scans
   bool subgroup_shuffle = false;
-  bool memory_model = false;     // VulkanMemoryModel, which cooperative matrices need
+  bool memory_model = false;  // VulkanMemoryModel, which cooperative matrices need
   bool external_memory_host = false;
   bool memory_budget = false;
   bool operator==(const Features&) const = default;
@@ -79,7 +84,7 @@ struct Traits {
   std::uint32_t vendor_id = 0, device_id = 0, api_version = 0;
   // Device memory that the host maps: arrays are packed straight into it.
   bool unified_memory = false;
-  double timestamp_seconds = 0;  // of one tick; 0 without timestamps
+  double timestamp_seconds = 0;                                                  // of one tick; 0 without timestamps
   std::int64_t max_operand_elements = std::numeric_limits<std::int64_t>::max();  // one execution can address
   Features features;
   Limits limits;

@@ -11,8 +11,8 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;   // of one packing task
-constexpr std::int64_t kSliceBytes = 8 << 20;    // of one staging copy
+constexpr std::int64_t kTaskBytes = 256 << 10;  // of one packing task
+constexpr std::int64_t kSliceBytes = 8 << 20;   // of one staging copy
 constexpr std::size_t kSlicesInFlight = 4;
 
 // The array with axes of extent 1 dropped and contiguous neighbours merged; the last axis is the run copied at once.
@@ -67,9 +67,12 @@ void copy_run(std::byte* array, std::int64_t stride, std::byte* packed, std::int
     return;
   }
   switch (element) {
-    case 2: return copy_strided<std::uint16_t, to_array>(array, stride, packed, count);
-    case 4: return copy_strided<std::uint32_t, to_array>(array, stride, packed, count);
-    default: return copy_strided<std::uint64_t, to_array>(array, stride, packed, count);
+    case 2:
+      return copy_strided<std::uint16_t, to_array>(array, stride, packed, count);
+    case 4:
+      return copy_strided<std::uint32_t, to_array>(array, stride, packed, count);
+    default:
+      return copy_strided<std::uint64_t, to_array>(array, stride, packed, count);
   }
 }
 
@@ -93,9 +96,8 @@ void copy_range(const HostArray& array, std::int64_t begin, std::int64_t end, st
 template <class F>
 void for_slices(Stream& stream, const HostArray& array, F&& f) {
   const std::int64_t elements = array.elements(), step = kSliceBytes / static_cast<std::int64_t>(array.element_bytes);
-  stream.for_each_independent(ceil_div(elements, step), false, [&](std::int64_t i) {
-    f(i * step, std::min(elements, (i + 1) * step));
-  });
+  stream.for_each_independent(ceil_div(elements, step), false,
+                              [&](std::int64_t i) { f(i * step, std::min(elements, (i + 1) * step)); });
 }
 
 std::size_t copied_bytes(std::int64_t elements, std::size_t element_bytes) {

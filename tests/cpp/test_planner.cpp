@@ -37,11 +37,14 @@ const Algorithm<FakeDevice> kTable[] = {
      [](const ConvProblem&, const FakeContext& c) { return c.traits.slow_seconds; },
      [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("slow"); }},
     {"fast",
-     [](const ConvProblem& p, const FakeContext&) { return p.groups == 1 ? Support::yes() : Support::no("has groups"); },
+     [](const ConvProblem& p, const FakeContext&) {
+       return p.groups == 1 ? Support::yes() : Support::no("has groups");
+     },
      [](const ConvProblem&, const FakeContext& c) { return c.traits.fast_seconds; },
      [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("fast"); }},
     // Plans a child through the same planner, as decompositions do.
-    {"halves", [](const ConvProblem& p, const FakeContext&) { return p.batch % 2 ? Support::no("odd batch") : Support::yes(); },
+    {"halves",
+     [](const ConvProblem& p, const FakeContext&) { return p.batch % 2 ? Support::no("odd batch") : Support::yes(); },
      [](const ConvProblem& p, const FakeContext& c) {
        ConvProblem child = p;
        child.batch /= 2;
@@ -50,7 +53,8 @@ const Algorithm<FakeDevice> kTable[] = {
      [](const ConvProblem& p, const FakeContext& c) -> PlanPtr {
        ConvProblem child = p;
        child.batch /= 2;
-       return std::make_shared<FakePlan>("halves(2x " + c.planner.plan({child, "", c.workspace_limit_bytes})->describe() + ")");
+       return std::make_shared<FakePlan>("halves(2x " +
+                                         c.planner.plan({child, "", c.workspace_limit_bytes})->describe() + ")");
      }},
 };
 

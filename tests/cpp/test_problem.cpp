@@ -22,10 +22,10 @@ TEST(ProblemText, RoundTrips) {
 }
 
 TEST(ProblemText, RejectsNonsense) {
-  for (const char* text : {"", "fwd", "fwd_f32_n1c1o1_i8", "fwd_f32_n1c1o1_i8_k9", "fwd_f32_n1c1o1_i8_k3x3",
-                           "fwd_f8_n1c1o1_i8_k3", "fwd_f32_n1c3o4g2_i8_k3", "fwd_f32_n1c1o1_i8_k3_s0",
-                           "fwd_f32_n1c1o1_i8_k3_sideways", "fwd_f32_n99999999999999999999c1o1_i8_k3",
-                           "fwd_f32_n4294967296c4294967296o1_i8_k3"})
+  for (const char* text :
+       {"", "fwd", "fwd_f32_n1c1o1_i8", "fwd_f32_n1c1o1_i8_k9", "fwd_f32_n1c1o1_i8_k3x3", "fwd_f8_n1c1o1_i8_k3",
+        "fwd_f32_n1c3o4g2_i8_k3", "fwd_f32_n1c1o1_i8_k3_s0", "fwd_f32_n1c1o1_i8_k3_sideways",
+        "fwd_f32_n99999999999999999999c1o1_i8_k3", "fwd_f32_n4294967296c4294967296o1_i8_k3"})
     EXPECT_THROW(parse_problem(text), ProblemError) << text;
 }
 

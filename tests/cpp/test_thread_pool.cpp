@@ -49,7 +49,8 @@ TEST(ThreadPool, NestedCallsRunInTheTask) {
   ThreadPool pool(3);
   std::atomic<std::int64_t> sum{0};
   pool.run(8, [&](std::int64_t outer) {
-    pool.run(8, [&](std::int64_t inner) { pool.run(2, [&](std::int64_t leaf) { sum += outer * 16 + inner * 2 + leaf; }); });
+    pool.run(
+        8, [&](std::int64_t inner) { pool.run(2, [&](std::int64_t leaf) { sum += outer * 16 + inner * 2 + leaf; }); });
   });
   EXPECT_EQ(sum, 127 * 128 / 2);
 }
@@ -58,7 +59,10 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   for (int threads : {1, 4}) {
     ThreadPool pool(threads);
     for (int round = 0; round < 50; ++round) {
-      EXPECT_THROW(pool.run(100, [](std::int64_t t) { if (t % 10 == 3) throw std::runtime_error("task"); }),
+      EXPECT_THROW(pool.run(100,
+                            [](std::int64_t t) {
+                              if (t % 10 == 3) throw std::runtime_error("task");
+                            }),
                    std::runtime_error);
       expect_each_once(pool, 20);
     }

@@ -33,7 +33,8 @@ class VulkanDecomposition : public testing::TestWithParam<Case> {
 
 TEST_P(VulkanDecomposition, EqualsCpu) {
   const ConvProblem p = parse_problem(GetParam().problem);
-  if (!supports_dtype(enumerate_devices().devices[0].traits, p.dtype)) GTEST_SKIP() << "the device has no 64-bit floats";
+  if (!supports_dtype(enumerate_devices().devices[0].traits, p.dtype))
+    GTEST_SKIP() << "the device has no 64-bit floats";
   Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
   const auto backend = make_backend(0);
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);

@@ -135,10 +135,8 @@ TEST_F(VulkanHost, MovesArraysThroughStaging) {
 TEST(VulkanTransfer, PacksAnyStrides) {
   std::vector<std::uint32_t> host = counted(7 * 6 * 5 * 4), packed(3 * 6 * 2 * 4), back(host.size());
   // Axis 0 backwards from 6 in steps of 2, axis 2 backwards from 3 in steps of 2, the last axis contiguous.
-  HostArray array{reinterpret_cast<std::byte*>(host.data() + 6 * 120 + 3 * 4),
-                  {3, 6, 2, 1, 1, 4},
-                  {-240, 20, -8, 9, 9, 1},
-                  4};
+  HostArray array{
+      reinterpret_cast<std::byte*>(host.data() + 6 * 120 + 3 * 4), {3, 6, 2, 1, 1, 4}, {-240, 20, -8, 9, 9, 1}, 4};
   ASSERT_EQ(array.elements(), 3 * 6 * 2 * 4);
   pack(array, 0, array.elements(), reinterpret_cast<std::byte*>(packed.data()));
   std::size_t i = 0;
@@ -251,11 +249,11 @@ INSTANTIATE_TEST_SUITE_P(
                     "fwd_f32_n1c2o3_i8_k3_t2_p-1", "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_tanh",
                     "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_leaky_relu0.1", "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_bias_hardswish",
                     "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_clip-1:0.5", "fwd_f32_n1c3o4_i9x9_k3x3_p1x1_sigmoid",
-                    "fwd_f32_n1c700o2_i4_k3_p1", "fwd_f32_n3c1o70_i40x41_k1x1_p0x0",
-                    "igrad_f32_n2c3o4_i9_k3_s2_p1", "igrad_f16_n2c6o4g2_i9x8_k3x2_s3x2_d2x1_p1x2_flip",
-                    "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0", "igrad_bf16_n1c4o4_i8_k3_t2_s3_p-1",
-                    "wgrad_f32_n2c6o4g2_i9x8_k3x2_s2x1_p1x2", "wgrad_f16>f32_n3c2o3_i5x5_k2x2_p0x0_flip",
-                    "wgrad_f64_n1c2o2_i5x4x3_k2x2x2_p0x0x0", "wgrad_f32_n1c2o2_i3000_k3_p1"));
+                    "fwd_f32_n1c700o2_i4_k3_p1", "fwd_f32_n3c1o70_i40x41_k1x1_p0x0", "igrad_f32_n2c3o4_i9_k3_s2_p1",
+                    "igrad_f16_n2c6o4g2_i9x8_k3x2_s3x2_d2x1_p1x2_flip", "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0",
+                    "igrad_bf16_n1c4o4_i8_k3_t2_s3_p-1", "wgrad_f32_n2c6o4g2_i9x8_k3x2_s2x1_p1x2",
+                    "wgrad_f16>f32_n3c2o3_i5x5_k2x2_p0x0_flip", "wgrad_f64_n1c2o2_i5x4x3_k2x2x2_p0x0x0",
+                    "wgrad_f32_n1c2o2_i3000_k3_p1"));
 
 TEST_F(VulkanHost, EmptySumsAndEmptyArrays) {
   Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
@@ -274,7 +272,7 @@ TEST_F(VulkanHost, StridedAndBroadcastHostViews) {
   const auto backend = make_backend(0);
   tools::HostOperands host(p, tools::make_arrays(p, tools::Data::small_integers));
   View<std::byte*>& x = host.operands.input;
-  x.stride[0] = 0;            // one image for the batch
+  x.stride[0] = 0;                  // one image for the batch
   x = x.sliced(2, 5, -1, p.dtype);  // upside down
   std::vector<double> results[2];
   for (int i = 0; i < 2; ++i) {

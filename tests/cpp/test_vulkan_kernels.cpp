@@ -59,16 +59,16 @@ class VulkanKernels : public testing::Test {
 TEST_F(VulkanKernels, DepthwiseGeometry) {
   for (const char* text : {
            "fwd_f32_n2c8o8g8_i9x11_k3x3_p1x1",
-           "fwd_f32_n1c7o7g7_i15x13_k3x3_p1x1",                 // channel tail
+           "fwd_f32_n1c7o7g7_i15x13_k3x3_p1x1",  // channel tail
            "fwd_f32_n1c32o32g32_i30x17_k5x3_s2x1_p2x1",
-           "fwd_f32_n1c5o15g5_i9x9_k3x3_s2x2_p1x1",             // multiplier 3
-           "fwd_f32_n1c4o8g4_i8x8_k2x2_p0:1x1:0",               // asymmetric
-           "fwd_f32_n1c4o4g4_i8x9_k3x3_p-1:-2x2:-1",            // cropping
+           "fwd_f32_n1c5o15g5_i9x9_k3x3_s2x2_p1x1",   // multiplier 3
+           "fwd_f32_n1c4o8g4_i8x8_k2x2_p0:1x1:0",     // asymmetric
+           "fwd_f32_n1c4o4g4_i8x9_k3x3_p-1:-2x2:-1",  // cropping
            "fwd_f32_n1c12o12g12_i20x20_k3x3_d2x3_p2x3",
-           "fwd_f32_n1c4o4g4_i40x40_k3x3_s7x5_d9x11_p9x11",     // columns share nothing
-           "fwd_f32_n1c4o4g4_i6x7_k3x3_t2x3_p2x1",              // inserted zeros
-           "fwd_f32_n2c16o16g16_i37_k4_p3:0",                   // causal
-           "fwd_f32_n1c3o3g3_i700_k300_p10",                    // more taps than a block
+           "fwd_f32_n1c4o4g4_i40x40_k3x3_s7x5_d9x11_p9x11",  // columns share nothing
+           "fwd_f32_n1c4o4g4_i6x7_k3x3_t2x3_p2x1",           // inserted zeros
+           "fwd_f32_n2c16o16g16_i37_k4_p3:0",                // causal
+           "fwd_f32_n1c3o3g3_i700_k300_p10",                 // more taps than a block
            "fwd_f32_n1c8o8g8_i4x5x6_k3x2x3_s1x2x1_p1x0x1",
            "fwd_f32_n1c4o4g4_i19x19_k17x17_p8x8",
            "fwd_f16_n1c8o8g8_i9x11_k3x3_p1x1_bias_relu",
@@ -135,14 +135,14 @@ TEST_F(VulkanKernels, ImplicitGemmGeometry) {
   for (const char* text : {
            "fwd_f32_n1c16o32_i9x11_k3x3_p1x1",
            "fwd_f32_n2c64o96_i7x7_k1x1",
-           "fwd_f32_n1c3o20_i17x19_k7x7_s2x2_p3x3",             // few input channels
-           "fwd_f32_n1c12o3_i13x9_k3x3_p1x1",                   // few output channels
+           "fwd_f32_n1c3o20_i17x19_k7x7_s2x2_p3x3",  // few input channels
+           "fwd_f32_n1c12o3_i13x9_k3x3_p1x1",        // few output channels
            "fwd_f32_n1c8o6_i10x10_k2x3_s1x2_d2x1_p-1:1x2:-1",
-           "fwd_f32_n1c8o8_i6x7_k3x3_t2x3_p2x1",                // inserted zeros
-           "fwd_f32_n1c18o12g6_i9x9_k3x3_s2x1_p1x1",            // groups of 3 and 2
+           "fwd_f32_n1c8o8_i6x7_k3x3_t2x3_p2x1",      // inserted zeros
+           "fwd_f32_n1c18o12g6_i9x9_k3x3_s2x1_p1x1",  // groups of 3 and 2
            "fwd_f32_n2c24o40_i33_k5_d3_p6",
            "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
-           "fwd_f32_n1c300o10_i5x5_k3x3_p1x1",                  // many blocks
+           "fwd_f32_n1c300o10_i5x5_k3x3_p1x1",  // many blocks
            "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_bias_relu",
            "fwd_bf16_n1c16o16_i9x11_k3x3_p1x1_add_relu6",
            "fwd_bf16>f32_n1c9o9_i9x11_k3x3_p1x1_bias_add",
@@ -166,7 +166,8 @@ TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {
     vulkan::Stream stream(device_);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
     const auto want = tools::run_cpu(p, arrays, reference, "reference");
-    const std::size_t row_bytes = static_cast<std::size_t>(round_up(p.taps() * p.in_channels_per_group(), 4)) * size_bytes(p.dtype);
+    const std::size_t row_bytes =
+        static_cast<std::size_t>(round_up(p.taps() * p.in_channels_per_group(), 4)) * size_bytes(p.dtype);
     for (const std::size_t limit : {row_bytes, 7 * row_bytes, kDefaultWorkspaceLimitBytes}) {
       EXPECT_LE(planner.plan({p, "unfold_gemm", limit})->workspace_bytes(), limit) << text;
       EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "unfold_gemm", limit), want) << text << " in " << limit;
@@ -177,7 +178,8 @@ TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {
 
 // Infinite weights under padding: the taps that read padding do not count.
 TEST_F(VulkanKernels, PaddingTimesInfinityIsNothing) {
-  for (const char* text : {"fwd_f32_n1c4o4g4_i5x6_k3x3_p1x1", "fwd_f32_n1c4o4_i5x6_k3x3_p1x1", "fwd_f32_n1c3o5_i5_k3_t2_p1"}) {
+  for (const char* text :
+       {"fwd_f32_n1c4o4g4_i5x6_k3x3_p1x1", "fwd_f32_n1c4o4_i5x6_k3x3_p1x1", "fwd_f32_n1c3o5_i5_k3_t2_p1"}) {
     const ConvProblem p = parse_problem(text);
     Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
     Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
@@ -187,7 +189,9 @@ TEST_F(VulkanKernels, PaddingTimesInfinityIsNothing) {
     arrays.weight[0] = HUGE_VAL;
     const auto want = tools::run_cpu(p, arrays, reference, "reference");
     for (const Candidate& c : planner.explain(p, kDefaultWorkspaceLimitBytes))
-      if (c.reason.empty()) { EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, c.name), want) << c.name << " " << text; }
+      if (c.reason.empty()) {
+        EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, c.name), want) << c.name << " " << text;
+      }
   }
 }
 
@@ -195,9 +199,9 @@ TEST_F(VulkanKernels, WeightGradGeometry) {
   for (const char* text : {
            "wgrad_f32_n2c16o20_i9x11_k3x3_p1x1",
            "wgrad_f32_n1c3o5_i17x19_k5x3_s2x3_p2x1",
-           "wgrad_f32_n1c8o8_i60x50_k3x3_d2x1_p2x1",             // several chunks
-           "wgrad_f32_n1c6o12g6_i9x9_k3x3_p-1:2x1:0",            // depthwise, cropped
-           "wgrad_f32_n1c4o6_i5x6_k3x3_t2x3_p1x2",               // inserted zeros
+           "wgrad_f32_n1c8o8_i60x50_k3x3_d2x1_p2x1",   // several chunks
+           "wgrad_f32_n1c6o12g6_i9x9_k3x3_p-1:2x1:0",  // depthwise, cropped
+           "wgrad_f32_n1c4o6_i5x6_k3x3_t2x3_p1x2",     // inserted zeros
            "wgrad_f32_n2c4o4_i5x6x7_k2x3x2_s1x2x1_p1x0x1",
            "wgrad_f16>f32_n1c8o8g2_i9x9_k3x3_p1x1",
            "wgrad_bf16_n1c8o8_i9x9_k3x3_p1x1",

@@ -104,15 +104,15 @@ const char* const kProblems[] = {
     "fwd_f32_n1c2o1_i5x4_k3x3",
     "fwd_f32_n2c19o37_i13x9_k3x3_p1x1_bias",
     "fwd_f32_n1c33o5_i3x3_k3x3_p2x2",
-    "fwd_f32_n1c16o8_i7x9_k3x3_p5x0",                      // outputs that read padding only
+    "fwd_f32_n1c16o8_i7x9_k3x3_p5x0",  // outputs that read padding only
     "fwd_f32_n2c48o40g2_i13x9_k3x3_p2:0x-1:1_relu",
     "fwd_f32_n1c16o12g4_i9x9_k3x3_p1x1_bias_add_leaky_relu0.1",
-    "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",                // folded axis, with padding
+    "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",  // folded axis, with padding
     "fwd_f32_n2c20o9_i5x6x7_k1x3x3_s2x1x1_p0x1x1",
     "fwd_f32_n2c24o40g2_i6x13x9_k3x3x3_p1x1x0_bias",
     "fwd_f32_n1c30o10_i9x7x6_k3x3x3_s2x1x1_d2x1x1_p3x-1x1",
-    "fwd_f32_n1c270o10_i5x7x6_k2x3x3_p2x1x1_add_gelu",    // a depth output that reads padding only
-    "fwd_f32_n1c6o10_i7x8x6_k3x3x3_s1x1x2_p1x1x1",        // the summed axis is W
+    "fwd_f32_n1c270o10_i5x7x6_k2x3x3_p2x1x1_add_gelu",  // a depth output that reads padding only
+    "fwd_f32_n1c6o10_i7x8x6_k3x3x3_s1x1x2_p1x1x1",      // the summed axis is W
     "fwd_f32_n1c70o40_i11x9_k2x2_p1x0",
     "fwd_f32_n1c17o40_i11x9_k4x4_p1x2_bias",
     "fwd_f32_n1c17o40_i11x12_k5x5_p2x2",
@@ -121,8 +121,8 @@ const char* const kProblems[] = {
     "fwd_f32_n2c40o34g2_i37_k5_p2_relu",
     "fwd_f32_n2c20o33_i37_k6_p5",
     "fwd_f32_n2c20o33_i37_k7_p3",
-    "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1",              // W strided and padded, H tiled
-    "fwd_f32_n1c20o33_i17x16_k3x5_s2x1_p1x2",             // rows summed with stride 2
+    "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1",   // W strided and padded, H tiled
+    "fwd_f32_n1c20o33_i17x16_k3x5_s2x1_p1x2",  // rows summed with stride 2
     "fwd_f16_n2c33o40_i13x9_k3x3_p1x1_bias",
     "fwd_bf16_n1c20o37_i4x13x9_k2x3x3_p1x1x1_relu",
     "fwd_bf16>f32_n1c20o37_i13x9_k3x3_p1x1_add",
@@ -288,11 +288,10 @@ TEST(Winograd, HonoursTheWorkspaceLimit) {
 }
 
 TEST(Winograd, RefusesWithAReason) {
-  for (const char* text : {"fwd_f32_n1c16o16_i9x9_k3x3_s2x2", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2",
-                           "fwd_f32_n1c16o16_i9x9_k1x1", "fwd_f64_n1c16o16_i9x9_k3x3",
-                           "fwd_f32_n1c16o16_i9x9_k3x3_highest",
-                           "fwd_f32_n1c16o16_i9x9_k3x3_t2x1", "igrad_f32_n1c16o16_i9x9_k3x3",
-                           "fwd_f32_n1c8o16_i9x9_k3x3_p2x2"})
+  for (const char* text :
+       {"fwd_f32_n1c16o16_i9x9_k3x3_s2x2", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2", "fwd_f32_n1c16o16_i9x9_k1x1",
+        "fwd_f64_n1c16o16_i9x9_k3x3", "fwd_f32_n1c16o16_i9x9_k3x3_highest", "fwd_f32_n1c16o16_i9x9_k3x3_t2x1",
+        "igrad_f32_n1c16o16_i9x9_k3x3", "fwd_f32_n1c8o16_i9x9_k3x3_p2x2"})
     EXPECT_THROW(planner().plan({parse_problem(text), "winograd", kDefaultWorkspaceLimitBytes}), ProblemError) << text;
   const auto plan = planner().plan({parse_problem("fwd_f32_n1c64o64_i56x56_k3x3_p1x1"), "winograd", 256 << 20});
   EXPECT_EQ(plan->describe(), "winograd_f4");

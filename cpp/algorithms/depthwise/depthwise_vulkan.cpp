@@ -14,9 +14,9 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kBlockTaps = 32;         // as in depthwise.comp
-constexpr std::int64_t kInvocations = 128;       // a workgroup; every device has them
-constexpr std::int64_t kMaxInputColumns = 18;    // in registers, four channels each
+constexpr std::int64_t kBlockTaps = 32;            // as in depthwise.comp
+constexpr std::int64_t kInvocations = 128;         // a workgroup; every device has them
+constexpr std::int64_t kMaxInputColumns = 18;      // in registers, four channels each
 constexpr std::int64_t kPackAboveBytes = 1 << 20;  // smaller inputs do not repay a second dispatch
 
 struct Tile {
@@ -27,8 +27,9 @@ struct Tile {
 };
 
 std::uint32_t power_of_two_below(std::int64_t limit, std::int64_t count) {
-  return static_cast<std::uint32_t>(std::min(std::bit_floor(static_cast<std::uint64_t>(limit)),
-                                             std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)))));
+  return static_cast<std::uint32_t>(
+      std::min(std::bit_floor(static_cast<std::uint64_t>(limit)),
+               std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)))));
 }
 
 // The width from 8 down to 4 that computes the fewest columns past the edge; narrow outputs take one strip.
@@ -189,15 +190,18 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (!supports_packing(p)) return Support::no("the weights exceed 2^31 elements");
-  return grid_of(p, choose_tile(p)).count < std::int64_t{1} << 31 ? Support::yes()
-                                                                   : Support::no("the output needs over 2^31 workgroups");
+  return grid_of(p, choose_tile(p)).count < std::int64_t{1} << 31
+             ? Support::yes()
+             : Support::no("the output needs over 2^31 workgroups");
 }
 
 }  // namespace
 
 const Algorithm<Device> kDepthwise{
     "depthwise", supports,
-    [](const ConvProblem& p, const Context<Device>& c) { return c.traits.rates.launch_seconds + estimate(p, c.traits); },
+    [](const ConvProblem& p, const Context<Device>& c) {
+      return c.traits.rates.launch_seconds + estimate(p, c.traits);
+    },
     [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
       return std::make_shared<DepthwisePlan>(p, c);
     }};

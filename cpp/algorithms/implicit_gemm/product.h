@@ -49,8 +49,8 @@ class MatrixProduct {
   ConvProblem p_;
   ProductTile tile_;
   bool software_;
-  bool flat_ = false;         // channels of a group do not come in fours
-  std::int64_t k_size_ = 0;   // fours along k, or single values when flat
+  bool flat_ = false;        // channels of a group do not come in fours
+  std::int64_t k_size_ = 0;  // fours along k, or single values when flat
   std::int64_t steps_ = 0, block_steps_ = 0, blocks_ = 0;
   std::int64_t tiles_m_ = 0, tiles_n_ = 0;
   bool split_ = false;

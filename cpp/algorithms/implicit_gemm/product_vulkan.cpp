@@ -75,7 +75,8 @@ MatrixProduct::MatrixProduct(const ConvProblem& p, const Context<Device>& c, Spl
   k_size_ = checked_mul(p.taps(), flat_ ? p.in_channels_per_group() : p.in_channels_per_group() / 4);
   steps_ = ceil_div(unfolded_columns() / 4, tile_.quads);
   const auto share = static_cast<std::uint64_t>(unfolded_columns() / 4 / 64);
-  const auto block_quads = std::clamp(static_cast<std::int64_t>(std::bit_floor(share)), kLeastBlockQuads, kMostBlockQuads);
+  const auto block_quads =
+      std::clamp(static_cast<std::int64_t>(std::bit_floor(share)), kLeastBlockQuads, kMostBlockQuads);
   block_steps_ = block_quads / tile_.quads;
   blocks_ = ceil_div(steps_, block_steps_);
   const std::int64_t pixels = p.batch * p.output_pixels();
@@ -101,7 +102,8 @@ double MatrixProduct::estimate(const Traits& traits) const {
   const double reads = 4 * (1.0 / tile_.reg_m + 1.0 / tile_.reg_n);
   const double rate = flops_per_second(traits, p_.dtype) * (software_ ? kSoftwareEfficiency : kGpuEfficiency) * busy;
   const double bytes = p_.bytes_moved() + 2 * double(workspace_bytes_);
-  return flops * std::max(1.0, reads * 0.7) * (flat_ ? kFlatCost : 1) / rate + bytes / traits.rates.memory_bytes_per_second;
+  return flops * std::max(1.0, reads * 0.7) * (flat_ ? kFlatCost : 1) / rate +
+         bytes / traits.rates.memory_bytes_per_second;
 }
 
 MatrixProduct::Params MatrixProduct::make_params(const Operands<Device>& a) const {
@@ -136,8 +138,8 @@ Kernel MatrixProduct::kernel(const Operands<Device>& a, bool unfolded) const {
   for (const std::uint32_t v :
        {tile_.group_size(), tile_.m, tile_.n, tile_.quads, tile_.reg_m, tile_.reg_n, std::uint32_t{flat_},
         std::uint32_t{input_fours}, std::uint32_t{weight_fours(a.weight, p_.dtype)}, std::uint32_t{zeros},
-        std::uint32_t{has_padding(p_)}, std::uint32_t{blocks_ > 1 && !split_}, std::uint32_t{split_}, std::uint32_t{quad_columns},
-        narrow(block_steps_), std::uint32_t{unfolded}})
+        std::uint32_t{has_padding(p_)}, std::uint32_t{blocks_ > 1 && !split_}, std::uint32_t{split_},
+        std::uint32_t{quad_columns}, narrow(block_steps_), std::uint32_t{unfolded}})
     k.constants.push_back(v);
   return k;
 }
@@ -170,7 +172,8 @@ void MatrixProduct::run_unfolded(Stream& stream, const Operands<Device>& a, cons
   unfold.constants[5] = kLinearGroupSize;
   const double share = double(workgroups) / double(workgroups_);
   stream.barrier();
-  stream.dispatch(unfold, params, workgroups_for(stream, rows.rows * rows.groups * unfolded_columns() / 4), seconds_ * share);
+  stream.dispatch(unfold, params, workgroups_for(stream, rows.rows * rows.groups * unfolded_columns() / 4),
+                  seconds_ * share);
   stream.barrier();
   stream.dispatch(product, params, stream.linear_groups(static_cast<std::uint64_t>(workgroups)), seconds_ * share);
 }
@@ -182,7 +185,8 @@ Support product_support(const ConvProblem& p, const Context<Device>& c) {
   constexpr std::int64_t limit = std::int64_t{1} << 31;
   if (p.batch * p.output_pixels() >= limit) return Support::no("there are over 2^31 output pixels");
   if (p.taps() * p.in_channels_per_group() >= limit) return Support::no("a sum has over 2^31 terms");
-  if (MatrixProduct(p, c, SplitSums::allowed).workgroups() >= limit) return Support::no("the output needs over 2^31 workgroups");
+  if (MatrixProduct(p, c, SplitSums::allowed).workgroups() >= limit)
+    return Support::no("the output needs over 2^31 workgroups");
   return Support::yes();
 }
 

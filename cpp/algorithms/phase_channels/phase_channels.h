@@ -137,16 +137,15 @@ inline Support phase_channels_support(const ConvProblem& p) {
     return Support::no("there are " + std::to_string(p.out_channels) + " output channels, not 1");
   if (p.stride[2] != 1 || p.dilation[2] != 1) return Support::no("stride or kernel dilation along width is above 1");
   if (p.kernel[2] % p.input_dilation[2] != 0)
-    return Support::no("the kernel's width " + std::to_string(p.kernel[2]) + " is not a multiple of the input dilation " +
-                       std::to_string(p.input_dilation[2]));
+    return Support::no("the kernel's width " + std::to_string(p.kernel[2]) +
+                       " is not a multiple of the input dilation " + std::to_string(p.input_dilation[2]));
   if (phase_rows(p).rows < 1) return Support::no("the output has no whole row of phases");
   return Support::yes();
 }
 
 template <class Device>
 Algorithm<Device> phase_channels() {
-  return {"phase_channels",
-          [](const ConvProblem& p, const Context<Device>&) { return phase_channels_support(p); },
+  return {"phase_channels", [](const ConvProblem& p, const Context<Device>&) { return phase_channels_support(p); },
           [](const ConvProblem& p, const Context<Device>& context) {
             return context.planner.seconds(phase_rows_problem(p), context.workspace_limit_bytes) +
                    sum_of_seconds(phase_edge_children(p), context);

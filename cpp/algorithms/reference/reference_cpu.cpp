@@ -13,16 +13,26 @@ namespace {
 double activate(double v, const Epilogue& e) {
   const auto clamp = [](double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; };  // NaN stays NaN
   switch (e.activation) {
-    case Activation::identity: return v;
-    case Activation::relu: return v < 0 ? 0 : v;
-    case Activation::relu6: return clamp(v, 0, 6);
-    case Activation::leaky_relu: return v < 0 ? v * e.alpha : v;
-    case Activation::silu: return v / (1 + std::exp(-v));
-    case Activation::gelu: return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0)));
-    case Activation::sigmoid: return 1 / (1 + std::exp(-v));
-    case Activation::tanh: return std::tanh(v);
-    case Activation::hardswish: return v * clamp(v + 3, 0, 6) / 6;
-    case Activation::clip: return clamp(v, e.alpha, e.beta);
+    case Activation::identity:
+      return v;
+    case Activation::relu:
+      return v < 0 ? 0 : v;
+    case Activation::relu6:
+      return clamp(v, 0, 6);
+    case Activation::leaky_relu:
+      return v < 0 ? v * e.alpha : v;
+    case Activation::silu:
+      return v / (1 + std::exp(-v));
+    case Activation::gelu:
+      return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0)));
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-v));
+    case Activation::tanh:
+      return std::tanh(v);
+    case Activation::hardswish:
+      return v * clamp(v + 3, 0, 6) / 6;
+    case Activation::clip:
+      return clamp(v, e.alpha, e.beta);
   }
   return v;
 }
@@ -62,7 +72,8 @@ class Sums {
     for_each_tap([&](const Extent3& k) {
       Index5 y{n, 0, 0, 0, group * out_group};
       for (int axis = 0; axis < 3; ++axis) {
-        const std::int64_t position = in[axis] * p_.input_dilation[axis] + p_.pad_lo[axis] - k[axis] * p_.dilation[axis];
+        const std::int64_t position =
+            in[axis] * p_.input_dilation[axis] + p_.pad_lo[axis] - k[axis] * p_.dilation[axis];
         if (position < 0 || position % p_.stride[axis] != 0) return;
         if ((y[1 + axis] = position / p_.stride[axis]) >= p_.output[axis]) return;
       }
@@ -102,7 +113,9 @@ class Sums {
   }
   double input_value(const Index5& i) const { return value(a_.input.data, at(a_.input, i)); }
   double output_value(const Index5& i) const { return value(a_.output.data, at(a_.output, i)); }
-  double weight_value(std::int64_t group, const Index5& i) const { return value(a_.weight.data, at(a_.weight, group, i)); }
+  double weight_value(std::int64_t group, const Index5& i) const {
+    return value(a_.weight.data, at(a_.weight, group, i));
+  }
 
   const ConvProblem& p_;
   const Operands<Device>& a_;
@@ -114,9 +127,8 @@ class ReferencePlan final : public Plan<Device> {
   std::string describe() const override { return "reference"; }
 
   void execute(Device::Stream&, const Operands<Device>& a, std::byte*) const override {
-    with_type(p_.dtype, [&](auto in) {
-      with_type(p_.output_dtype, [&](auto out) { run<decltype(in), decltype(out)>(a); });
-    });
+    with_type(p_.dtype,
+              [&](auto in) { with_type(p_.output_dtype, [&](auto out) { run<decltype(in), decltype(out)>(a); }); });
   }
 
  private:
@@ -127,7 +139,8 @@ class ReferencePlan final : public Plan<Device> {
       case Pass::forward:
         return for_pixels(p_.batch, p_.output, [&](std::int64_t n, const Extent3& at3) {
           for (std::int64_t o = 0; o < p_.out_channels; ++o)
-            store<Out>(a.output.data, at(a.output, {n, at3[0], at3[1], at3[2], o}), finish(a, n, at3, o, sums.output(n, at3, o)));
+            store<Out>(a.output.data, at(a.output, {n, at3[0], at3[1], at3[2], o}),
+                       finish(a, n, at3, o, sums.output(n, at3, o)));
         });
       case Pass::input_grad:
         return for_pixels(p_.batch, p_.input, [&](std::int64_t n, const Extent3& at3) {
@@ -160,7 +173,9 @@ class ReferencePlan final : public Plan<Device> {
   double finish(const Operands<Device>& a, std::int64_t n, const Extent3& o3, std::int64_t o, double sum) const {
     return with_type(accumulator(p_.dtype), [&](auto zero) -> double {
       using T = decltype(zero);
-      const auto read = [](const std::byte* base, std::int64_t i) { return double(to_float(reinterpret_cast<const T*>(base)[i])); };
+      const auto read = [](const std::byte* base, std::int64_t i) {
+        return double(to_float(reinterpret_cast<const T*>(base)[i]));
+      };
       if (p_.epilogue.addend) sum += read(a.addend.data, at(a.addend, {n, o3[0], o3[1], o3[2], o}));
       if (p_.epilogue.bias) sum += read(a.bias, o);
       return activate(sum, p_.epilogue);
@@ -173,8 +188,7 @@ class ReferencePlan final : public Plan<Device> {
 }  // namespace
 
 const Algorithm<Device> kReference{
-    "reference",
-    [](const ConvProblem&, const Context<Device>&) { return Support::yes(); },
+    "reference", [](const ConvProblem&, const Context<Device>&) { return Support::yes(); },
     // One multiply-add takes about 4 ns with its index arithmetic.
     [](const ConvProblem& p, const Context<Device>& c) {
       return c.traits.launch_seconds + p.flops() / 2 * 4e-9 / c.traits.threads;

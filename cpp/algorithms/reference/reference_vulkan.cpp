@@ -28,9 +28,12 @@ struct Params {
 
 std::int64_t written_elements(const ConvProblem& p) {
   switch (p.pass) {
-    case Pass::forward: return p.output_elements();
-    case Pass::input_grad: return p.input_elements();
-    case Pass::weight_grad: return p.weight_elements();
+    case Pass::forward:
+      return p.output_elements();
+    case Pass::input_grad:
+      return p.input_elements();
+    case Pass::weight_grad:
+      return p.weight_elements();
   }
   return 0;
 }
@@ -71,9 +74,12 @@ Params make_params(const ConvProblem& p, const Operands<Device>& a) {
 std::int64_t loop_iterations(const ConvProblem& p) {
   constexpr std::int64_t kIndexMap = 12;
   switch (p.pass) {
-    case Pass::forward: return checked_mul(p.taps(), p.in_channels_per_group() + kIndexMap);
-    case Pass::input_grad: return checked_mul(p.taps(), p.out_channels_per_group() + kIndexMap);
-    case Pass::weight_grad: return checked_mul(checked_mul(p.batch, p.output_pixels()), kIndexMap);
+    case Pass::forward:
+      return checked_mul(p.taps(), p.in_channels_per_group() + kIndexMap);
+    case Pass::input_grad:
+      return checked_mul(p.taps(), p.out_channels_per_group() + kIndexMap);
+    case Pass::weight_grad:
+      return checked_mul(checked_mul(p.batch, p.output_pixels()), kIndexMap);
   }
   return 0;
 }
@@ -106,8 +112,7 @@ class ReferencePlan final : public Plan<Device> {
 }  // namespace
 
 const Algorithm<Device> kReference{
-    "reference",
-    supports,
+    "reference", supports,
     [](const ConvProblem& p, const Context<Device>& c) {
       return c.traits.rates.launch_seconds + work_seconds(p, c.traits);
     },

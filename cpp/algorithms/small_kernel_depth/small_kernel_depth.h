@@ -51,8 +51,7 @@ class SmallKernelDepthPlan final : public Plan<Device> {
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
-    const View<Pointer> sum =
-        sum_bytes_ ? contiguous_view(workspace, p_.output, p_.out_channels) : operands.output;
+    const View<Pointer> sum = sum_bytes_ ? contiguous_view(workspace, p_.output, p_.out_channels) : operands.output;
     const Pointer child_workspace = workspace + static_cast<std::int64_t>(sum_bytes_);
     const std::size_t last = children_.list().size() - 1;
     for (std::size_t k = 0; k <= last; ++k) {

@@ -49,21 +49,22 @@ inline std::vector<std::pair<ConvProblem, Slice>> split_children(const ConvProbl
 
 template <class Device>
 Algorithm<Device> split() {
-  return {"split",
-          [](const ConvProblem& p, const Context<Device>& context) {
-            if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
-            if (p.empty_sum()) return Support::no("the sum is empty");
-            const std::int64_t limit = context.traits.max_operand_elements;
-            const std::int64_t largest = std::max(p.input_elements(), p.output_elements());
-            if (largest <= limit)
-              return Support::no("no array exceeds the " + std::to_string(limit) + " elements one execution can address");
-            if (p.batch == 1 && p.output_pixels() == 1) return Support::no("a single output cannot be split");
-            return Support::yes();
-          },
-          [](const ConvProblem& p, const Context<Device>& context) { return sum_of_seconds(split_children(p), context); },
-          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-            return std::make_shared<DisjointPlan<Device>>("split", p, split_children(p), context);
-          }};
+  return {
+      "split",
+      [](const ConvProblem& p, const Context<Device>& context) {
+        if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
+        if (p.empty_sum()) return Support::no("the sum is empty");
+        const std::int64_t limit = context.traits.max_operand_elements;
+        const std::int64_t largest = std::max(p.input_elements(), p.output_elements());
+        if (largest <= limit)
+          return Support::no("no array exceeds the " + std::to_string(limit) + " elements one execution can address");
+        if (p.batch == 1 && p.output_pixels() == 1) return Support::no("a single output cannot be split");
+        return Support::yes();
+      },
+      [](const ConvProblem& p, const Context<Device>& context) { return sum_of_seconds(split_children(p), context); },
+      [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
+        return std::make_shared<DisjointPlan<Device>>("split", p, split_children(p), context);
+      }};
 }
 
 }  // namespace vkconv

@@ -13,7 +13,7 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::size_t kTileBytes = std::size_t{64} << 20;  // more rows do not make the product faster
+constexpr std::size_t kTileBytes = std::size_t{64} << 20;      // more rows do not make the product faster
 constexpr std::int64_t kTileElements = std::int64_t{1} << 31;  // fours are counted in 32 bits
 
 struct UnfoldTile {
@@ -26,10 +26,11 @@ std::size_t row_bytes(const ConvProblem& p, const MatrixProduct& product) {
 }
 
 UnfoldTile choose_tile(const ConvProblem& p, const MatrixProduct& product, const Context<Device>& c) {
-  const std::size_t limit = std::min({c.workspace_limit_bytes, static_cast<std::size_t>(c.traits.limits.allocation_bytes),
-                                      std::max(kTileBytes, row_bytes(p, product))});
-  const auto windows = std::min(static_cast<std::int64_t>(limit / row_bytes(p, product)),
-                                kTileElements / product.unfolded_columns());
+  const std::size_t limit =
+      std::min({c.workspace_limit_bytes, static_cast<std::size_t>(c.traits.limits.allocation_bytes),
+                std::max(kTileBytes, row_bytes(p, product))});
+  const auto windows =
+      std::min(static_cast<std::int64_t>(limit / row_bytes(p, product)), kTileElements / product.unfolded_columns());
   UnfoldTile t;
   t.groups = std::min(p.groups, windows);
   t.rows = t.groups == 0 ? 0 : std::min(p.batch * p.output_pixels(), windows / t.groups);

@@ -33,7 +33,8 @@ constexpr Tile kSmallSoftwareTile{16, 32, 4, 4};
 Tile choose_tile(const ConvProblem& p, const Traits& traits) {
   if (traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops) return kSmallSoftwareTile;
   const auto extent = [](std::int64_t count, std::int64_t most) {
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)), 4, most));
+    return static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)), 4, most));
   };
   Tile t{};
   t.o = extent(p.out_channels_per_group(), 64);
@@ -115,8 +116,8 @@ class WeightGradPlan final : public Plan<Device> {
       if (grid_.chunks == 1) continue;
       stream.barrier();
       const std::uint64_t elements = static_cast<std::uint64_t>(tiles) * tile_.o * tile_.k;
-      stream.dispatch({shader_name("weight_grad_sum", p_.dtype), {kSumGroupSize, stores_real(), tile_.o, tile_.k}}, params,
-                      stream.linear_groups((elements + kSumGroupSize - 1) / kSumGroupSize));
+      stream.dispatch({shader_name("weight_grad_sum", p_.dtype), {kSumGroupSize, stores_real(), tile_.o, tile_.k}},
+                      params, stream.linear_groups((elements + kSumGroupSize - 1) / kSumGroupSize));
     }
   }
 
@@ -173,7 +174,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const Grid g = make_grid(p, choose_tile(p, c.traits), c.workspace_limit_bytes);
   if (g.tiles * g.chunks >= kIndexLimit) return Support::no("the gradient needs over 2^31 workgroups");
   if (g.pass_tiles == 0)
-    return Support::no("the chunk sums of one tile need " + std::to_string(g.tile_workspace_bytes) + " bytes of workspace");
+    return Support::no("the chunk sums of one tile need " + std::to_string(g.tile_workspace_bytes) +
+                       " bytes of workspace");
   return Support::yes();
 }
 

@@ -22,9 +22,9 @@ struct InputTile {
 
 // What a thread keeps from one unit of work to the next.
 struct Worker {
-  float* input;                           // transformed, [slot][point][tile][channel]
-  float* sums;                            // [depth][point][tile][column]
-  float* weights;                         // its own panels, or one reduction block
+  float* input;    // transformed, [slot][point][tile][channel]
+  float* sums;     // [depth][point][tile][column]
+  float* weights;  // its own panels, or one reduction block
   Slab slab;
   std::vector<std::int64_t> held_slices;  // by slot, -1: none
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
@@ -64,8 +64,8 @@ class Execution {
   template <class F>
   void for_each_pixel(const InputTile& tile, F&& f) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
-  void store_tile(std::int64_t channel, std::int64_t channels, std::int64_t position, std::int64_t d,
-                  const float* sums, const float* bias) const;
+  void store_tile(std::int64_t channel, std::int64_t channels, std::int64_t position, std::int64_t d, const float* sums,
+                  const float* bias) const;
 
   struct Position {
     std::int64_t n, d, h, w;  // d: output along a folded summed axis, else 0; h, w: first output of the tile

@@ -21,7 +21,11 @@ float* thread_scratch(std::size_t bytes) {
 }  // namespace
 
 Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device>& operands)
-    : g_(g), b_(b), a_(operands), k_(kernels()), tile_(k_.tiles[g.shape_index]),
+    : g_(g),
+      b_(b),
+      a_(operands),
+      k_(kernels()),
+      tile_(k_.tiles[g.shape_index]),
       panels_(panel_layout(g, k_.columns())) {}
 
 void Execution::run(std::byte* workspace) const {

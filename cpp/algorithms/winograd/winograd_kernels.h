@@ -23,10 +23,9 @@ struct TileShape {
 
 // Order of preference among equal estimates.
 inline constexpr TileShape kTileShapes[] = {
-    {4, 4, 3, 3, false}, {2, 2, 3, 3, false}, {6, 6, 3, 3, true},
-    {4, 4, 2, 2, false}, {3, 3, 4, 4, false}, {2, 2, 5, 5, false}, {4, 4, 5, 5, true},
-    {1, 4, 1, 3, false}, {1, 6, 1, 3, false}, {1, 3, 1, 4, false}, {1, 2, 1, 5, false},
-    {1, 4, 1, 5, false}, {1, 3, 1, 6, false}, {1, 2, 1, 7, false},
+    {4, 4, 3, 3, false}, {2, 2, 3, 3, false}, {6, 6, 3, 3, true},  {4, 4, 2, 2, false}, {3, 3, 4, 4, false},
+    {2, 2, 5, 5, false}, {4, 4, 5, 5, true},  {1, 4, 1, 3, false}, {1, 6, 1, 3, false}, {1, 3, 1, 4, false},
+    {1, 2, 1, 5, false}, {1, 4, 1, 5, false}, {1, 3, 1, 6, false}, {1, 2, 1, 7, false},
 };
 inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
 inline constexpr int kMaxTilePoints = 64;

@@ -35,8 +35,8 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
                                 std::int64_t point_stride) const {
   alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
   const std::int64_t first_output = output_block * b_.columns;
-  WeightBlock block{a_.weight, g_.problem.dtype, g_.shape.rh, g_.shape.rw, 0,
-                    std::min(b_.columns, g_.out_channels - first_output)};
+  WeightBlock block{
+      a_.weight, g_.problem.dtype, g_.shape.rh, g_.shape.rw, 0, std::min(b_.columns, g_.out_channels - first_output)};
   for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
     for (std::int64_t c = r.channel_begin; c < r.channel_end; c += kStagedChannels) {
       block.channels = std::min(kStagedChannels, r.channel_end - c);

@@ -129,15 +129,14 @@ struct TileTransforms {
       for (int i = 0; i < H::count; ++i, to += W::count * point_stride) {
         FloatVec points[W::count];
         evaluate<W, W::input>(rows[i], points);
-        unroll<W::count>([&](auto j) __attribute__((always_inline)) {
-          hn::StoreU(points[j], d, to + j * point_stride);
-        });
+        unroll<W::count>([&](auto j)
+                             __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
       }
     }
   }
 
-  static void input(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels,
-                    float* v, std::int64_t point_stride) {
+  static void input(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels, float* v,
+                    std::int64_t point_stride) {
     const auto pixel = [=](int i, int j) __attribute__((always_inline)) {
       return x + i * row_stride + j * pixel_stride;
     };
@@ -157,9 +156,8 @@ struct TileTransforms {
       for (int j = 0; j < kRW; ++j) {
         FloatVec column[kRH], points[H::count];
         const float* tap = taps + j * tap_stride + at;
-        unroll<kRH>([&](auto i) __attribute__((always_inline)) {
-          column[i] = hn::LoadU(d, tap + i * kRW * tap_stride);
-        });
+        unroll<kRH>([&](auto i)
+                        __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * kRW * tap_stride); });
         evaluate<H, H::weight>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       }
@@ -167,15 +165,14 @@ struct TileTransforms {
       for (int i = 0; i < H::count; ++i, to += W::count * point_stride) {
         FloatVec points[W::count];
         evaluate<W, W::weight>(rows[i], points);
-        unroll<W::count>([&](auto j) __attribute__((always_inline)) {
-          hn::StoreU(points[j], d, to + j * point_stride);
-        });
+        unroll<W::count>([&](auto j)
+                             __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
       }
     }
   }
 
-  static void output(const float* sums, std::int64_t point_stride, const float* bias, float* y,
-                     std::int64_t row_stride, std::int64_t pixel_stride) {
+  static void output(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
+                     std::int64_t pixel_stride) {
     const FloatTag d;
     const std::int64_t lanes = hn::Lanes(d);
     for (std::int64_t at = 0; at < 2 * lanes; at += lanes) {
