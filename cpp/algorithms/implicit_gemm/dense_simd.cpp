@@ -173,7 +173,7 @@ template <class F>
 void with_dense_types(const DenseLayout& s, F f) {
   with_types(s.p, [&](auto in, auto out) {
     using T = decltype(in);
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if constexpr (std::is_same_v<T, hwy::bfloat16_t>)
       if (s.dot) return f(in, out, in);
 #endif
