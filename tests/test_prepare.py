@@ -57,6 +57,36 @@ def test_ranks_and_transposes(rank):
     assert_same_bits(cropped(x), vkconv.conv_transpose(x, w, 2, 3, groups=2))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"padding": 1, "groups": 2}])
+def test_addend(options, dtype):
+    """Added before bias and activation, in the precision of the sums, wherever it lies."""
+    w, bias = dense(8, 3, 3, 8 // options.get("groups", 1), dtype=dtype), dense(8, dtype=dtype)
+    x = dense(2, 9, 8, 8, dtype=dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    y = vkconv.conv_general(x.astype(wide), w.astype(wide), bias=bias.astype(wide), **options)
+    conv = vkconv.prepare(w, bias, activation="relu", **options)
+    cut, last = dense(*y.shape[:-1], 9, dtype=wide)[..., 1:], dense(8, *y.shape[:-1], dtype=wide)
+    broadcast = np.broadcast_to(dense(8, dtype=wide), y.shape)
+    for addend in (dense(*y.shape, dtype=wide), cut, broadcast, last.transpose(1, 2, 3, 0)):
+        got = conv(x, addend=addend)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(
+            got, np.maximum(y + addend, 0), rtol=2e-3 if dtype == np.float16 else 1e-5, atol=1e-5
+        )
+
+
+def test_addend_errors():
+    conv, x = vkconv.prepare(dense(4, 3, 3)), dense(1, 8, 3)
+    with pytest.raises(ValueError, match="addend has shape"):
+        conv(x, addend=dense(1, 8, 4))
+    with pytest.raises(TypeError, match="addend has dtype"):
+        conv(x, addend=dense(1, 6, 4).astype(np.float64))
+    addend = dense(1, 6, 4)
+    with pytest.raises(ValueError, match="shares memory with addend"):
+        conv(x, addend, addend)
+
+
 def test_every_algorithm():
     x, w = dense(1, 9, 10, 16), dense(16, 3, 3, 16)
     explained = vkconv.explain(vkconv.conv2d, x, w, padding=1)

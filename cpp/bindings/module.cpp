@@ -81,7 +81,8 @@ void bind_gradients(py::module_& m) {
 void bind_prepared(py::module_& m) {
   py::class_<PreparedConvolution>(
       m, "PreparedConv",
-      "A convolution with fixed weights, made by `vkconv.prepare`. Call it as ``conv(input, out=None)``.")
+      "A convolution with fixed weights, made by `vkconv.prepare`. Call it as ``conv(input, out=None, addend=None)``; "
+      "``addend`` has the output's shape, is float32 (float64 for float64) and is added before the activation.")
       .def(
           py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation, Object input_dilation,
                       Object groups, Object flip, Object pads, bool transposed, Object output_padding,
@@ -91,7 +92,8 @@ void bind_prepared(py::module_& m) {
                 transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
                 OptionArguments{precision, device, algorithm, workspace_limit});
           }))
-      .def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none())
+      .def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none(),
+           py::arg("addend") = py::none())
       .def("__repr__", &PreparedConvolution::repr);
 }
 

@@ -107,8 +107,15 @@ void set_weight(ForwardSpec& spec, const Array& weight) {
   spec.in_channels_per_group = weight.last();
 }
 
+Array read_addend(Object value, DType dtype, int ndim) {
+  Array addend = read_array(value, "addend", ndim, ndim, Layout::contiguous_channels);
+  if (addend.dtype == accumulator(dtype)) return addend;
+  throw py::type_error("addend has dtype " + py::str(addend.owner.dtype()).cast<std::string>() + ", wanted float" +
+                       (accumulator(dtype) == DType::f64 ? "64" : "32") + ", in which sums run");
+}
+
 py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const Array* bias, Object out,
-                   PreparedConv* prepared) {
+                   PreparedConv* prepared, Array* addend) {
   ConvProblem p;
   set_dtype(p, spec.dtype);
   p.batch = input.shape[0];
@@ -119,16 +126,21 @@ py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const A
   p.kernel = spec.kernel;
   p.epilogue = spec.epilogue;
   p.epilogue.bias = bias != nullptr;
+  p.epilogue.addend = addend != nullptr;
   check_channels(p, spec.in_channels_per_group);
   spec.geometry.apply(p);
+  const std::vector<std::int64_t> shape = shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels);
+  if (addend && !std::equal(shape.begin(), shape.end(), addend->shape.begin()))
+    throw py::value_error("addend has shape " + shape_text(addend->shape.data(), shape.size()) + ", wanted " +
+                          shape_text(shape) + ", that of the output");
 
   if (capturing()) {
     execute(spec.options, p, {});
     return py::none();
   }
-  Destination destination(out, input.native_dtype(), shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels),
-                          Layout::contiguous_channels);
+  Destination destination(out, input.native_dtype(), shape, Layout::contiguous_channels);
   destination.must_not_overlap(input, "input");
+  if (addend) destination.must_not_overlap(*addend, "addend");
   if (weight) destination.must_not_overlap(*weight, "weight");
   if (bias) destination.must_not_overlap(*bias, "bias");
   if (destination.array().empty()) return destination.finish();
@@ -141,6 +153,10 @@ py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const A
     operands.weight = as_weight(*weight, p.groups);
   }
   if (bias) operands.bias = bias->data;
+  if (addend) {
+    addend->settle();
+    operands.addend = as_view(*addend);
+  }
   operands.output = as_view(destination.array());
   execute(spec.options, p, operands, prepared);
   return destination.finish();

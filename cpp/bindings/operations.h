@@ -49,8 +49,10 @@ Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char
 void transpose_geometry(Geometry& geometry, const Array& weight, Object padding, Object output_padding);
 // Fills in dtype, kernel and channel counts.
 void set_weight(ForwardSpec& spec, const Array& weight);
-// `weight` or `prepared` supplies the weights; `bias` is in the accumulator type, or null.
+// `weight` or `prepared` supplies the weights; `bias` and `addend` are in the accumulator type, or null.
 py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const Array* bias, Object out,
-                   PreparedConv* prepared = nullptr);
+                   PreparedConv* prepared = nullptr, Array* addend = nullptr);
+// An array of the shape of the output, to be added before bias and activation.
+Array read_addend(Object value, DType dtype, int ndim);
 
 }  // namespace vkconv::bindings

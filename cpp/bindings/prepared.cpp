@@ -39,12 +39,14 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
   weights_ = spec_.options.device.backend->prepare(p, operands.weight);
 }
 
-py::object PreparedConvolution::call(Object input_argument, Object out) const {
+py::object PreparedConvolution::call(Object input_argument, Object out, Object addend_argument) const {
   Array input = read_input(input_argument, spec_.geometry.rank);
   if (input.dtype != spec_.dtype)
     throw py::type_error("input has dtype " + py::str(input.owner.dtype()).cast<std::string>() +
                          ", the prepared weight has " + std::string(to_string(spec_.dtype)) + ": they must agree");
-  return forward(spec_, input, nullptr, bias_ ? &*bias_ : nullptr, out, weights_.get());
+  std::optional<Array> addend;
+  if (!addend_argument.is_none()) addend = read_addend(addend_argument, spec_.dtype, input.ndim);
+  return forward(spec_, input, nullptr, bias_ ? &*bias_ : nullptr, out, weights_.get(), addend ? &*addend : nullptr);
 }
 
 std::string PreparedConvolution::repr() const {

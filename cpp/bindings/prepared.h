@@ -16,7 +16,7 @@ class PreparedConvolution {
   PreparedConvolution(Object weight, const GeometryArguments& geometry, Object output_padding,
                       const EpilogueArguments& epilogue, const OptionArguments& options);
 
-  py::object call(Object input, Object out) const;
+  py::object call(Object input, Object out, Object addend) const;
   std::string repr() const;
 
  private:

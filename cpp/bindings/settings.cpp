@@ -1,5 +1,6 @@
 #include "bindings/settings.h"
 
+#include <dlfcn.h>
 #include <pybind11/stl.h>
 
 #include "bindings/call.h"
@@ -7,6 +8,7 @@
 #include "core/error.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
+#include "cpu/thread_team.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -58,7 +60,17 @@ void bind_plan_cache(py::module_& m) {
   });
 }
 
+// The OpenMP runtime at `library`, which this process has loaded already, runs the jobs from now on.
+bool share_threads_of(const std::string& library) {
+  void* handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (!handle) return false;
+  const auto team = reinterpret_cast<cpu::Team>(dlsym(handle, "GOMP_parallel"));
+  if (team) cpu::set_team(team);
+  return team != nullptr;
+}
+
 void bind_threads_and_memory(py::module_& m) {
+  m.def("share_threads_of", &share_threads_of);
   m.def("set_num_threads", [](py::handle n) {
     const std::int64_t threads = parse_int(n, "n", 1);
     if (threads > kMaxThreads)

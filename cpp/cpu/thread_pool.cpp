@@ -9,12 +9,16 @@
 #include <fstream>
 #include <string>
 
+#include "cpu/thread_team.h"
+
 namespace vkconv::cpu {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(100);
 
 thread_local bool inside_task = false;
+
+std::atomic<Team> shared_team{nullptr};
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -34,6 +38,8 @@ int cgroup_limit() {
 }
 
 }  // namespace
+
+void set_team(Team team) { shared_team = team; }
 
 ThreadPool::ThreadPool(int threads) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work_loop(); });
@@ -57,13 +63,17 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
   error_ = nullptr;
   failed_ = false;
   next_ = 0;
-  open_ = true;
-  ++epoch_;
-  if (sleepers_ > 0) epoch_.notify_all();
-  drain();
-  // A worker that enters after this line finds the job closed; the others are waited for.
-  open_ = false;
-  while (active_ > 0) pause();
+  if (const Team team = shared_team) {
+    team([](void* pool) { static_cast<ThreadPool*>(pool)->drain(); }, this, static_cast<unsigned>(size()), 0);
+  } else {
+    open_ = true;
+    ++epoch_;
+    if (sleepers_ > 0) epoch_.notify_all();
+    drain();
+    // A worker that enters after this line finds the job closed; the others are waited for.
+    open_ = false;
+    while (active_ > 0) pause();
+  }
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -117,7 +127,7 @@ int default_num_threads() {
 namespace {
 
 // The pool is replaced, never destroyed while in use: callers hold a shared lock. After fork the child's workers do
-// not exist, so the child abandons the parent's pool.
+// not exist, so the child abandons the parent's pool and the team, whose threads are gone as well.
 struct Global {
   std::mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
@@ -127,7 +137,10 @@ struct Global {
 Global& global() {
   static Global& g = *[] {
     auto* made = new Global;
-    pthread_atfork(nullptr, nullptr, [] { global().pool = nullptr; });
+    pthread_atfork(nullptr, nullptr, [] {
+      global().pool = nullptr;
+      shared_team = nullptr;
+    });
     return made;
   }();
   return g;

@@ -23,7 +23,10 @@ def prepare(
     algorithm: str | None = None,
     workspace_limit: int | None = None,
 ) -> PreparedConv:
-    """Make a convolution of ``weight`` and ``bias`` that is called as ``conv(input, out=None)``.
+    """Make a convolution of ``weight`` and ``bias`` that is called as ``conv(input, out=None, addend=None)``.
+
+    ``addend``, an array of the output's shape in float32 (float64 for float64), is added before the activation: the
+    shortcut of a residual block costs no pass of its own.
 
     Weight and bias are copied, so later changes of the arrays have no effect, and stay on the device in the layouts
     the plans ask for. Inputs may have any batch and any size. The device is chosen now and kept. Calls from many

@@ -1,0 +1,104 @@
+"""Times whole networks: PyTorch, and the same network through `vkconv.torch.accelerate`.
+
+    python bench/networks.py --only resnet50,r3d_18 --json networks.json
+
+Weights are seeded. Logits are compared before a time counts; contenders take turns in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import machine
+
+TOLERANCE = 1e-4  # of the largest logit
+CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS = (
+    "PyTorch", "PyTorch, channels last", "vkconv", "vkconv, from contiguous",
+)  # fmt: skip
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench/networks.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", help="only networks with one of these words (comma-separated)")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2, help="CPUs for each library (default: 2)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="timing budget of a network (default: 4)")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    return parser.parse_args()
+
+
+def contenders(model: Any, x: Any) -> dict[str, Callable[[], Any]]:
+    import copy
+
+    import torch
+
+    import vkconv.torch
+
+    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    strided, fast = copy.deepcopy(model).to(memory_format=last), vkconv.torch.accelerate(model)
+    x_last = x.contiguous(memory_format=last)
+    return {
+        CONTIGUOUS: lambda: model(x),
+        CHANNELS_LAST: lambda: strided(x_last),
+        VKCONV: lambda: fast(x_last),
+        VKCONV_CONTIGUOUS: lambda: fast(x),
+    }
+
+
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from bench.models import NETWORKS, seeded
+    from bench.timing import interleaved
+
+    make, shape = NETWORKS[name]
+    model = seeded(make())
+    x = torch.randn((options.batch, *shape[1:]), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        calls = contenders(model, x)
+        want = calls[CONTIGUOUS]()
+        errors = {n: float((call() - want).abs().max() / want.abs().max()) for n, call in calls.items()}
+        right = {n: call for n, call in calls.items() if errors[n] <= TOLERANCE}
+        timings = interleaved(right, options.seconds)
+    results = {n: {"error": errors[n]} | ({"ms": timings[n].median_ms} if n in timings else {}) for n in calls}
+    return {"network": name, "shape": list(x.shape), "results": results}
+
+
+def speed_up(row: dict[str, Any]) -> float:
+    """Against PyTorch's better layout."""
+    ms = {n: r.get("ms", float("nan")) for n, r in row["results"].items()}
+    return min(ms[CONTIGUOUS], ms[CHANNELS_LAST]) / min(ms[VKCONV], ms[VKCONV_CONTIGUOUS])
+
+
+def main() -> int:
+    options = arguments()
+    machine.pin(options.threads)
+    import torch
+
+    from bench import report
+    from bench.models import NETWORKS
+
+    torch.set_num_threads(options.threads)
+    words = options.only.split(",")
+    rows = [measure(name, options) for name in NETWORKS if any(w in name for w in words)]
+    names = (CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS)
+    print("| ms | " + " | ".join(names) + " | better PyTorch / vkconv |\n|---|" + "--:|" * (len(names) + 1))
+    for row in rows:
+        cells = [report.number(r["ms"]) if "ms" in (r := row["results"][n]) else "wrong" for n in names]
+        print(f"| {row['network']} {tuple(row['shape'])} | " + " | ".join(cells) + f" | {speed_up(row):.2f}x |")
+    print(f"| geometric mean | {'| ' * len(names)}| {report.geomean(speed_up(r) for r in rows):.2f}x |")
+    if options.json:
+        told = {"machine": machine.describe(), "torch": torch.__version__, "threads": options.threads, "rows": rows}
+        options.json.write_text(json.dumps(told, indent=1) + "\n")
+    return 0 if all("ms" in row["results"][VKCONV] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Convolutions for PyTorch on the CPU.
+
+    import vkconv.torch
+
+    fast = vkconv.torch.accelerate(model.eval())  # every convolution, with what follows it, by vkconv
+    y = vkconv.torch.conv2d(x, w, padding=1)      # the functions of torch.nn.functional, with gradients
+
+Tensors in the memory format `channels_last` (or `channels_last_3d`) are read where they lie, and every result has that
+format: a network converts its input once. float32, float64, float16 and bfloat16 (with ml_dtypes) work; so do autograd
+and torch.compile. Importing this module lets vkconv run in the threads of PyTorch's OpenMP, so that neither library
+waits for the other's.
+"""
+
+from vkconv.torch._accelerate import accelerate
+from vkconv.torch._functional import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
+from vkconv.torch._modules import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from vkconv.torch._threads import share_threads
+
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "accelerate",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+]
+
+share_threads()

@@ -1,0 +1,44 @@
+"""Tensors with the channels first, as PyTorch has them, as arrays with the channels last, and back, sharing memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from vkconv._types import Array
+
+
+def _bfloat16() -> np.dtype[Any]:
+    try:
+        import ml_dtypes  # noqa: PLC0415 - only bfloat16 needs it
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("bfloat16 tensors need the package ml_dtypes: pip install ml_dtypes") from error
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """The same memory as an array of the same axes."""
+    if tensor.device.type != "cpu":
+        raise TypeError(f"the tensor is on {tensor.device}, wanted one on the CPU")
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy(force=True).view(_bfloat16())
+    return tensor.numpy(force=True)
+
+
+def to_tensor(array: Array) -> torch.Tensor:
+    """The same memory as a tensor of the same axes."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def channels_last(tensor: torch.Tensor) -> Array:
+    """(N, C, spatial...) as an array (N, spatial..., C): a view, without a copy."""
+    return to_array(tensor.movedim(1, -1))
+
+
+def channels_first(array: Array) -> torch.Tensor:
+    """(N, spatial..., C) as a tensor (N, C, spatial...), in PyTorch's memory format `channels_last`."""
+    return to_tensor(array).movedim(-1, 1)

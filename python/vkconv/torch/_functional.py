@@ -1,0 +1,208 @@
+"""Convolutions of tensors, with the signatures of `torch.nn.functional`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from vkconv.torch import _ops
+
+Axes = int | Sequence[int]
+Padding = Axes | str
+
+
+def per_axis(value: Axes, rank: int, name: str) -> list[int]:
+    """One number for each spatial axis."""
+    values = [value] * rank if isinstance(value, int) else list(value)
+    if len(values) == 1:
+        values *= rank
+    if len(values) != rank:
+        raise ValueError(f"{name} has {len(values)} values, wanted an integer or {rank}")
+    return values
+
+
+def pads_of(padding: Padding, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """The low sides of all axes, then the high sides. 'same' puts an odd element at the high end, as PyTorch does."""
+    rank = len(kernel)
+    if padding == "valid":
+        return [0] * (2 * rank)
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ValueError("padding='same' is for a stride of 1")
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return [t // 2 for t in totals] + [t - t // 2 for t in totals]
+    if isinstance(padding, str):
+        raise ValueError(f"padding is {padding!r}, wanted numbers, 'valid' or 'same'")
+    return per_axis(padding, rank, "padding") * 2
+
+
+def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tensor:
+    if input.dim() == rank + 1:
+        return run(input.unsqueeze(0)).squeeze(0)
+    if input.dim() != rank + 2:
+        raise ValueError(f"input has {input.dim()} dimensions, wanted {rank + 2}, or {rank + 1} without a batch")
+    return run(input)
+
+
+def _conv(
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Axes,
+    padding: Padding,
+    dilation: Axes,
+    groups: int,
+) -> Tensor:
+    strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    pads = pads_of(padding, weight.shape[2:], strides, dilations)
+    return _batched(lambda x: _ops.conv(x, weight, bias, strides, pads, dilations, groups), input, rank)
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`torch.nn.functional.conv1d` by vkconv, on the CPU: same arguments, same result, gradients included.
+
+    Examples
+    --------
+    >>> conv1d(torch.ones(1, 3, 8), torch.ones(4, 3, 3), padding=1).shape
+    torch.Size([1, 4, 8])
+    """
+    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`torch.nn.functional.conv2d` by vkconv, on the CPU: same arguments, same result, gradients included.
+
+    The result has the memory format `channels_last`. An input in that format is read where it lies.
+
+    Examples
+    --------
+    >>> conv2d(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), stride=2, padding=1).shape
+    torch.Size([1, 4, 4, 4])
+    """
+    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Axes = 1,
+    padding: Padding = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`torch.nn.functional.conv3d` by vkconv, on the CPU: same arguments, same result, gradients included.
+
+    Examples
+    --------
+    >>> conv3d(torch.ones(1, 3, 4, 8, 8), torch.ones(4, 3, 3, 3, 3), padding='same').shape
+    torch.Size([1, 4, 4, 8, 8])
+    """
+    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv_transpose(
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Axes,
+    padding: Axes,
+    output_padding: Axes,
+    groups: int,
+    dilation: Axes,
+) -> Tensor:
+    strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    pads, extra = per_axis(padding, rank, "padding"), per_axis(output_padding, rank, "output_padding")
+    for s, d, e in zip(strides, dilations, extra, strict=True):
+        if not 0 <= e < max(s, d):
+            raise ValueError(f"output_padding is {e}, wanted less than stride ({s}) or dilation ({d})")
+
+    def run(x: Tensor) -> Tensor:
+        spatial = [
+            (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+            for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, weight.shape[2:], extra, strict=True)
+        ]
+        # What output_padding adds at the high end is not taken away there.
+        ends = [p - e for p, e in zip(pads, extra, strict=True)]
+        return _ops.conv_input_grad(x, weight, bias, spatial, strides, pads + ends, dilations, groups)
+
+    return _batched(run, input, rank)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Axes = 1,
+    padding: Axes = 0,
+    output_padding: Axes = 0,
+    groups: int = 1,
+    dilation: Axes = 1,
+) -> Tensor:
+    """`torch.nn.functional.conv_transpose1d` by vkconv, on the CPU: same arguments, same result, gradients included.
+
+    Examples
+    --------
+    >>> conv_transpose1d(torch.ones(1, 3, 8), torch.ones(3, 4, 4), stride=2, padding=1).shape
+    torch.Size([1, 4, 16])
+    """
+    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Axes = 1,
+    padding: Axes = 0,
+    output_padding: Axes = 0,
+    groups: int = 1,
+    dilation: Axes = 1,
+) -> Tensor:
+    """`torch.nn.functional.conv_transpose2d` by vkconv, on the CPU: same arguments, same result, gradients included.
+
+    Examples
+    --------
+    >>> conv_transpose2d(torch.ones(1, 3, 8, 8), torch.ones(3, 4, 3, 3), stride=2).shape
+    torch.Size([1, 4, 17, 17])
+    """
+    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Axes = 1,
+    padding: Axes = 0,
+    output_padding: Axes = 0,
+    groups: int = 1,
+    dilation: Axes = 1,
+) -> Tensor:
+    """`torch.nn.functional.conv_transpose3d` by vkconv, on the CPU: same arguments, same result, gradients included.
+
+    Examples
+    --------
+    >>> conv_transpose3d(torch.ones(1, 3, 4, 4, 4), torch.ones(3, 4, 2, 2, 2), stride=2).shape
+    torch.Size([1, 4, 8, 8, 8])
+    """
+    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -1,0 +1,102 @@
+"""The convolutions of `torch.nn` with vkconv's operators: same parameters, same state_dict, trainable."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+
+from vkconv.torch import _functional
+from vkconv.torch._functional import per_axis
+
+
+def _convolve(module: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    padding = module.padding
+    if module.padding_mode != "zeros":
+        input = F.pad(input, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+        padding = 0
+    rank = len(module.kernel_size)
+    return getattr(_functional, f"conv{rank}d")(
+        input, weight, bias, module.stride, padding, module.dilation, module.groups
+    )
+
+
+def _convolve_transposed(module: Any, input: Tensor, output_size: list[int] | None) -> Tensor:
+    rank = len(module.kernel_size)
+    extra = module._output_padding(
+        input, output_size, module.stride, module.padding, module.kernel_size, rank, module.dilation
+    )
+    return getattr(_functional, f"conv_transpose{rank}d")(
+        input,
+        module.weight,
+        module.bias,
+        module.stride,
+        module.padding,
+        per_axis(extra, rank, "output_padding"),
+        module.groups,
+        module.dilation,
+    )
+
+
+class Conv1d(nn.Conv1d):
+    """`torch.nn.Conv1d` by vkconv."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _convolve(self, input, weight, bias)
+
+
+class Conv2d(nn.Conv2d):
+    """`torch.nn.Conv2d` by vkconv."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _convolve(self, input, weight, bias)
+
+
+class Conv3d(nn.Conv3d):
+    """`torch.nn.Conv3d` by vkconv."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _convolve(self, input, weight, bias)
+
+
+class ConvTranspose1d(nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d` by vkconv."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return _convolve_transposed(self, input, output_size)
+
+
+class ConvTranspose2d(nn.ConvTranspose2d):
+    """`torch.nn.ConvTranspose2d` by vkconv."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return _convolve_transposed(self, input, output_size)
+
+
+class ConvTranspose3d(nn.ConvTranspose3d):
+    """`torch.nn.ConvTranspose3d` by vkconv."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return _convolve_transposed(self, input, output_size)
+
+
+TRAINABLE: dict[type[nn.Module], type[nn.Module]] = {
+    base: cls
+    for cls in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+    for base in cls.__bases__
+}
+
+
+def plain(module: nn.Module) -> bool:
+    """No hook runs around the module's forward."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return not any(hooks)
+
+
+def trainable(conv: nn.Module) -> nn.Module:
+    """The same convolution by vkconv, with the same parameters."""
+    made = copy.copy(conv)
+    made.__class__ = TRAINABLE[type(conv)]
+    return made

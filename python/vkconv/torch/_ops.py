@@ -1,0 +1,223 @@
+"""The operators `vkconv::conv`, `vkconv::conv_input_grad` and `vkconv::conv_weight_grad` of PyTorch.
+
+Each is registered with a fake, so that torch.compile can trace it, and with gradients in terms of the three: they are
+bilinear and closed under differentiation, so gradients of any order exist. Shapes are PyTorch's, (N, C, spatial...)
+and (O, C / groups, kernel...); every result but the weight gradient has the memory format `channels_last`. `pads` are
+the low sides of all spatial axes, then the high sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import vkconv
+from vkconv._types import Array
+from vkconv.torch._arrays import channels_first, channels_last, to_array
+
+
+def _geometry(stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int], groups: int) -> dict[str, Any]:
+    rank = len(stride)
+    return {
+        "stride": tuple(stride),
+        "pads": list(zip(pads[:rank], pads[rank:], strict=True)),
+        "kernel_dilation": tuple(dilation),
+        "groups": groups,
+    }
+
+
+def empty_channels_last(like: Tensor, batch: int, spatial: Sequence[int], channels: int) -> Tensor:
+    return like.new_empty((batch, *spatial, channels)).movedim(-1, 1)
+
+
+@torch.library.custom_op("vkconv::conv", mutates_args=(), device_types="cpu")
+def conv(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Correlation of `input` with `weight`, and `bias` added."""
+    y = vkconv.conv_general(
+        channels_last(input),
+        channels_last(weight),
+        **_geometry(stride, pads, dilation, groups),
+        bias=None if bias is None else to_array(bias),
+        device="cpu",
+    )
+    return channels_first(y)
+
+
+@conv.register_fake
+def _(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    rank = len(stride)
+    spatial = [
+        (input.shape[2 + a] + pads[a] + pads[rank + a] - dilation[a] * (weight.shape[2 + a] - 1) - 1) // stride[a] + 1
+        for a in range(rank)
+    ]
+    return empty_channels_last(input, input.shape[0], spatial, weight.shape[0])
+
+
+@torch.library.custom_op("vkconv::conv_input_grad", mutates_args=(), device_types="cpu")
+def conv_input_grad(
+    grad: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    spatial: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Gradient of `conv` with respect to an input with the extents `spatial`; with `bias` added, a transposed
+    convolution."""
+    channels = weight.shape[1] * groups
+    g, w, geometry = channels_last(grad), channels_last(weight), _geometry(stride, pads, dilation, groups)
+    if bias is None:
+        shape = (grad.shape[0], *spatial, channels)
+        return channels_first(vkconv.conv_input_grad(g, w, shape, **geometry, device="cpu"))
+    smallest = [
+        (n - 1) * s - lo - hi + d * (k - 1) + 1
+        for n, s, (lo, hi), d, k in zip(g.shape[1:-1], stride, geometry["pads"], dilation, w.shape[1:-1], strict=True)
+    ]
+    y = vkconv.conv_transpose(
+        g,
+        transposed_weight(w, groups),
+        tuple(stride),
+        pads=geometry["pads"],
+        dilation=tuple(dilation),
+        output_padding=[n - least for n, least in zip(spatial, smallest, strict=True)],
+        groups=groups,
+        bias=to_array(bias),
+        device="cpu",
+    )
+    return channels_first(y)
+
+
+def transposed_weight(weight: Array, groups: int) -> Array:
+    """(C, kernel..., O / groups), the weight of the convolution that is transposed, as (O, kernel..., C / groups)."""
+    kernel = weight.shape[1:-1]
+    grouped = weight.reshape(groups, weight.shape[0] // groups, *kernel, weight.shape[-1])
+    return np.swapaxes(grouped, 1, -1).reshape(groups * weight.shape[-1], *kernel, weight.shape[0] // groups)
+
+
+@conv_input_grad.register_fake
+def _(
+    grad: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    spatial: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    return empty_channels_last(grad, grad.shape[0], spatial, weight.shape[1] * groups)
+
+
+@torch.library.custom_op("vkconv::conv_weight_grad", mutates_args=(), device_types="cpu")
+def conv_weight_grad(
+    grad: Tensor,
+    input: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Gradient of `conv` with respect to a weight with the extents `kernel`; contiguous."""
+    result = grad.new_empty((grad.shape[1], input.shape[1] // groups, *kernel))
+    out = channels_last(result)
+    vkconv.conv_weight_grad(
+        channels_last(grad),
+        channels_last(input),
+        out.shape,
+        **_geometry(stride, pads, dilation, groups),
+        device="cpu",
+        out=out,
+    )
+    return result
+
+
+@conv_weight_grad.register_fake
+def _(
+    grad: Tensor,
+    input: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    return grad.new_empty((grad.shape[1], input.shape[1] // groups, *kernel))
+
+
+def _bias_grad(grad: Tensor) -> Tensor:
+    return grad.sum([0, *range(2, grad.dim())])
+
+
+def _save_conv(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    input, weight, _, *ctx.geometry = inputs
+    ctx.save_for_backward(input, weight)
+
+
+def _conv_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    input, weight = ctx.saved_tensors
+    of_input, of_weight, of_bias = ctx.needs_input_grad[:3]
+    return (
+        conv_input_grad(grad, weight, None, input.shape[2:], *ctx.geometry) if of_input else None,
+        conv_weight_grad(grad, input, weight.shape[2:], *ctx.geometry) if of_weight else None,
+        _bias_grad(grad) if of_bias else None,
+        *[None] * 4,
+    )
+
+
+def _save_input_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    grad, weight, _, _, *ctx.geometry = inputs
+    ctx.save_for_backward(grad, weight)
+
+
+def _input_grad_backward(ctx: Any, double: Tensor) -> tuple[Tensor | None, ...]:
+    grad, weight = ctx.saved_tensors
+    of_grad, of_weight, of_bias = ctx.needs_input_grad[:3]
+    return (
+        conv(double, weight, None, *ctx.geometry) if of_grad else None,
+        conv_weight_grad(grad, double, weight.shape[2:], *ctx.geometry) if of_weight else None,
+        _bias_grad(double) if of_bias else None,
+        *[None] * 5,
+    )
+
+
+def _save_weight_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    grad, input, _, *ctx.geometry = inputs
+    ctx.save_for_backward(grad, input)
+
+
+def _weight_grad_backward(ctx: Any, double: Tensor) -> tuple[Tensor | None, ...]:
+    grad, input = ctx.saved_tensors
+    of_grad, of_input = ctx.needs_input_grad[:2]
+    return (
+        conv(input, double, None, *ctx.geometry) if of_grad else None,
+        conv_input_grad(grad, double, None, input.shape[2:], *ctx.geometry) if of_input else None,
+        *[None] * 5,
+    )
+
+
+conv.register_autograd(_conv_backward, setup_context=_save_conv)
+conv_input_grad.register_autograd(_input_grad_backward, setup_context=_save_input_grad)
+conv_weight_grad.register_autograd(_weight_grad_backward, setup_context=_save_weight_grad)
