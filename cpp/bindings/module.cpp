@@ -59,6 +59,13 @@ void bind_forward(py::module_& m) {
   });
 }
 
+void bind_padding(py::module_& m) {
+  m.def("resolved_pads",
+        [](Object spatial, Object kernel, Object stride, Object padding, Object dilation, Object pads) {
+          return resolved_pads(spatial, kernel, {stride, padding, pads, dilation});
+        });
+}
+
 void bind_gradients(py::module_& m) {
   m.def("conv_input_grad", [](Object grad, Object weight, Object input_shape, Object stride, Object padding,
                               Object dilation, Object input_dilation, Object groups, Object flip, Object pads,
@@ -106,6 +113,7 @@ PYBIND11_MODULE(_core, m) {
   load_numpy();
   bind_errors(m);
   bind_forward(m);
+  bind_padding(m);
   bind_gradients(m);
   bind_prepared(m);
   bind_settings(m);

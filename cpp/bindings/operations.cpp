@@ -205,6 +205,19 @@ py::object conv_transpose(int rank, Object input_argument, Object weight_argumen
   return run_forward(spec, input, weight, epilogue, options, out);
 }
 
+py::list resolved_pads(Object spatial, Object kernel, const GeometryArguments& arguments) {
+  const int rank = static_cast<int>(py::len(spatial));
+  if (rank < 1 || rank > 3) throw py::value_error("input has " + number(rank) + " spatial axes, wanted 1 to 3");
+  const Geometry geometry = parse_geometry(rank, arguments, "dilation");
+  ConvProblem p;
+  p.input = parse_extents(spatial, "input", rank, 0, 1);
+  p.kernel = parse_extents(kernel, "weight", rank, 1, 1);
+  geometry.apply(p);
+  py::list pads;
+  for (int a = 3 - rank; a < 3; ++a) pads.append(py::make_tuple(p.pad_lo[a], pad_hi(p, a)));
+  return pads;
+}
+
 namespace {
 
 // The forward geometry behind a gradient, from the shapes of input and weight.

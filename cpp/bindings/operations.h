@@ -30,6 +30,9 @@ py::object conv_weight_grad(Object grad, Object input, Object weight_shape, cons
                             const OptionArguments& options, Object out);
 py::object conv_bias_grad(Object grad, const OptionArguments& options, Object out);
 
+// The numbers that padding in any form means for these extents: (lo, hi) an axis, hi as small as the output allows.
+py::list resolved_pads(Object spatial, Object kernel, const GeometryArguments& geometry);
+
 // ---- shared with the prepared object
 
 // The parts of a forward call that do not depend on the input: everything but batch, extents and memory.

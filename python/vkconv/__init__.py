@@ -4,6 +4,7 @@ Arrays have the channels last: input ``(N, spatial..., C)``, weight ``(O, kernel
 ``(N, spatial..., O)``, with one, two or three spatial axes, in float32, float16, bfloat16 (of ml_dtypes) or float64.
 """
 
+from vkconv._borders import BorderedConv
 from vkconv._config import (
     Device,
     MemoryInfo,
@@ -31,11 +32,14 @@ from vkconv._explain import Candidate, Explanation, explain
 from vkconv._gradients import conv_bias_grad, conv_input_grad, conv_weight_grad
 from vkconv._ops import conv1d, conv2d, conv3d, conv_general
 from vkconv._prepare import prepare, prepare_transpose
+from vkconv._streaming import causal_conv1d, causal_conv3d
 from vkconv._transpose import conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from vkconv._unfold import fold, unfold
 
 __version__ = version
 
 __all__ = [
+    "BorderedConv",
     "Candidate",
     "Device",
     "DeviceError",
@@ -47,6 +51,8 @@ __all__ = [
     "__version__",
     "algorithms",
     "build_info",
+    "causal_conv1d",
+    "causal_conv3d",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -66,6 +72,7 @@ __all__ = [
     "device",
     "devices",
     "explain",
+    "fold",
     "memory_info",
     "no_vulkan_reason",
     "num_threads",
@@ -78,5 +85,6 @@ __all__ = [
     "set_num_threads",
     "set_plan_cache_capacity",
     "trim_memory",
+    "unfold",
     "version",
 ]

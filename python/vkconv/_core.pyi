@@ -134,6 +134,15 @@ def conv_bias_grad(
     out: Array | None,
     /,
 ) -> Array: ...
+def resolved_pads(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Axes,
+    padding: Padding,
+    dilation: Axes,
+    pads: Pads | None,
+    /,
+) -> list[tuple[int, int]]: ...
 def explain_call(op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ExplainTuple: ...
 def explain_problem(
     problem: str,

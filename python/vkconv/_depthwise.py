@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vkconv import _core
-from vkconv._types import Activation, Array, Axes, Padding, Pads, Precision
+from vkconv import _borders, _core
+from vkconv._types import Activation, Array, Axes, Padding, PaddingMode, Pads, Precision
 
 
 def depthwise_conv(
@@ -14,6 +14,7 @@ def depthwise_conv(
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -42,6 +43,9 @@ def depthwise_conv(
     >>> vkconv.depthwise_conv(x, w, padding=1).shape
     (1, 8, 8, 6)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.depthwise_conv(
         0, input, weight, stride, padding, dilation,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,
@@ -56,6 +60,7 @@ def depthwise_conv1d(
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -84,6 +89,9 @@ def depthwise_conv1d(
     >>> vkconv.depthwise_conv1d(x, w, padding=1).shape
     (1, 8, 6)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.depthwise_conv(
         1, input, weight, stride, padding, dilation,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,
@@ -98,6 +106,7 @@ def depthwise_conv2d(
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -126,6 +135,9 @@ def depthwise_conv2d(
     >>> vkconv.depthwise_conv2d(x, w, padding=1).shape
     (1, 8, 8, 6)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.depthwise_conv(
         2, input, weight, stride, padding, dilation,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,
@@ -140,6 +152,7 @@ def depthwise_conv3d(
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -168,6 +181,9 @@ def depthwise_conv3d(
     >>> vkconv.depthwise_conv3d(x, w, padding=1).shape
     (1, 4, 8, 8, 6)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.depthwise_conv(
         3, input, weight, stride, padding, dilation,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkconv import _core
-from vkconv._types import Array, Axes, Padding, Pads, Precision
+from vkconv import _borders, _core
+from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, Precision
 
 
 def conv_input_grad(
@@ -25,6 +25,7 @@ def conv_input_grad(
     flip: bool = False,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
@@ -40,7 +41,7 @@ def conv_input_grad(
     weight : ndarray of shape (O, kernel..., C / groups)
     input_shape : sequence of int
         (N, spatial..., C). Several input extents can have the same output extent, so it must be said.
-    stride, padding, kernel_dilation, input_dilation, groups, flip
+    stride, padding, kernel_dilation, input_dilation, groups, flip, padding_mode
         As in the forward call.
 
     Returns
@@ -58,6 +59,15 @@ def conv_input_grad(
     >>> vkconv.conv_input_grad(np.ones((1, 4, 4, 4), np.float32), w, (1, 8, 8, 3), stride=2, padding=1).shape
     (1, 8, 8, 3)
     """
+    if padding_mode != "zeros":
+        _borders.no_input_dilation(input_dilation, padding_mode)
+        geometry = (weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
+        inner = _borders.Adjoint(input_shape, *geometry)
+        result = _core.conv_input_grad(
+            grad, weight, inner.shape, stride, 0, kernel_dilation, 1, groups, flip,
+            None, precision, device, algorithm, workspace_limit, None,
+        )  # fmt: skip
+        return inner(result, out)
     return _core.conv_input_grad(
         grad, weight, input_shape, stride, padding, kernel_dilation, input_dilation, groups, flip,
         pads, precision, device, algorithm, workspace_limit, out,
@@ -76,6 +86,7 @@ def conv_weight_grad(
     flip: bool = False,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
@@ -91,7 +102,7 @@ def conv_weight_grad(
     input : ndarray of shape (N, spatial..., C)
     weight_shape : sequence of int
         (O, kernel..., C / groups).
-    stride, padding, kernel_dilation, input_dilation, groups, flip
+    stride, padding, kernel_dilation, input_dilation, groups, flip, padding_mode
         As in the forward call.
 
     Returns
@@ -109,6 +120,10 @@ def conv_weight_grad(
     >>> vkconv.conv_weight_grad(g, x, (4, 3, 3, 3), padding=1).shape
     (4, 3, 3, 3)
     """
+    if padding_mode != "zeros":
+        _borders.no_input_dilation(input_dilation, padding_mode)
+        input = _borders.add(input, weight_shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.conv_weight_grad(
         grad, input, weight_shape, stride, padding, kernel_dilation, input_dilation, groups, flip,
         pads, precision, device, algorithm, workspace_limit, out,

@@ -10,6 +10,10 @@ Sums run in float32 (float64 for float64) and are rounded once. The arguments af
 
 pads : sequence of (lo, hi)
     Padding as one pair for each spatial axis, instead of ``padding``.
+padding_mode : str or tuple
+    What lies outside of the input: 'zeros', 'reflect' (d c b | a b c d | c b a), 'symmetric' (c b a | a b c d | d c b),
+    'edge' (a a a | a b c d | d d d), 'circular' (b c d | a b c d | a b c) or ('constant', value). All but 'zeros' copy
+    the input with its border first. Not for dilated inputs and transposed convolutions.
 bias : ndarray of shape (O,), optional
     Added to the sums; of the input's dtype or float32.
 activation : str or tuple, optional
@@ -51,8 +55,8 @@ missing or lost, MemoryError when memory runs out. Each message names the argume
 
 from __future__ import annotations
 
-from vkconv import _core
-from vkconv._types import Activation, Array, Axes, Padding, Pads, Precision
+from vkconv import _borders, _core
+from vkconv._types import Activation, Array, Axes, Padding, PaddingMode, Pads, Precision
 
 
 def conv_general(
@@ -66,6 +70,7 @@ def conv_general(
     flip: bool = False,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -102,6 +107,10 @@ def conv_general(
     >>> vkconv.conv_general(x, w, stride=2, padding='same').shape
     (1, 4, 4, 4)
     """
+    if padding_mode != "zeros":
+        _borders.no_input_dilation(input_dilation, padding_mode)
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.conv(
         0, input, weight, stride, padding, kernel_dilation, input_dilation, groups, flip,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,
@@ -117,6 +126,7 @@ def conv1d(
     groups: int = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -145,6 +155,9 @@ def conv1d(
     >>> vkconv.conv1d(x, w, padding=1).shape
     (1, 8, 4)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.conv(
         1, input, weight, stride, padding, dilation, 1, groups, False,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,
@@ -160,6 +173,7 @@ def conv2d(
     groups: int = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -188,6 +202,9 @@ def conv2d(
     >>> vkconv.conv2d(x, w, padding=1).shape
     (1, 8, 8, 4)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.conv(
         2, input, weight, stride, padding, dilation, 1, groups, False,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,
@@ -203,6 +220,7 @@ def conv3d(
     groups: int = 1,
     *,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     bias: Array | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
@@ -231,6 +249,9 @@ def conv3d(
     >>> vkconv.conv3d(x, w, padding=1).shape
     (1, 4, 8, 8, 4)
     """
+    if padding_mode != "zeros":
+        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        padding, pads = 0, None
     return _core.conv(
         3, input, weight, stride, padding, dilation, 1, groups, False,
         pads, bias, activation, precision, device, algorithm, workspace_limit, out,

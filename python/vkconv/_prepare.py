@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vkconv._borders import BorderedConv, no_input_dilation
 from vkconv._core import PreparedConv
-from vkconv._types import Activation, Array, Axes, NumericPadding, Padding, Pads, Precision
+from vkconv._types import Activation, Array, Axes, NumericPadding, Padding, PaddingMode, Pads, Precision
 
 
 def prepare(
@@ -17,12 +18,13 @@ def prepare(
     groups: int = 1,
     flip: bool = False,
     pads: Pads | None = None,
+    padding_mode: PaddingMode = "zeros",
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-) -> PreparedConv:
+) -> PreparedConv | BorderedConv:
     """Make a convolution of ``weight`` and ``bias`` that is called as ``conv(input, out=None, addend=None)``.
 
     ``addend``, an array of the output's shape in float32 (float64 for float64), is added before the activation: the
@@ -36,7 +38,7 @@ def prepare(
     ----------
     weight : ndarray of shape (O, kernel..., C / groups)
     bias : ndarray of shape (O,), optional
-    stride, padding, kernel_dilation, input_dilation, groups, flip, pads
+    stride, padding, kernel_dilation, input_dilation, groups, flip, pads, padding_mode
         As in `vkconv.conv_general`.
     activation, precision, device, algorithm, workspace_limit
         As in every operation.
@@ -53,6 +55,13 @@ def prepare(
     >>> conv(np.ones((2, 5, 7, 3), np.float32)).shape
     (2, 5, 7, 4)
     """
+    if padding_mode != "zeros":
+        no_input_dilation(input_dilation, padding_mode)
+        conv = PreparedConv(
+            weight, bias, stride, 0, kernel_dilation, 1, groups, flip, None, False, 0,
+            activation, precision, device, algorithm, workspace_limit,
+        )  # fmt: skip
+        return BorderedConv(conv, weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
     return PreparedConv(
         weight, bias, stride, padding, kernel_dilation, input_dilation, groups, flip, pads, False, 0,
         activation, precision, device, algorithm, workspace_limit,

@@ -14,7 +14,6 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 import vkconv
-from vkconv._core import PreparedConv
 from vkconv._types import Activation
 from vkconv.torch import _ops
 from vkconv.torch._arrays import channels_first, channels_last, to_array
@@ -129,15 +128,15 @@ class FrozenConv(nn.Module):
     def _renew(self) -> None:
         self.handle = next(_handles)
         _by_handle[self.handle] = self
-        self._prepared: PreparedConv | None = None
+        self._prepared: Any = None
 
-    def prepared(self) -> PreparedConv:
+    def prepared(self) -> Any:
         """The packed weights, made when they are first needed."""
         if self._prepared is None:
             self._prepared = self._prepare()
         return self._prepared
 
-    def _prepare(self) -> PreparedConv:
+    def _prepare(self) -> Any:
         g, weight = self.geometry, channels_last(self.weight)
         bias = None if self.bias is None else to_array(self.bias)
         pads = list(zip(g.pads[: g.rank], g.pads[g.rank :], strict=True))

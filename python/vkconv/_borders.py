@@ -1,0 +1,174 @@
+"""Borders that are not zeros.
+
+`add` puts the border of a padding mode around a copy of the input, and the convolution runs without that padding: one
+copy of the input, freed with the call. A kernel's own padding costs nothing, which is why zeros do not come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vkconv import _core
+from vkconv._core import PreparedConv
+from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, PlainPads
+
+MODES = ("zeros", "reflect", "symmetric", "edge", "circular", "constant")
+
+
+def parse(mode: PaddingMode) -> tuple[str, float]:
+    """Name and constant of a mode."""
+    name, *parameters = (mode,) if isinstance(mode, str) else mode
+    if name not in MODES:
+        raise ValueError(f"padding_mode is {mode!r}, wanted one of {', '.join(map(repr, MODES))}")
+    if len(parameters) > (name == "constant"):
+        raise ValueError(f"padding_mode {name!r} takes no parameters")
+    return str(name), float(parameters[0]) if parameters else 0.0
+
+
+def sources(extent: int, lo: int, hi: int, name: str) -> tuple[Array, Array]:
+    """The element that each of the `lo` elements before and `hi` after an axis of `extent` elements repeats."""
+    outside = np.concatenate([np.arange(-lo, 0), np.arange(extent, extent + hi)])
+    if name == "edge":
+        inside = np.clip(outside, 0, extent - 1)
+    elif name == "circular":
+        inside = outside % extent
+    else:  # reflect has the period a b c b, symmetric a b c c b a
+        period = max(2 * (extent - 1), 1) if name == "reflect" else 2 * extent
+        inside = outside % period
+        inside = np.where(inside < extent, inside, period - inside - (name == "symmetric"))
+    return inside[:lo], inside[lo:]
+
+
+def split(pads: PlainPads) -> tuple[PlainPads, tuple[slice, ...]]:
+    """What is added around the spatial axes, and what is kept of the result (all but what negative numbers crop)."""
+    border = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
+    kept = [slice(-lo if lo < 0 else None, hi if hi < 0 else None) for lo, hi in pads]
+    return border, (slice(None), *kept)
+
+
+def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int = 1) -> Array:
+    """A copy of `input` with `border` around the axes from `first_axis` on."""
+    name, value = parse(mode)
+    shape, inner = list(input.shape), [slice(None)] * input.ndim
+    for axis, (lo, hi) in enumerate(border, first_axis):
+        shape[axis] += lo + hi
+        inner[axis] = slice(lo, lo + input.shape[axis])
+        if lo + hi > 0 and input.shape[axis] == 0 and name not in ("zeros", "constant"):
+            raise ValueError(
+                f"input has no elements along axis {axis}, of which padding_mode {name!r} could repeat one"
+            )
+    if name in ("zeros", "constant"):
+        made = np.full(shape, value, input.dtype)
+        made[tuple(inner)] = input
+        return made
+    made = np.empty(shape, input.dtype)
+    made[tuple(inner)] = input
+    for axis, (lo, hi) in enumerate(border, first_axis):  # the axes before are complete, those after are not
+        extent, at, source = input.shape[axis], list(inner), list[Any](inner)
+        for start, indices in zip((0, lo + extent), sources(extent, lo, hi, name), strict=True):
+            at[axis] = slice(start, start + len(indices))
+            source[axis] = lo + indices
+            made[tuple(at)] = made[tuple(source)]
+        inner[axis] = slice(None)
+    return made
+
+
+def folded(grad: Array, border: PlainPads, mode: PaddingMode) -> Array:
+    """The adjoint of `bordered`: what falls on the border is added to the element it repeats."""
+    name, _ = parse(mode)
+    if grad.dtype.itemsize < 4:  # sums run in float32
+        return folded(grad.astype(np.float32), border, mode).astype(grad.dtype)
+    for axis, (lo, hi) in enumerate(border, 1):
+        line = np.moveaxis(grad, axis, 0)
+        extent = len(line) - lo - hi
+        grad = np.moveaxis(line[lo : lo + extent].copy(), 0, axis)
+        if name in ("zeros", "constant"):
+            continue
+        target = np.moveaxis(grad, axis, 0)
+        for start, indices in zip((0, lo + extent), sources(extent, lo, hi, name), strict=True):
+            for i, source in enumerate(indices):
+                target[source] += line[start + i]
+    return grad
+
+
+def add(
+    input: Array,
+    kernel: Sequence[int],
+    stride: Axes,
+    padding: Padding,
+    dilation: Axes,
+    pads: Pads | None,
+    mode: PaddingMode,
+) -> Array:
+    """The input as a convolution without padding wants it."""
+    parse(mode)
+    if not isinstance(input, np.ndarray):
+        raise TypeError(f"input must be a NumPy array where padding_mode is {mode!r}, got {type(input).__name__}")
+    if input.ndim != len(kernel) + 2:
+        raise ValueError(f"input has {input.ndim} dimensions, wanted {len(kernel) + 2}")
+    border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))
+    return bordered(input, border, mode)[kept]
+
+
+class Adjoint:
+    """Gradients with respect to inputs that `add` put a border around."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        kernel: Sequence[int],
+        stride: Axes,
+        padding: Padding,
+        dilation: Axes,
+        pads: Pads | None,
+        mode: PaddingMode,
+    ) -> None:
+        parse(mode)
+        self._mode = mode
+        numbers = _core.resolved_pads(tuple(shape)[1:-1], kernel, stride, padding, dilation, pads)
+        self._border, self._kept = split(numbers)
+        extents = list(zip(shape[1:-1], numbers, self._border, strict=True))
+        self.shape = (shape[0], *(n + lo + hi for n, (lo, hi), _ in extents), shape[-1])
+        self._whole = (shape[0], *(n + lo + hi for n, _, (lo, hi) in extents), shape[-1])
+
+    def __call__(self, grad: Array, out: Array | None) -> Array:
+        """From the gradient for the input with its border to that for the input."""
+        whole = np.zeros(self._whole, grad.dtype)
+        whole[self._kept] = grad
+        made = folded(whole, self._border, self._mode)
+        if out is None:
+            return made
+        out[...] = made
+        return out
+
+
+class BorderedConv:
+    """A prepared convolution whose inputs get a border first. Called like a PreparedConv."""
+
+    def __init__(
+        self,
+        conv: PreparedConv,
+        kernel: Sequence[int],
+        stride: Axes,
+        padding: Padding,
+        dilation: Axes,
+        pads: Pads | None,
+        mode: PaddingMode,
+    ) -> None:
+        parse(mode)
+        self._conv, self._border = conv, (kernel, stride, padding, dilation, pads, mode)
+
+    def __call__(self, input: Array, out: Array | None = None, addend: Array | None = None) -> Array:
+        return self._conv(add(input, *self._border), out, addend)
+
+    def __repr__(self) -> str:
+        return f"{repr(self._conv)[:-1]}, padding_mode={self._border[-1]!r}>"
+
+
+def no_input_dilation(input_dilation: Axes, mode: PaddingMode) -> None:
+    """A dilated input has no neighbours to repeat."""
+    if np.any(np.asarray(input_dilation) != 1):
+        raise ValueError(f"padding_mode is {mode!r}, wanted 'zeros' where input_dilation is not 1")
