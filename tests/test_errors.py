@@ -77,7 +77,17 @@ def test_the_cases_are_correct_calls():
 
 
 def test_no_public_argument_is_forgotten():
-    covered = {*ARRAY_ARGUMENTS, *AXIS_ARGUMENTS, *WORDS, "groups", "flip", "padding", "pads", "activation"}
+    covered = {
+        *ARRAY_ARGUMENTS,
+        *AXIS_ARGUMENTS,
+        *WORDS,
+        "groups",
+        "flip",
+        "padding",
+        "pads",
+        "activation",
+        "padding_mode",
+    }
     covered |= {"workspace_limit", "input_shape", "weight_shape"}
     for case in CASES.values():
         assert parameters_of(case.op) <= covered
@@ -89,6 +99,22 @@ def test_arrays_wanted(name, argument):
         if value is None and argument in ("bias", "out"):
             continue
         fails(TypeError, name, argument, value)
+
+
+@pytest.mark.parametrize("name, _", pairs("padding_mode"))
+def test_padding_modes_wanted(name, _):
+    for value in (None, 1, b"edge", ["edge"], (), ("constant", "1"), object()):
+        fails(TypeError, name, "padding_mode", value)
+    for value in ("", "mirror", "EDGE", ("edge", 1), ("constant", 1, 2)):
+        fails(ValueError, name, "padding_mode", value)
+
+
+@pytest.mark.parametrize("name, _", pairs("padding_mode"))
+def test_arrays_wanted_where_there_is_a_border(name, _):
+    for argument in {"input", "weight", "grad"} & parameters_of(CASES[name].op):
+        for value in NOT_ARRAYS:
+            with pytest.raises(TypeError, match=argument):
+                CASES[name](**{argument: value, "padding_mode": "edge"})
 
 
 @pytest.mark.parametrize("name, argument", pairs(*ARRAY_ARGUMENTS))

@@ -20,12 +20,14 @@ MODES = ("zeros", "reflect", "symmetric", "edge", "circular", "constant")
 
 def parse(mode: PaddingMode) -> tuple[str, float]:
     """Name and constant of a mode."""
-    name, *parameters = (mode,) if isinstance(mode, str) else mode
+    name, *parameters = (mode,) if isinstance(mode, str) or not isinstance(mode, tuple) or not mode else mode
+    if not isinstance(name, str) or not all(isinstance(p, float | int | np.number) for p in parameters):
+        raise TypeError(f"padding_mode must be a string or a tuple ('constant', value), got {mode!r}")
     if name not in MODES:
         raise ValueError(f"padding_mode is {mode!r}, wanted one of {', '.join(map(repr, MODES))}")
     if len(parameters) > (name == "constant"):
         raise ValueError(f"padding_mode {name!r} takes no parameters")
-    return str(name), float(parameters[0]) if parameters else 0.0
+    return name, float(parameters[0]) if parameters else 0.0
 
 
 def sources(extent: int, lo: int, hi: int, name: str) -> tuple[Array, Array]:
@@ -94,6 +96,18 @@ def folded(grad: Array, border: PlainPads, mode: PaddingMode) -> Array:
     return grad
 
 
+def kernel_of(weight: Array, mode: PaddingMode) -> tuple[int, ...]:
+    """Its spatial extents."""
+    _require_array(weight, "weight", mode)
+    return weight.shape[1:-1]
+
+
+def _require_array(value: object, name: str, mode: PaddingMode) -> None:
+    parse(mode)
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} must be a NumPy array where padding_mode is {mode!r}, got {type(value).__name__}")
+
+
 def add(
     input: Array,
     kernel: Sequence[int],
@@ -104,9 +118,7 @@ def add(
     mode: PaddingMode,
 ) -> Array:
     """The input as a convolution without padding wants it."""
-    parse(mode)
-    if not isinstance(input, np.ndarray):
-        raise TypeError(f"input must be a NumPy array where padding_mode is {mode!r}, got {type(input).__name__}")
+    _require_array(input, "input", mode)
     if input.ndim != len(kernel) + 2:
         raise ValueError(f"input has {input.ndim} dimensions, wanted {len(kernel) + 2}")
     border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))

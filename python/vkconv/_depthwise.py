@@ -44,7 +44,9 @@ def depthwise_conv(
     (1, 8, 8, 6)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.depthwise_conv(
         0, input, weight, stride, padding, dilation,
@@ -90,7 +92,9 @@ def depthwise_conv1d(
     (1, 8, 6)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.depthwise_conv(
         1, input, weight, stride, padding, dilation,
@@ -136,7 +140,9 @@ def depthwise_conv2d(
     (1, 8, 8, 6)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.depthwise_conv(
         2, input, weight, stride, padding, dilation,
@@ -182,7 +188,9 @@ def depthwise_conv3d(
     (1, 4, 8, 8, 6)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.depthwise_conv(
         3, input, weight, stride, padding, dilation,

@@ -61,7 +61,7 @@ def conv_input_grad(
     """
     if padding_mode != "zeros":
         _borders.no_input_dilation(input_dilation, padding_mode)
-        geometry = (weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
+        geometry = (_borders.kernel_of(weight, padding_mode), stride, padding, kernel_dilation, pads, padding_mode)
         inner = _borders.Adjoint(input_shape, *geometry)
         result = _core.conv_input_grad(
             grad, weight, inner.shape, stride, 0, kernel_dilation, 1, groups, flip,

@@ -109,7 +109,9 @@ def conv_general(
     """
     if padding_mode != "zeros":
         _borders.no_input_dilation(input_dilation, padding_mode)
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, kernel_dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.conv(
         0, input, weight, stride, padding, kernel_dilation, input_dilation, groups, flip,
@@ -156,7 +158,9 @@ def conv1d(
     (1, 8, 4)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.conv(
         1, input, weight, stride, padding, dilation, 1, groups, False,
@@ -203,7 +207,9 @@ def conv2d(
     (1, 8, 8, 4)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.conv(
         2, input, weight, stride, padding, dilation, 1, groups, False,
@@ -250,7 +256,9 @@ def conv3d(
     (1, 4, 8, 8, 4)
     """
     if padding_mode != "zeros":
-        input = _borders.add(input, weight.shape[1:-1], stride, padding, dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.conv(
         3, input, weight, stride, padding, dilation, 1, groups, False,
