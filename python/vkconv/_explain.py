@@ -31,8 +31,11 @@ class Explanation:
 
     @property
     def algorithm(self) -> str | None:
-        """Name of the algorithm chosen, the root of ``plan``."""
-        return None if self.plan is None else self.plan.split("(", 1)[0]
+        """Name of the algorithm chosen, the root of ``plan`` without its variant (``winograd`` of ``winograd_f4``)."""
+        if self.plan is None:
+            return None
+        root = self.plan.split("(", 1)[0]
+        return max((c.algorithm for c in self.candidates if root.startswith(c.algorithm)), key=len, default=root)
 
     def __repr__(self) -> str:
         width = max(len(c.algorithm) for c in self.candidates)
