@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "cpu/thread_team.h"
@@ -126,11 +127,13 @@ int default_num_threads() {
 
 namespace {
 
-// The pool is replaced, never destroyed while in use: callers hold a shared lock. After fork the child's workers do
-// not exist, so the child abandons the parent's pool and the team, whose threads are gone as well.
+// A pool is never destroyed, as a call in flight may hold it: its workers sleep until its size is asked for again.
+// After fork the child's workers do not exist, so the child abandons the parent's pools and the team, whose threads are
+// gone as well.
 struct Global {
   std::mutex mutex;
-  std::atomic<ThreadPool*> pool{nullptr};
+  std::map<int, ThreadPool*> pools;        // by size
+  std::atomic<ThreadPool*> pool{nullptr};  // the one in use
   std::atomic<int> threads{0};
 };
 
@@ -139,6 +142,7 @@ Global& global() {
     auto* made = new Global;
     pthread_atfork(nullptr, nullptr, [] {
       global().pool = nullptr;
+      global().pools.clear();
       shared_team = nullptr;
     });
     return made;
@@ -158,7 +162,13 @@ ThreadPool& thread_pool() {
   Global& g = global();
   if (ThreadPool* p = g.pool) return *p;
   std::lock_guard lock(g.mutex);
-  if (!g.pool) g.pool = new ThreadPool(num_threads());
+  if (!g.pool) {
+    // More threads than processors would take turns and wait for each other.
+    const int size = std::min(num_threads(), usable_processors());
+    ThreadPool*& pool = g.pools[size];
+    if (!pool) pool = new ThreadPool(size);
+    g.pool = pool;
+  }
   return *g.pool;
 }
 
@@ -167,7 +177,6 @@ void set_num_threads(int threads) {
   std::lock_guard lock(g.mutex);
   if (threads == num_threads()) return;
   g.threads = threads;
-  // A call in flight may still hold the old pool, so it stays; its workers sleep.
   g.pool = nullptr;
 }
 

@@ -57,7 +57,8 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
 };
 
-// The process-wide pool. A child process after fork gets a new one.
+// The process-wide pool, of num_threads() threads but no more than there are processors. A child process after fork
+// gets a new one.
 ThreadPool& thread_pool();
 // threads >= 1. Waits for running jobs.
 void set_num_threads(int threads);
