@@ -42,12 +42,11 @@ def check_specials(p, a, device, names):
         options = {"device": device, "algorithm": algorithm}
         got = checks.run(p, a, **options)
         tree = checks.explain(p, a, **options).plan
-        if "winograd" in tree:
-            # A transform mixes the elements of its tile, so a special value reaches all of the tile; none may vanish.
-            assert not np.isfinite(got.astype(np.float64)[~np.isfinite(want)]).any(), tree
-            continue
         assert same_specials(got, want), f"{p} {tree}"
         finite = np.isfinite(want)
+        if "winograd" in tree:
+            np.testing.assert_allclose(got[finite].astype(np.float64), want[finite], rtol=1e-2, atol=1e-3, err_msg=tree)
+            continue
         np.testing.assert_array_equal(got[finite], checks.rounded(want, p.dtype)[finite], err_msg=tree)
 
 

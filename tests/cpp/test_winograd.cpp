@@ -159,6 +159,46 @@ TEST(Winograd, F2IsExactOnSmallIntegers) {
   EXPECT_GT(checked, 0);
 }
 
+// ---- what is not finite
+
+void expect_same_specials(const ConvProblem& p, const tools::Arrays& arrays) {
+  const auto exact = tools::run_exact(p, arrays, planner());
+  for (const Geometry& g : geometries(p)) {
+    const auto got = run(g, blocking(g, WeightSource::own, 14, 2, 3), p, arrays);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(std::isnan(got[i]), std::isnan(exact[i])) << to_string(p) << " " << g.name() << " " << i;
+      if (std::isinf(exact[i])) ASSERT_EQ(got[i], exact[i]) << to_string(p) << " " << g.name() << " " << i;
+      if (std::isfinite(exact[i])) ASSERT_NEAR(got[i], exact[i], 1e-2) << to_string(p) << " " << g.name() << " " << i;
+    }
+  }
+}
+
+TEST(Winograd, SpecialValuesStayWithTheOutputsThatReadThem) {
+  for (const char* text : {"fwd_f32_n2c19o37_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c20o40g2_i5x9x8_k2x3x3_p1x1x1_add",
+                           "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1", "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",
+                           "fwd_bf16_n1c20o37_i13x9_k3x3_p1x1_relu"}) {
+    const ConvProblem p = parse_problem(text);
+    for (const double value : {NAN, INFINITY, -INFINITY}) {
+      tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+      arrays.input[arrays.input.size() / 2] = value;
+      expect_same_specials(p, arrays);
+      arrays.input[arrays.input.size() / 2] = 1;
+      arrays.weight[arrays.weight.size() / 2] = value;
+      expect_same_specials(p, arrays);
+    }
+  }
+}
+
+TEST(Winograd, SumsThatFitDoNotOverflow) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c16o40_i9x9_k3x3_p1x1");
+  tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  for (double& x : arrays.input) x *= 1e38;
+  for (double& w : arrays.weight) w *= 1e-38;
+  for (auto* v : {&arrays.input, &arrays.weight})
+    for (double& x : *v) x = static_cast<float>(x);
+  expect_same_specials(p, arrays);
+}
+
 // ---- equal bits
 
 TEST(Winograd, BlockingsAgreeBitForBit) {

@@ -8,10 +8,23 @@
 
 namespace vkconv::cpu::winograd {
 
+inline constexpr std::int64_t kMaxLanes = 64;  // of float, in the widest vectors there are
+inline constexpr std::int64_t kMaxColumns = 2 * kMaxLanes;
+
+inline std::byte* at(std::byte* base, std::int64_t elements, DType t) {
+  return base + elements * static_cast<std::int64_t>(size_bytes(t));
+}
+
 // A block of tile positions and the outputs along the summed axis it is used for.
 struct Slab {
   std::int64_t group = -1, tile_begin = 0, tiles = 0, depth_begin = 0, depth_end = 0;
   bool operator==(const Slab&) const = default;
+};
+
+// The output channels of one panel, and their bias (zeros without one).
+struct OutputBlock {
+  std::int64_t group, index, first, channels;  // `first` counts through all groups
+  const float* bias;
 };
 
 // A tile of input: its first pixel may lie on padding. `origin` is the offset of the slice's pixel (0, 0).
@@ -64,13 +77,18 @@ class Execution {
   template <class F>
   void for_each_pixel(const InputTile& tile, F&& f) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
-  void store_tile(std::int64_t channel, std::int64_t channels, std::int64_t position, std::int64_t d, const float* sums,
-                  const float* bias) const;
-
   struct Position {
     std::int64_t n, d, h, w;  // d: output along a folded summed axis, else 0; h, w: first output of the tile
   };
   Position position(std::int64_t index) const;
+  void store_tile(const OutputBlock& block, const Position& at, std::int64_t d, const float* sums) const;
+  WeightBlock weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap, std::int64_t channel,
+                           std::int64_t channel_end) const;
+
+  // winograd_direct_cpu.cpp
+  void sum_directly(const OutputBlock& block, const Position& at, std::int64_t d, float* y) const;
+  void sum_channels(const WeightBlock& block, const float* taps, const Position& at, std::int64_t input_offset,
+                    float* y) const;
   ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.in_channels}; }
   std::int64_t slot(std::int64_t slice) const { return g_.folded ? 0 : slice % b_.slots; }
 

@@ -44,8 +44,8 @@ struct TileKernels {
   void (*input_pixels)(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride);
   // taps: [rh * rw][channels][columns].
   void (*weight)(const float* taps, std::int64_t channels, float* u, std::int64_t point_stride);
-  // y: mh x mw pixels of `columns` values, bias added.
-  void (*output)(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
+  // y: mh x mw pixels of `columns` values, bias added. False: some of them are infinite or NaN.
+  bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
                  std::int64_t pixel_stride);
 };
 

@@ -12,6 +12,7 @@
 
 #include "algorithms/winograd/winograd_kernels.h"
 #include "cpu/simd-inl.h"
+#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
@@ -65,16 +66,32 @@ inline void finish_row(const winograd::FinishRow& row, DType output_dtype, const
   with_simd_type(output_dtype, [&](auto zero) { finish_pixels<decltype(zero)>(row, epilogue); });
 }
 
-// to[c * columns + o] = from[o * stride + c] for four o and four c.
-HWY_INLINE void transpose_4x4(const float* from, std::int64_t stride, float* to, std::int64_t columns) {
 #if HWY_TARGET == HWY_SCALAR
-  for (int o = 0; o < 4; ++o)
-    for (int c = 0; c < 4; ++c) to[c * columns + o] = from[o * stride + c];
+inline constexpr std::int64_t kTransposedRows = 1;
 #else
-  const hn::FixedTag<float, 4> d;
-  const hn::RepartitionToWide<decltype(d)> pairs;
-  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + stride);
-  const auto r2 = hn::LoadU(d, from + 2 * stride), r3 = hn::LoadU(d, from + 3 * stride);
+using TransposeTag = hn::FixedTag<float, HWY_LANES(float)>;
+inline constexpr std::int64_t kTransposedRows = hn::MaxLanes(TransposeTag());
+
+// Four values of each of MaxLanes(d) rows, by 128-bit block: rows 0, 4, 8, ...
+template <class D>
+HWY_INLINE hn::Vec<D> load_every_fourth_row(D d, const float* from, std::int64_t stride) {
+  if constexpr (hn::MaxLanes(d) <= 4) {
+    return hn::LoadU(d, from);
+  } else {
+    const hn::Half<D> half;
+    const auto upper =
+        load_every_fourth_row(half, from + static_cast<std::int64_t>(hn::MaxLanes(half)) * stride, stride);
+    return hn::Combine(d, upper, load_every_fourth_row(half, from, stride));
+  }
+}
+
+// to[c * columns + o] = from[o * stride + c] for MaxLanes(d) o and four c.
+template <class D>
+HWY_INLINE void transpose_four_columns(D d, const float* from, std::int64_t stride, float* to, std::int64_t columns) {
+  const hn::RepartitionToWide<D> pairs;
+  const auto r0 = load_every_fourth_row(d, from, stride), r1 = load_every_fourth_row(d, from + stride, stride);
+  const auto r2 = load_every_fourth_row(d, from + 2 * stride, stride);
+  const auto r3 = load_every_fourth_row(d, from + 3 * stride, stride);
   const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
   const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
   const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
@@ -83,16 +100,18 @@ HWY_INLINE void transpose_4x4(const float* from, std::int64_t stride, float* to,
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + columns);
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * columns);
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * columns);
-#endif
 }
+#endif
 
-// Rows of outputs with contiguous channels, four at a time.
+// Rows of outputs with contiguous channels, as many at a time as there are lanes. The next channels of every row are
+// another line of memory far from the others, which no hardware prefetcher expects.
 template <class T>
 HWY_INLINE void stage_output_rows(const T* from, std::int64_t stride, std::int64_t channels, std::int64_t outputs,
                                   float* to, std::int64_t columns) {
-  float widened[4 * winograd::kStagedChannels];
-  for (std::int64_t o = 0; o < outputs; o += 4) {
-    const std::int64_t rows = std::min<std::int64_t>(4, outputs - o);
+  float widened[kTransposedRows * winograd::kStagedChannels];
+  for (std::int64_t o = 0; o < outputs; o += kTransposedRows) {
+    const std::int64_t rows = std::min<std::int64_t>(kTransposedRows, outputs - o);
+    for (std::int64_t r = 0; r < rows; ++r) hwy::Prefetch(from + (o + r) * stride + channels);
     const float* row = reinterpret_cast<const float*>(from + o * stride);
     std::int64_t row_stride = stride;
     if constexpr (!std::is_same_v<T, float>) {
@@ -101,8 +120,11 @@ HWY_INLINE void stage_output_rows(const T* from, std::int64_t stride, std::int64
       row_stride = channels;
     }
     std::int64_t c = 0;
-    if (rows == 4)
-      for (; c + 4 <= channels; c += 4) transpose_4x4(row + c, row_stride, to + c * columns + o, columns);
+#if HWY_TARGET != HWY_SCALAR
+    if (rows == kTransposedRows)
+      for (; c + 4 <= channels; c += 4)
+        transpose_four_columns(TransposeTag(), row + c, row_stride, to + c * columns + o, columns);
+#endif
     for (; c < channels; ++c)
       for (std::int64_t r = 0; r < rows; ++r) to[c * columns + o + r] = row[r * row_stride + c];
   }

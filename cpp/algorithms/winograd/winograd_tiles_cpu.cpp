@@ -7,13 +7,7 @@
 namespace vkconv::cpu::winograd {
 namespace {
 
-constexpr std::int64_t kMaxLanes = 64;  // of float, in the widest vectors there are
-constexpr std::int64_t kMaxColumns = 2 * kMaxLanes;
 constexpr std::int64_t kStagedPixelChannels = 64;
-
-std::byte* at(std::byte* base, std::int64_t elements, DType t) {
-  return base + elements * static_cast<std::int64_t>(size_bytes(t));
-}
 
 }  // namespace
 
@@ -31,17 +25,26 @@ Execution::Position Execution::position(std::int64_t index) const {
   return p;
 }
 
+WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap,
+                                    std::int64_t channel, std::int64_t channel_end) const {
+  const std::int64_t first = output_block * b_.columns;
+  const auto& w = a_.weight;
+  WeightBlock block{w,
+                    g_.problem.dtype,
+                    g_.shape.rh,
+                    g_.shape.rw,
+                    std::min(kStagedChannels, channel_end - channel),
+                    std::min(b_.columns, g_.out_channels - first)};
+  block.view.data = at(w.data, group * w.group + first * w.out + tap * w.tap[0] + channel * w.in, block.dtype);
+  return block;
+}
+
 void Execution::transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
                                 std::int64_t point_stride) const {
   alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
-  const std::int64_t first_output = output_block * b_.columns;
-  WeightBlock block{
-      a_.weight, g_.problem.dtype, g_.shape.rh, g_.shape.rw, 0, std::min(b_.columns, g_.out_channels - first_output)};
   for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
     for (std::int64_t c = r.channel_begin; c < r.channel_end; c += kStagedChannels) {
-      block.channels = std::min(kStagedChannels, r.channel_end - c);
-      const auto& w = a_.weight;
-      block.view.data = at(w.data, group * w.group + first_output * w.out + tap * w.tap[0] + c * w.in, block.dtype);
+      const WeightBlock block = weight_block(group, output_block, tap, c, r.channel_end);
       k_.stage_weights(block, taps);
       const std::int64_t term = (tap - r.tap_begin) * r.channels() + c - r.channel_begin;
       tile_.weight(taps, block.channels, u + term * b_.columns, point_stride);
@@ -114,43 +117,44 @@ void Execution::transform_vectors(const InputTile& t, std::int64_t channels, flo
 }
 
 void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const {
-  const std::int64_t first = output_block * b_.columns;
-  const std::int64_t channels = std::min(b_.columns, g_.out_channels - first);
-  const std::int64_t channel = slab.group * g_.out_channels + first;
   alignas(64) float bias[kMaxColumns] = {};
-  if (g_.problem.epilogue.bias) std::copy_n(reinterpret_cast<const float*>(a_.bias) + channel, channels, bias);
+  const std::int64_t first = output_block * b_.columns;
+  const OutputBlock block{slab.group, output_block, slab.group * g_.out_channels + first,
+                          std::min(b_.columns, g_.out_channels - first), bias};
+  if (g_.problem.epilogue.bias)
+    std::copy_n(reinterpret_cast<const float*>(a_.bias) + block.first, block.channels, bias);
   for (std::int64_t t = 0; t < slab.tiles; ++t)
-    store_tile(channel, channels, slab.tile_begin + t, d, sums + t * b_.columns, bias);
+    store_tile(block, position(slab.tile_begin + t), d, sums + t * b_.columns);
 }
 
-void Execution::store_tile(std::int64_t channel, std::int64_t channels, std::int64_t index, std::int64_t d,
-                           const float* sums, const float* bias) const {
+void Execution::store_tile(const OutputBlock& block, const Position& pos, std::int64_t d, const float* sums) const {
   const ConvProblem& p = g_.problem;
-  const Position pos = position(index);
   const auto offset = [&](const View<std::byte*>& v) {
-    return pos.n * v.stride[0] + (pos.d + d) * v.stride[1] + pos.h * v.stride[2] + pos.w * v.stride[3] + channel;
+    return pos.n * v.stride[0] + (pos.d + d) * v.stride[1] + pos.h * v.stride[2] + pos.w * v.stride[3] + block.first;
   };
   const auto& stride = a_.output.stride;
   std::byte* output = at(a_.output.data, offset(a_.output), p.output_dtype);
   const std::int64_t rows = std::min<std::int64_t>(g_.shape.mh, p.output[1] - pos.h);
   const std::int64_t pixels = std::min<std::int64_t>(g_.shape.mw, p.output[2] - pos.w);
-  const bool plain = !p.epilogue.addend && p.epilogue.activation == Activation::identity;
-  const bool whole = rows == g_.shape.mh && pixels == g_.shape.mw && channels == b_.columns;
   const Range h = g_.outputs_with_input(1), w = g_.outputs_with_input(2);
+  const bool whole = rows == g_.shape.mh && pixels == g_.shape.mw && block.channels == b_.columns;
   const bool covered = pos.h >= h.begin && pos.h + rows <= h.end && pos.w >= w.begin && pos.w + pixels <= w.end;
-  if (plain && whole && covered && p.output_dtype == DType::f32) {
-    tile_.output(sums, b_.sum_point_stride, bias, reinterpret_cast<float*>(output), stride[2], stride[3]);
+  const bool plain = !p.epilogue.addend && p.epilogue.activation == Activation::identity &&
+                     p.output_dtype == DType::f32 && whole && covered;
+  if (plain &&
+      tile_.output(sums, b_.sum_point_stride, block.bias, reinterpret_cast<float*>(output), stride[2], stride[3]))
     return;
-  }
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
   const std::int64_t row_floats = g_.shape.mw * b_.columns;
-  tile_.output(sums, b_.sum_point_stride, bias, staged, row_floats, b_.columns);
+  // An infinity or NaN spreads over the tile, and sums that fit may overflow between its points.
+  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, staged, row_floats, b_.columns))
+    sum_directly(block, pos, d, staged);
   // Outputs that read padding only are exactly zero, where the tile has the rounding error of its other outputs.
   if (!covered)
     for (std::int64_t i = 0; i < g_.shape.outputs(); ++i)
       if (!h.contains(pos.h + i / g_.shape.mw) || !w.contains(pos.w + i % g_.shape.mw))
-        std::copy_n(bias, b_.columns, staged + i * b_.columns);
-  FinishRow row{staged, pixels, channels, nullptr, a_.addend.stride[3], output, stride[3]};
+        std::copy_n(block.bias, b_.columns, staged + i * b_.columns);
+  FinishRow row{staged, pixels, block.channels, nullptr, a_.addend.stride[3], output, stride[3]};
   if (p.epilogue.addend) row.addend = reinterpret_cast<const float*>(a_.addend.data) + offset(a_.addend);
   for (std::int64_t i = 0; i < rows; ++i) {
     k_.finish(row, p.output_dtype, p.epilogue);

@@ -171,10 +171,11 @@ struct TileTransforms {
     }
   }
 
-  static void output(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
+  static bool output(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
                      std::int64_t pixel_stride) {
     const FloatTag d;
     const std::int64_t lanes = hn::Lanes(d);
+    FloatVec poison = hn::Zero(d);  // v - v is NaN where v is not finite
     for (std::int64_t at = 0; at < 2 * lanes; at += lanes) {
       FloatVec rows[kMH][W::count];
       for (int j = 0; j < W::count; ++j) {
@@ -192,10 +193,13 @@ struct TileTransforms {
         combine<W>(rows[i], pixels);
         float* to = y + i * row_stride + at;
         unroll<kMW>([&](auto j) __attribute__((always_inline)) {
-          hn::StoreU(hn::Add(pixels[j], b), d, to + j * pixel_stride);
+          const FloatVec v = hn::Add(pixels[j], b);
+          poison = hn::Or(poison, hn::Sub(v, v));
+          hn::StoreU(v, d, to + j * pixel_stride);
         });
       }
     }
+    return hn::AllTrue(d, hn::Eq(poison, hn::Zero(d)));
   }
 };
 

@@ -1,0 +1,45 @@
+// A tile by definition, for the tiles whose outputs are not all finite: products with an infinity or a NaN stay with
+// the outputs that read it. The same staged weights and the same micro-kernel, one output at a time.
+#include <algorithm>
+
+#include "algorithms/winograd/winograd_execution.h"
+
+namespace vkconv::cpu::winograd {
+
+// y: [mh][mw][columns], bias included.
+void Execution::sum_directly(const OutputBlock& block, const Position& pos, std::int64_t d, float* y) const {
+  alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
+  const ConvProblem& p = g_.problem;
+  for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) std::copy_n(block.bias, b_.columns, y + i * b_.columns);
+  const auto [begin, end] = taps_inside(p, 0, pos.d + d);
+  for (std::int64_t tap = begin; tap < end; ++tap)
+    for (std::int64_t c = 0; c < g_.in_channels; c += kStagedChannels) {
+      const WeightBlock weights = weight_block(block.group, block.index, tap, c, g_.in_channels);
+      k_.stage_weights(weights, taps);
+      const auto& stride = a_.input.stride;
+      const std::int64_t slice = g_.slice(pos.d + d, tap);
+      sum_channels(weights, taps, pos, pos.n * stride[0] + slice * stride[1] + block.group * g_.in_channels + c, y);
+    }
+}
+
+// Adds the products of the block's channels. `input_offset` is that of pixel (0, 0) of the slice.
+void Execution::sum_channels(const WeightBlock& block, const float* taps, const Position& pos,
+                             std::int64_t input_offset, float* y) const {
+  const ConvProblem& p = g_.problem;
+  const auto& stride = a_.input.stride;
+  alignas(64) float x[kStagedChannels];
+  for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) {
+    const std::int64_t oh = pos.h + i / g_.shape.mw, ow = pos.w + i % g_.shape.mw;
+    const Range taps_h = taps_inside(p, 1, oh), taps_w = taps_inside(p, 2, ow);
+    for (std::int64_t kh = taps_h.begin; kh < taps_h.end; ++kh)
+      for (std::int64_t kw = taps_w.begin; kw < taps_w.end; ++kw) {
+        const std::int64_t h = oh * p.stride[1] + kh - p.pad_lo[1], w = ow * p.stride[2] + kw - p.pad_lo[2];
+        k_.widen(at(a_.input.data, input_offset + h * stride[2] + w * stride[3], p.dtype), p.dtype, block.channels,
+                 block.channels, x);
+        const GemmSlice<float> slice{x, taps + (kh * g_.shape.rw + kw) * block.channels * b_.columns};
+        k_.gemm({&slice, 1, block.channels, 0, y + i * b_.columns, b_.columns}, 1, true);
+      }
+  }
+}
+
+}  // namespace vkconv::cpu::winograd
