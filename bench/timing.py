@@ -24,7 +24,9 @@ class Timing:
     samples: int
 
 
-def interleaved(calls: Mapping[str, Callable[[], Any]], budget_seconds: float) -> dict[str, Timing]:
+def interleaved(
+    calls: Mapping[str, Callable[[], Any]], budget_seconds: float, rest_seconds: float = REST_SECONDS
+) -> dict[str, Timing]:
     """Every round runs a block of each call, so that a drift of the machine meets all of them alike.
 
     A block starts with one call that is not counted: it brings back the caches and wakes the threads.
@@ -36,7 +38,7 @@ def interleaved(calls: Mapping[str, Callable[[], Any]], budget_seconds: float) -
         for name, call in calls.items():
             if once[name] > HOPELESS_SECONDS:
                 continue
-            time.sleep(REST_SECONDS)
+            time.sleep(rest_seconds)
             if once[name] < SLOW_SECONDS:
                 once[name] = min(once[name], _seconds(call))
             count = min(CALLS_A_BLOCK, max(1, int(block / once[name])))

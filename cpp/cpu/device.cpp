@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 
+#include "cpu/rates.h"
 #include "cpu/thread_pool.h"
 #include "hwy/targets.h"
 
@@ -31,6 +34,13 @@ bool has_cpu_flag([[maybe_unused]] const char* flag) {
   return false;
 }
 
+// The row of the instruction set, or of the measured one with vectors as long.
+const CoreRates& core_rates(std::string_view isa, int vector_bytes) {
+  for (const CoreRates& rates : kCoreRates)
+    if (rates.isa == isa) return rates;
+  return kCoreRates[vector_bytes >= 64 ? 0 : vector_bytes >= 32 ? 1 : std::size(kCoreRates) - 1];
+}
+
 }  // namespace
 
 Traits host_traits() {
@@ -43,10 +53,23 @@ Traits host_traits() {
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
-  // Two fused multiply-adds a cycle at about 3.5 GHz with 256-bit units, half of that without AVX2.
-  t.f32_flops_per_second = t.threads * (t.vector_bytes >= 32 ? 110e9 : 30e9);
-  t.memory_bytes_per_second = 25e9 + 15e9 * t.threads;
-  t.cache_bytes_per_second = t.threads * 110e9;
+  const CoreRates& core = core_rates(t.isa, t.vector_bytes);
+  t.f32_flops_per_second = t.threads * core.f32_flops_per_second;
+  t.f64_flops_per_second = t.threads * core.f64_flops_per_second;
+  t.bf16_flops_per_second = t.threads * core.bf16_flops_per_second;
+  t.cache_bytes_per_second = t.threads * kHostRates.cache_bytes_per_second;
+  t.shared_cache_bytes_per_second = t.threads * kHostRates.shared_cache_bytes_per_second;
+  t.memory_bytes_per_second =
+      kHostRates.memory_bytes_per_second + (t.threads - 1) * kHostRates.more_memory_bytes_per_second;
+  t.launch_seconds = kHostRates.launch_seconds;
+  return t;
+}
+
+Traits one_thread(Traits t) {
+  for (double* rate : {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second,
+                       &t.memory_bytes_per_second, &t.cache_bytes_per_second, &t.shared_cache_bytes_per_second})
+    *rate /= t.threads;
+  t.threads = 1;
   return t;
 }
 

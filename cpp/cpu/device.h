@@ -1,10 +1,12 @@
 // The CPU as a device: work runs in the caller's thread and the pool's, at once, so a stream is only a name.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 
+#include "core/dtype.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
 
@@ -19,15 +21,29 @@ struct Traits {
   int vector_bytes = 16;
   bool bf16_dot = false;  // vdpbf16ps
   std::size_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, l3_bytes = 8 << 20;
-  double f32_flops_per_second = 50e9;
+  double f32_flops_per_second = 50e9, f64_flops_per_second = 25e9;
+  double bf16_flops_per_second = 100e9;  // of the dot product
   double memory_bytes_per_second = 10e9;
-  double cache_bytes_per_second = 50e9;  // out of L2
-  double launch_seconds = 2e-6;          // a call that runs one parallel section
+  double cache_bytes_per_second = 50e9, shared_cache_bytes_per_second = 25e9;    // L2, L3
+  double launch_seconds = 1e-6;                                                  // of one parallel section
   std::int64_t max_operand_elements = std::numeric_limits<std::int64_t>::max();  // one execution can address
 };
 
-// Measured once a process: instruction set, caches, threads; the rates follow from the instruction set.
+// Instruction set, caches and threads of this process. The rates follow from the instruction set (rates.h), so that a
+// problem has the same plan whatever else the machine does.
 Traits host_traits();
+
+// The same machine with one of its threads.
+Traits one_thread(Traits traits);
+
+inline double flops_per_second(const Traits& t, DType accumulator) {
+  return accumulator == DType::f64 ? t.f64_flops_per_second : t.f32_flops_per_second;
+}
+
+// A parallel section that computes for `compute_seconds` while it moves `bytes`: neither hides behind the other wholly.
+inline double section_seconds(const Traits& t, double compute_seconds, double bytes) {
+  return t.launch_seconds + std::hypot(compute_seconds, bytes / t.memory_bytes_per_second);
+}
 
 struct Device {
   using Pointer = std::byte*;
@@ -38,7 +54,7 @@ struct Device {
     // or jobs that share a workspace, one after another with every thread in each.
     template <class F>
     void for_each_independent(std::int64_t count, bool share_workspace, F&& f) {
-      if (!share_workspace && count >= 8 * num_threads()) return thread_pool().run(count, f);
+      if (!share_workspace && count >= 8 * thread_pool().size()) return thread_pool().run(count, f);
       for (std::int64_t i = 0; i < count; ++i) f(i);
     }
   };

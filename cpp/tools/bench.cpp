@@ -1,6 +1,8 @@
 // vkconv_bench: times and checks algorithms on problem strings, in the manner of oneDNN's benchdnn.
 //   vkconv_bench [--algorithm=NAME|all] [--check] [--prepared] [--seconds=0.3] [--threads=N] [--vulkan[=INDEX]]
 //   PROBLEM...
+//   vkconv_bench --calibrate [--isa=NAME] prints the rates of this machine, for bench/calibrate.py.
+//   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +11,8 @@
 
 #include "cpu/thread_pool.h"
 #include "harness.h"
+#include "hwy/targets.h"
+#include "overhead.h"
 #if VKCONV_VULKAN
 #include "vulkan_harness.h"
 #endif
@@ -18,7 +22,7 @@ using namespace vkconv;
 
 struct Options {
   std::string algorithm;
-  bool check = false, prepared = false;
+  bool check = false, prepared = false, calibrate = false, overhead = false;
   double seconds = 0.3;
   int vulkan = -1;  // device index, or the CPU
   std::vector<ConvProblem> problems;
@@ -120,6 +124,13 @@ bool bench_all(const Options& options, Target&& target) {
   return ok;
 }
 
+// Only the kernels of one of Highway's targets: AVX3, AVX2, SSE4, ...
+void use_instruction_set(const std::string& name) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
+    if (hwy::TargetName(target) == name) return hwy::SetSupportedTargetsForTest(target);
+  throw std::invalid_argument("this processor or this build has no " + name);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -137,12 +148,23 @@ int main(int argc, char** argv) try {
       options.vulkan = 0;
     else if (arg.starts_with("--vulkan="))
       options.vulkan = std::atoi(value().c_str());
+    else if (arg == "--calibrate")
+      options.calibrate = true;
+    else if (arg == "--overhead")
+      options.overhead = true;
+    else if (arg.starts_with("--isa="))
+      use_instruction_set(value());
     else if (arg.starts_with("--seconds="))
       options.seconds = std::atof(value().c_str());
     else if (arg.starts_with("--threads="))
       cpu::set_num_threads(std::atoi(value().c_str()));
     else
       options.problems.push_back(parse_problem(arg));
+  }
+  if (options.calibrate) return tools::print_rates(), 0;
+  if (options.overhead) {
+    for (const ConvProblem& p : options.problems) tools::print_overhead(p);
+    return 0;
   }
 #if VKCONV_VULKAN
   if (options.vulkan >= 0) return bench_all(options, VulkanTarget(options.vulkan)) ? 0 : 1;

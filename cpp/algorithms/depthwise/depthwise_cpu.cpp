@@ -93,15 +93,13 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   return Support::yes();
 }
 
-// The FMA units' time or memory's, whichever is longer.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kFlopShare = 0.8;  // of the FMA peak in a 3x3 kernel
   const auto& t = context.traits;
   const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
-  const double type = p.dtype == DType::f64 ? 2 : 1,
-               used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);
-  const double compute = type * p.flops() / (kFlopShare * used * t.f32_flops_per_second);
-  return t.launch_seconds + std::max(compute, p.bytes_moved() / t.memory_bytes_per_second);
+  const double used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);
+  const double rate = kFlopShare * used * flops_per_second(t, accumulator(p.dtype));
+  return section_seconds(t, p.flops() / rate, p.bytes_moved());
 }
 
 }  // namespace

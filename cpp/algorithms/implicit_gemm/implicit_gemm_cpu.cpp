@@ -90,7 +90,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
-constexpr double kWideShare = 0.95, kNarrowShare = 0.8, kRowsForPeak = 5;
+constexpr double kWideShare = 0.85, kNarrowShare = 0.5, kRowsForPeak = 5;
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout s = dense_layout(p, c, described_tile(p, c.traits));
@@ -98,24 +98,22 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double rate = c.traits.f32_flops_per_second * std::min(1.0, tile_rows / kRowsForPeak) *
-                      (p.dtype == DType::f64 ? 0.5
-                       : s.dot               ? 1.9
-                                             : 1.0);
+  const double peak = s.dot ? c.traits.bf16_flops_per_second : flops_per_second(c.traits, accumulator(p.dtype));
+  const double rate = peak * std::min(1.0, tile_rows / kRowsForPeak);
   const double pairs = 2.0 * static_cast<double>(p.batch * p.output_pixels() * p.groups) * static_cast<double>(s.terms);
   const double compute = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double packing =
       static_cast<double>(p.weight_elements() * s.row_chunks()) * 8 / c.traits.cache_bytes_per_second;
-  return c.traits.launch_seconds + std::max(compute + packing, p.bytes_moved() / c.traits.memory_bytes_per_second);
+  return section_seconds(c.traits, compute + packing, p.bytes_moved());
 }
 
 // Permutations beside the multiply-adds, and lanes that no group fills.
 double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
   const double used =
       static_cast<double>(groups_in_vector(p, lanes) * p.out_channels_per_group()) / static_cast<double>(lanes);
-  const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.7 : 0.4);
-  const double rate = share * c.traits.f32_flops_per_second / (p.dtype == DType::f64 ? 2 : 1);
-  return 2 * c.traits.launch_seconds + std::max(p.flops() / rate, p.bytes_moved() / c.traits.memory_bytes_per_second);
+  const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.5 : 0.3);
+  const double rate = share * flops_per_second(c.traits, accumulator(p.dtype));
+  return c.traits.launch_seconds + section_seconds(c.traits, p.flops() / rate, p.bytes_moved());
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {

@@ -62,13 +62,12 @@ constexpr double kUnfoldSeconds = 0.15e-9, kProductShare = 0.85;
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
   const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
-  const double rate = kProductShare * c.traits.f32_flops_per_second / (p.dtype == DType::f64 ? 2 : 1);
+  const double rate = kProductShare * flops_per_second(c.traits, accumulator(p.dtype));
   const double product = 2 * values * static_cast<double>(s.panels * s.columns) / rate;
   const double packs = s.shared_weights ? 1 : static_cast<double>(ceil_div(s.rows, s.tile_rows));
   const double packing = packs * static_cast<double>(p.weight_elements()) * 8 / c.traits.cache_bytes_per_second;
   const double unfolding = values * kUnfoldSeconds / c.traits.threads;
-  return 2 * c.traits.launch_seconds +
-         std::max(product + packing + unfolding, p.bytes_moved() / c.traits.memory_bytes_per_second);
+  return c.traits.launch_seconds + section_seconds(c.traits, product + packing + unfolding, p.bytes_moved());
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {

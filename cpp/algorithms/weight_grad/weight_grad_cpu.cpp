@@ -110,7 +110,6 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   return Support::yes();
 }
 
-// The FMA units' time or memory's, whichever is longer.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
   const auto& t = context.traits;
@@ -118,9 +117,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   const double vector_share = static_cast<double>(s.vector_channels) / static_cast<double>(s.vectors * s.lanes);
   const double rows = static_cast<double>(std::min<std::int64_t>(s.rows, kMaxTileRows));
   const double row_share = s.form == Form::lanes ? 0.5 : rows / (rows + 4);  // loads and latency of a short tile
-  const double type = p.dtype == DType::f64 ? 2 : 1;
-  const double compute = type * p.flops() / (kFlopShare * vector_share * row_share * t.f32_flops_per_second);
-  return t.launch_seconds + std::max(compute, p.bytes_moved() / t.memory_bytes_per_second);
+  const double rate = kFlopShare * vector_share * row_share * flops_per_second(t, accumulator(p.dtype));
+  return section_seconds(t, p.flops() / rate, p.bytes_moved());
 }
 
 }  // namespace

@@ -10,16 +10,17 @@ namespace {
 
 // Costs beside the products, in multiply-adds counted as two at the peak rate, measured with 512-bit vectors: of each
 // float of a transformed array, and of one call of the micro-kernel.
-constexpr double kInputTransformFlops = 18;
-constexpr double kOutputTransformFlops = 12;
-constexpr double kWeightTransformFlops = 15;
+constexpr double kInputTransformFlops = 26;
+constexpr double kOutputTransformFlops = 20;
+constexpr double kWeightTransformFlops = 20;
 constexpr double kMicroKernelFlops = 3500;
-constexpr double kPeakShare = 0.97;
+constexpr double kPeakShare = 0.92;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
-// Rates of the cache all cores share and between two cores' caches, as shares of a core's own.
+// Of the rate of a copy in the cache all cores share, when panels stream from it between products.
 constexpr double kSharedCacheShare = 0.4;
-constexpr double kBetweenCoresShare = 0.1;
+// Rate between two cores' caches, as a share of a core's own.
+constexpr double kBetweenCoresShare = 0.05;
 // Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
 constexpr double kMemoryShare = 0.7;
 constexpr double kParallelSeconds = 1.5e-6;
@@ -38,14 +39,21 @@ struct Costs {
     return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare);
   }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
+  double shared_cache_rate() const { return kSharedCacheShare * traits.shared_cache_bytes_per_second / traits.threads; }
   double weight_floats() const {  // of one group, without padding
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels);
+  }
+  // Reading and transforming the weights of one group once.
+  double weight_transform() const {
+    const double bytes = static_cast<double>(g.shape.rh * g.shape.rw * g.terms() * g.out_channels) *
+                         static_cast<double>(size_bytes(g.problem.dtype));
+    return seconds_of_flops(weight_floats() * kWeightTransformFlops) + bytes / panel_rate(bytes);
   }
   // Out of the cache that `bytes` of weights fit.
   double panel_rate(double bytes) const {
     if (bytes > 0.8 * static_cast<double>(traits.l3_bytes))
       return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
-    return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? own_cache_rate() * kSharedCacheShare : own_cache_rate();
+    return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? shared_cache_rate() : own_cache_rate();
   }
 
   // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
@@ -60,7 +68,7 @@ struct Costs {
     const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
     const double share = output_blocks / static_cast<double>(panels.output_blocks);
     const double read_bytes = static_cast<double>(panels.floats()) * share * sizeof(float);
-    return std::max(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
+    return std::hypot(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
     const double floats = static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch);
@@ -93,13 +101,13 @@ double estimate(const Blocking& b, const Costs& c) {
   const double output_blocks = static_cast<double>(ceil_div(c.panels.output_blocks, b.output_splits));
   const double share = output_blocks / static_cast<double>(c.panels.output_blocks);
   const double waves = std::ceil(groups * static_cast<double>(blocks * chunks * b.output_splits) / threads);
-  const double weights = c.seconds_of_flops(c.weight_floats() * kWeightTransformFlops);
+  const double weights = c.weight_transform();
 
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
   // What outgrows the thread's cache comes back from the shared one: the transformed tiles for every output block,
   // the sums once.
-  const double l2_bytes = static_cast<double>(c.traits.l2_bytes), shared_rate = kSharedCacheShare * c.own_cache_rate();
+  const double l2_bytes = static_cast<double>(c.traits.l2_bytes), shared_rate = c.shared_cache_rate();
   const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
   const double sum_bytes = static_cast<double>(b.depths_per_step * b.sum_floats) * sizeof(float);
   if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * steps * output_blocks / (4 * shared_rate);

@@ -5,8 +5,8 @@
 // product. Kernels are tiled along two axes or along one, and the taps of one more axis, of any stride and dilation,
 // are summed in the transform domain: a 3x3x3 kernel transforms every slice once.
 // It wins on dense stride-1 kernels with enough channels to pay for the transforms. Its error is a few times that of a
-// direct sum, so precision highest never uses it and the tiles with the largest error are for precision fast. An
-// infinity or NaN in the input spreads over the tile that reads it.
+// direct sum, so precision highest never uses it and the tiles with the largest error are for precision fast. A tile
+// with an output that is not finite is computed again by definition, so an infinity or NaN goes where the sums take it.
 #include <limits>
 
 #include "algorithms/registry_cpu.h"
@@ -25,13 +25,10 @@ constexpr std::int64_t kShortestSum = 16;
 bool allowed(const Geometry& g, Precision precision) { return precision == Precision::fast || !g.shape.fast_only; }
 
 // The same geometry for every batch, thread count and limit, so that results do not depend on them.
-std::optional<Geometry> choose_geometry(const ConvProblem& p, Traits traits) {
+std::optional<Geometry> choose_geometry(const ConvProblem& p, const Traits& device) {
+  const Traits traits = one_thread(device);
   ConvProblem single = p;
   single.batch = 1;
-  traits.f32_flops_per_second /= traits.threads;
-  traits.memory_bytes_per_second /= traits.threads;
-  traits.cache_bytes_per_second /= traits.threads;
-  traits.threads = 1;
   std::optional<Geometry> best;
   double best_seconds = std::numeric_limits<double>::infinity();
   for (Geometry& g : geometries(single)) {
@@ -105,11 +102,13 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   return Support::yes();
 }
 
-// With weights given per call, as a planner cannot know better.
+// With weights given per call, as a planner cannot know better. The transforms, which read and write the arrays, and
+// the products follow each other, so the time of memory is not hidden.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   const Geometry g = *choose_geometry(p, context.traits);
   const auto b = choose_blocking(g, context.traits, lanes_of(context.traits), false, context.workspace_limit_bytes);
-  return context.traits.launch_seconds + b->seconds;
+  const Traits& t = context.traits;
+  return t.launch_seconds + b->seconds + p.bytes_moved() / t.memory_bytes_per_second;
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {

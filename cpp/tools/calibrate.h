@@ -1,0 +1,109 @@
+// The rates of this machine that the estimates of the CPU's algorithms are made of: `vkconv_bench --calibrate`.
+// bench/calibrate.py writes them to cpp/cpu/rates.h.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "cpu/bf16_dot.h"
+#include "cpu/device.h"
+#include "cpu/gemm_kernels.h"
+#include "cpu/memory.h"
+#include "cpu/thread_pool.h"
+
+namespace vkconv::tools {
+
+// The shortest of many runs: what the machine does when nothing disturbs it.
+template <class F>
+double shortest_seconds(F&& run, double budget = 0.2) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = [](Clock::time_point from) {
+    return std::chrono::duration<double>(Clock::now() - from).count();
+  };
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto start = Clock::now(); seconds(start) < budget;) {
+    const auto begin = Clock::now();
+    run();
+    best = std::min(best, seconds(begin));
+  }
+  return best;
+}
+
+// Operations a second of one core in a tile of the largest size, its operands in L1. `run` does the tile once.
+template <class T, class C, class F>
+double tile_rate(std::int64_t rows, std::int64_t columns, F&& run) {
+  constexpr std::int64_t kTerms = 128, kRepeats = 200;
+  std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(columns * kTerms));
+  std::vector<C> c(static_cast<std::size_t>(rows * columns));
+  const cpu::GemmSlice<T> slice{a.data(), b.data()};
+  cpu::GemmTile<T, C> tile{&slice, 1, kTerms, kTerms, c.data(), columns};
+  const double seconds = shortest_seconds([&] {
+    for (std::int64_t i = 0; i < kRepeats; ++i) run(tile);
+  });
+  return 2.0 * static_cast<double>(rows * columns * kTerms * kRepeats) / seconds;
+}
+
+template <class T>
+double fma_rate() {
+  const auto& k = cpu::gemm_kernels<T>();
+  return tile_rate<T, T>(k.max_rows, 2 * k.lanes, [&](const auto& tile) { k.chain(tile, k.max_rows, 2, false); });
+}
+
+inline double bf16_dot_rate() {
+  if (!cpu::bf16_dot_available()) return 0;
+  return tile_rate<hwy::bfloat16_t, float>(cpu::kDotMaxRows, 2 * cpu::kDotLanes, [](const auto& tile) {
+    cpu::bf16_dot_tile(tile, cpu::kDotMaxRows, 2, false);
+  });
+}
+
+// Bytes read and written a second when each of `threads` threads copies `bytes` to and fro.
+inline double copy_rate(int threads, std::size_t bytes) {
+  std::vector<cpu::Buffer> buffers;
+  for (int i = 0; i < 2 * threads; ++i) std::memset(buffers.emplace_back(bytes).pointer(), 1, bytes);
+  const auto repeats = static_cast<int>(std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes));
+  const double seconds = shortest_seconds([&] {
+    cpu::thread_pool().run(threads, [&](std::int64_t thread) {
+      const auto at = static_cast<std::size_t>(2 * thread);
+      for (int i = 0; i < repeats; ++i) std::memcpy(buffers[at].pointer(), buffers[at + 1].pointer(), bytes);
+    });
+  });
+  return 2.0 * threads * static_cast<double>(bytes) * repeats / seconds;
+}
+
+// A parallel section in which every thread takes part, on average over sections that follow each other.
+inline double launch_seconds(int threads) {
+  constexpr int kSections = 1000;
+  return shortest_seconds([&] {
+           for (int i = 0; i < kSections; ++i) {
+             std::atomic<int> arrived{0};
+             cpu::thread_pool().run(threads, [&](std::int64_t) {
+               for (++arrived; arrived < threads;) std::this_thread::yield();
+             });
+           }
+         }) /
+         kSections;
+}
+
+// One line a rate: its name and value, in flops, bytes and seconds.
+inline void print_rates() {
+  const cpu::Traits traits = cpu::host_traits();
+  const int threads = cpu::num_threads();
+  const auto print = [](const char* name, double value) { std::printf("%s %.6g\n", name, value); };
+  std::printf("isa %s\nthreads %d\n", traits.isa.c_str(), threads);
+  print("f32_flops_per_second", fma_rate<float>());
+  print("f64_flops_per_second", fma_rate<double>());
+  print("bf16_flops_per_second", bf16_dot_rate());
+  print("cache_bytes_per_second", copy_rate(1, traits.l2_bytes / 4));
+  print("shared_cache_bytes_per_second", copy_rate(1, 3 * traits.l2_bytes));
+  print("memory_bytes_per_second", copy_rate(1, 2 * traits.l3_bytes));
+  print("memory_bytes_per_second_all_threads",
+        copy_rate(threads, 2 * traits.l3_bytes / static_cast<unsigned>(threads)));
+  print("launch_seconds", launch_seconds(threads));
+}
+
+}  // namespace vkconv::tools
