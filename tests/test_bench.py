@@ -16,7 +16,7 @@ import vkconv
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
-from bench import cases, peers, report  # noqa: E402
+from bench import calibrate, cases, peers, planner_regret, report  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
@@ -102,3 +102,53 @@ def test_run_writes_checked_results(tmp_path: Path) -> None:
     told = json.loads(result.read_text())
     assert {"cpu", "commit", "date"} <= told["machine"].keys()
     assert all(row["results"]["vkconv"]["samples"] > 0 for row in told["rows"])
+
+
+def test_the_regret_is_the_time_lost_by_the_choice() -> None:
+    estimates = {"winograd": 1.0, "implicit_gemm": 2.0}
+    rows = [
+        {"case": "right", "plan": "winograd_f4", "chosen": "winograd", "ms": {"winograd": 1.0, "implicit_gemm": 3.0}},
+        {"case": "wrong", "plan": "winograd_f2", "chosen": "winograd", "ms": {"winograd": 3.0, "implicit_gemm": 2.0}},
+    ]
+    rows = [row | {"estimate_ms": estimates} for row in rows]
+    assert [planner_regret.regret(row) for row in rows] == [1.0, 1.5]
+    summary = planner_regret.summary(rows)
+    assert "2 cases; 1 (50.0 %)" in summary
+    assert "wrong" in summary
+    assert "right" not in summary
+
+
+def _bench(script: str, *words: str) -> str:
+    command = [sys.executable, str(ROOT / "bench" / script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_planner_regret_adds_parts_up(tmp_path: Path) -> None:
+    result = tmp_path / "regret.json"
+    words = ["--suite", "K limits", "--gflop-limit", "0.001", "--seconds", "0.02", "--json", str(result)]
+    for part in ("1/2", "2/2"):
+        _bench("planner_regret.py", *words, "--part", part)
+    rows = planner_regret.load(result)
+    assert set(rows) == {case.mini(1e6).name for case in cases.select("K limits")}
+    assert all(row["chosen"] in row["ms"] for row in rows.values())
+    assert f"{len(rows)} cases" in _bench("planner_regret.py", "--summary", str(result))
+
+
+def test_extra_memory_is_counted_and_limited() -> None:
+    words = ["--suite", "peers", "--only", "dw_1536,r50_3x3_7x512", "--limit-mib", "8"]
+    told = _bench("memory.py", *words).splitlines()
+    assert len(told) == 6
+    assert told[-1] == "0 above the limit of 8 MiB"
+
+
+def test_the_committed_rates_are_those_of_calibrate() -> None:
+    rows = calibrate.committed()
+    assert {"AVX3", "AVX2", "SSE4"} <= rows.keys()
+    rates = [rows[isa][0][0] for isa in ("AVX3", "AVX2", "SSE4")]
+    assert rates == sorted(rates, reverse=True)
+    text = "\n".join(
+        f'    // {where}\n    {{"{isa}", {", ".join(map(calibrate.number, v))}}},' for isa, (v, where) in rows.items()
+    )
+    assert text in calibrate.HEADER.read_text()

@@ -1,0 +1,82 @@
+"""What a call costs beside its arithmetic: the smallest convolutions, and a hit in the plan cache.
+
+    python bench/overhead.py [--tool build/dev/vkconv_bench]
+
+The plan cache is timed by the tool, as no call from Python does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import machine
+
+CALLS = 2000
+ROUNDS = 15
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    """Median over rounds of the mean of many calls."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        times.append((time.perf_counter() - start) / CALLS)
+    return statistics.median(times) * 1e6
+
+
+def calls() -> dict[str, Callable[[], Any]]:
+    import vkconv
+
+    rng = np.random.default_rng(0)
+
+    def array(*shape: int) -> Any:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    x1, w1 = array(1, 16, 4), array(4, 3, 4)
+    x2, w2 = array(1, 6, 6, 4), array(4, 3, 3, 4)
+    x3, w3 = array(1, 4, 4, 4, 2), array(2, 2, 2, 2, 2)
+    xd, wd = array(1, 6, 6, 16), array(16, 3, 3, 1)
+    out = np.empty((1, 4, 4, 4), np.float32)
+    prepared = vkconv.prepare(w2)
+    return {
+        "conv1d 16x4": lambda: vkconv.conv1d(x1, w1),
+        "conv2d 6x6x4": lambda: vkconv.conv2d(x2, w2),
+        "conv2d 6x6x4, out=": lambda: vkconv.conv2d(x2, w2, out=out),
+        "conv2d 6x6x4, prepared": lambda: prepared(x2),
+        "conv2d 6x6x4, every argument": lambda: vkconv.conv2d(
+            x2, w2, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1, activation="relu", device="cpu"
+        ),
+        "conv3d 4x4x4x2": lambda: vkconv.conv3d(x3, w3),
+        "depthwise_conv2d 6x6x16": lambda: vkconv.depthwise_conv2d(xd, wd),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench/overhead.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tool", type=Path, help="a vkconv_bench: times the plan cache too")
+    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
+    options = parser.parse_args()
+    machine.pin(options.threads)
+    for name, call in calls().items():
+        print(f"{name:<32}{microseconds(call):8.2f} us")
+    if options.tool:
+        command = [str(options.tool), "--overhead", "fwd_f32_n1c4o4_i6x6_k3x3"]
+        print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
