@@ -14,6 +14,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
   static const Algorithm<vulkan::Device> table[] = {
       vulkan::kReference,
       vulkan::kDepthwise,
+      vulkan::kDirect,
       vulkan::kImplicitGemm,
       vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,

@@ -119,6 +119,18 @@ TEST_F(VulkanKernels, StridedViews) {
     }
 }
 
+// Kernels, strides and alignments that the register kernel takes apart: see depthwise_rows.h.
+TEST_F(VulkanKernels, DepthwiseRows) {
+  for (const char* text : {
+           "fwd_f32_n1c6o6g6_i11x9_k3x3_p1x1",  // vectors of two channels
+           "fwd_f16_n2c48o48g48_i7x13_k3x3_s2x1_p1x0:2",
+           "fwd_bf16_n1c10o10g10_i9x9_k5x5_s1x3_p2x2_bias_add_relu6",
+           "fwd_f32_n1c8o8g8_i70x3_k7x7_p3x3",  // a strip of rows follows another
+           "fwd_f32_n1c8o8g8_i3x9x8_k1x3x3_s2x1x1_p1x1x1",
+       })
+    expect_exact("depthwise", text);
+}
+
 TEST_F(VulkanKernels, DepthwisePreparedWeights) {
   for (const char* text : {"fwd_f32_n1c8o8g8_i9x11_k3x3_p1x1_flip", "fwd_f32_n1c5o15g5_i9x9_k3x3_s2x2_p1x1",
                            "fwd_f16_n1c8o8g8_i9x11_k3x3_p1x1_bias_relu"})
@@ -155,6 +167,35 @@ TEST_F(VulkanKernels, ImplicitGemmGeometry) {
 TEST_F(VulkanKernels, ImplicitGemmAccuracy) {
   for (const char* text : {"fwd_f32_n1c128o16_i9x9_k3x3_p1x1_bias_gelu", "fwd_bf16_n1c96o16_i9x9_k3x3_p1x1_silu"})
     expect_accurate("implicit_gemm", text);
+}
+
+TEST_F(VulkanKernels, DirectGeometry) {
+  for (const char* text : {
+           "fwd_f32_n1c16o32_i9x11_k3x3_p1x1",
+           "fwd_f32_n3c12o3_i5x5_k3x3_s2x2_p1x1",  // images share a tile
+           "fwd_f32_n1c8o6_i10x10_k2x3_s1x2_d2x1_p-1:1x2:-1",
+           "fwd_f32_n1c18o12g6_i9x9_k3x3_s2x1_p1x1",  // groups of 3 and 2
+           "fwd_f32_n2c24o40_i33_k5_d3_p6",
+           "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
+           "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_bias_relu",
+           "fwd_bf16>f32_n1c9o9_i9x11_k3x3_p1x1_bias_add",
+           "fwd_f64_n1c8o8_i9x11_k3x3_p1x1_bias_add_clip-1:1",
+       })
+    expect_exact("direct", text);
+  expect_exact("direct", "fwd_f32_n1c8o8_i9x11_k3x3_p1x1_flip_leaky_relu0.5", true);
+}
+
+// The tiles of GPUs, which no planner chooses on a software device.
+TEST_F(VulkanKernels, DirectOnGpus) {
+  traits_.type = vulkan::DeviceType::discrete;
+  expect_exact("direct", "fwd_f32_n2c20o70_i17x19_k3x3_s2x1_p1x1");       // a chunk and a panel are not full
+  expect_exact("direct", "fwd_f32_n1c300o20_i9x11_k3x3_p1x1_bias_relu");  // sums in parts
+  expect_exact("direct", "fwd_f16_n2c24o40_i133_k1_bias_add", true);      // chunks loaded ahead
+}
+
+TEST_F(VulkanKernels, DirectAccuracy) {
+  for (const char* text : {"fwd_f32_n1c128o16_i9x9_k3x3_p1x1_bias_gelu", "fwd_bf16_n1c96o16_i9x9_k3x3_p1x1_silu"})
+    expect_accurate("direct", text);
 }
 
 TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <numeric>
 
+#include "algorithms/depthwise/depthwise_rows.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
 #include "vulkan/kernel_params.h"
@@ -14,7 +15,7 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kBlockTaps = 32;            // as in depthwise.comp
+constexpr std::int64_t kBlockTaps = 49;            // as in depthwise.comp
 constexpr std::int64_t kInvocations = 128;         // a workgroup; every device has them
 constexpr std::int64_t kMaxInputColumns = 18;      // in registers, four channels each
 constexpr std::int64_t kPackAboveBytes = 1 << 20;  // smaller inputs do not repay a second dispatch
@@ -122,7 +123,8 @@ class DepthwisePlan final : public Plan<Device> {
         grid_(grid_of(p, tile_)),
         seconds_(estimate(p, c.traits)),
         branches_(c.traits.type != DeviceType::software),
-        packs_(branches_ && p.bytes_moved() > double(kPackAboveBytes) && packed_bytes(p) <= c.workspace_limit_bytes) {}
+        packs_(branches_ && !has_depthwise_rows(p) && p.bytes_moved() > double(kPackAboveBytes) &&
+               packed_bytes(p) <= c.workspace_limit_bytes) {}
 
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return packs_ ? packed_bytes(p_) : 0; }
@@ -135,6 +137,7 @@ class DepthwisePlan final : public Plan<Device> {
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
+    if (has_depthwise_rows(p_) && run_depthwise_rows(stream, p_, a, seconds_)) return;
     if (a.prepared) return run(stream, a, packed_view(p_, a.prepared->data.pointer()), true);
     if (!packs_) return run(stream, a, a.weight, false);
     stream.barrier();

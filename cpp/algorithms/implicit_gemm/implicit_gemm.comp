@@ -29,6 +29,7 @@ const uint kLoadsA = (kTileM + kLoadRows - 1) / kLoadRows, kLoadsB = (kTileN + k
 
 shared packed_real4 tile_a[kTileM * kRowQuads];
 shared packed_real4 tile_b[kTileN * kRowQuads];
+shared real staged[kThreadsM * kTileN];
 
 real4 load_a(Pixel p, uint m, uint k, Tap taps[4], int64_t group_offset) {
   if (!kUnfolded) return gather(p, taps, group_offset);
@@ -56,6 +57,7 @@ struct Place {
   uint load_column, load_row;
   uint thread_m, thread_n;
   uint group_in, group_out;  // channels
+  uint block;                // of the sum
 };
 
 Pixel pixels[kLoadsA];                // of the rows this invocation loads
@@ -111,50 +113,46 @@ void end_block() {
     [[unroll]] for (uint j = 0; j < kRegN; ++j) total[i][j] += sum[i][j], sum[i][j] = real(0);
 }
 
-// Outputs that padding may have made NaN.
-void repair(Place at) {
-  bool any = false;
-  [[unroll]] for (uint i = 0; i < kRegM; ++i) [[unroll]] for (uint j = 0; j < kRegN; ++j) any = any || isnan(sum[i][j]);
-  if (!any) return;
-  for (uint e = 0; e < kRegM * kRegN; ++e) {
-    const uint m = at.tile_m + row_of(at, e / kRegN), o = at.tile_n + column_of(at, e % kRegN);
-    if (m >= params.end_row || o >= at.group_out) continue;
-    const real direct = direct_sum(output_pixel(m), at.group * int(at.group_out) + int(o));
-    [[unroll]] for (uint i = 0; i < kRegM; ++i)
-      [[unroll]] for (uint j = 0; j < kRegN; ++j)
-        if (e == i * kRegN + j && isnan(sum[i][j])) sum[i][j] = direct;
-  }
+// Outputs that are finished at a time: 4 or 1.
+uint finish_width() {
+  if (kPartialSums || kTileN % 4 != 0) return 1;
+  return kStoresFours ? 4 : 1;
 }
 
-void store_block(Place at, uint block) {
-  const uint channels = uint(params.geometry.out_channels);
-  [[unroll]] for (uint i = 0; i < kRegM; ++i) {
-    const uint m = at.tile_m + row_of(at, i);
-    if (m >= params.end_row) continue;
-    const int64_t row = (block * int64_t(params.pixels) + m) * channels + at.group * at.group_out;
-    [[unroll]] for (uint j = 0; j < kRegN; ++j) {
-      const uint o = at.tile_n + column_of(at, j);
-      if (o < at.group_out) store_real(params.workspace, row + o, sum[i][j]);
-    }
-  }
-}
-
-void store_outputs(Place at) {
+// Outputs of row m from column o of the group.
+void finish_outputs(Place at, uint m, uint o, uint e) {
   const uint first = at.group * at.group_out;
-  [[unroll]] for (uint i = 0; i < kRegM; ++i) {
-    const uint m = at.tile_m + row_of(at, i);
-    if (m >= params.end_row) continue;
-    const OutputPixel p = output_pixel(m);
-    [[unroll]] for (uint j = 0; j < kRegN; ++j) {
-      const uint o = at.tile_n + column_of(at, j);
-      if (!kQuadColumns) {
-        if (o < at.group_out)
-          finish(params.output_array, p.output_offset, p.addend_offset, first + o, sum[i][j], params.epilogue);
-      } else if (j % 4 == 0 && o < at.group_out) {
-        const real4 four = real4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
-        finish4(params.output_array, p.output_offset, p.addend_offset, first + o, first + at.group_out, four,
-                params.epilogue);
-      }
+  if (kPartialSums) {
+    const uint channels = uint(params.geometry.out_channels);
+    const int64_t row = (at.block * int64_t(params.pixels) + m) * channels;
+    store_real(params.workspace, row + first + o, staged[e]);
+    return;
+  }
+  const OutputPixel p = output_pixel(m);
+  real4 v;
+  for (uint j = 0; j < finish_width(); ++j) {
+    real y = staged[e + j];
+    if (kPadded && isnan(y)) y = direct_sum(p, int(first + o + j));  // padding may have made it NaN
+    v[j] = y;
+  }
+  if (finish_width() == 4)
+    finish4(params.output_array, p.output_offset, p.addend_offset, first + o, first + at.group_out, v, params.epilogue);
+  else
+    finish(params.output_array, p.output_offset, p.addend_offset, first + o, v.x, params.epilogue);
+}
+
+// The sums pass through shared memory, one of an invocation's rows at a time: neighbours store neighbours, and the
+// epilogue is compiled once.
+void store_outputs(Place at) {
+  for (uint row = 0; row < kRegM; ++row) {
+    barrier();
+    [[unroll]] for (uint i = 0; i < kRegM; ++i)
+      if (i == row)
+        [[unroll]] for (uint j = 0; j < kRegN; ++j) staged[at.thread_m * kTileN + column_of(at, j)] = sum[i][j];
+    barrier();
+    for (uint e = gl_LocalInvocationID.x * finish_width(); e < kThreadsM * kTileN; e += kGroupSize * finish_width()) {
+      const uint m = at.tile_m + row * kThreadsM + e / kTileN, o = at.tile_n + e % kTileN;
+      if (m < params.end_row && o < at.group_out) finish_outputs(at, m, o, e);
     }
   }
 }
@@ -167,7 +165,8 @@ void main() {
   group /= params.tiles_n;
   at.tile_m = params.first_row + group % params.tiles_m * kTileM;
   group /= params.tiles_m;
-  const uint block = group % params.blocks, thread = gl_LocalInvocationID.x;
+  const uint thread = gl_LocalInvocationID.x;
+  at.block = group % params.blocks;
   at.group = int(params.first_group + group / params.blocks);
   at.load_column = thread % kTileQuads;
   at.load_row = thread / kTileQuads;
@@ -180,7 +179,7 @@ void main() {
     [[unroll]] for (uint j = 0; j < kRegN; ++j) sum[i][j] = total[i][j] = real(0);
 
   const uint all_steps = ((kFlat ? (params.k_size + 3) / 4 : params.k_size) + kTileQuads - 1) / kTileQuads;
-  const uint first_step = kPartialSums ? block * kBlockSteps : 0;
+  const uint first_step = kPartialSums ? at.block * kBlockSteps : 0;
   const uint last_step = kPartialSums ? min(first_step + kBlockSteps, all_steps) : all_steps;
   fetch(at, first_step);
   for (uint step = first_step; step < last_step; ++step) {
@@ -191,12 +190,7 @@ void main() {
     multiply(at);
     if (kBlocks && (step + 1) % kBlockSteps == 0) end_block();
   }
-  if (kPartialSums) {
-    store_block(at, block);
-    return;
-  }
   if (kBlocks)
     [[unroll]] for (uint i = 0; i < kRegM; ++i) [[unroll]] for (uint j = 0; j < kRegN; ++j) sum[i][j] += total[i][j];
-  if (kPadded) repair(at);
   store_outputs(at);
 }

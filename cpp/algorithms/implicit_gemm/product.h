@@ -11,7 +11,9 @@ inline constexpr std::uint32_t kLinearGroupSize = 64;  // of the kernels that ru
 struct ProductTile {
   std::uint32_t m, n, quads, reg_m, reg_n;
   std::uint32_t group_size() const { return m / reg_m * (n / reg_n); }
-  std::size_t shared_bytes(DType t) const { return std::size_t{m + n} * (quads + 1) * 4 * size_bytes(accumulator(t)); }
+  std::size_t shared_bytes(DType t) const {
+    return (std::size_t{m + n} * (quads + 1) * 4 + std::size_t{m} / reg_m * n) * size_bytes(accumulator(t));
+  }
 };
 
 // The left factor of the product, unfolded into memory for some rows (output pixels) and groups.

@@ -58,6 +58,15 @@ uint round_bits(float v) {
 }
 #endif
 
+#ifdef VARIANT_F16
+// Whether packHalf2x16 rounds as round_bits does, which is up to the driver: ties to even, overflow to infinity,
+// subnormals kept. `one` is 1, but not to the compiler.
+bool packs_to_nearest(float one) {
+  return packHalf2x16(one * vec2(1.00048828125, 1.00146484375)) == 0x3c023c00u &&
+         packHalf2x16(one * vec2(65520, 4.5e-8)) == 0x00017c00u;
+}
+#endif
+
 #ifdef VARIANT_F64
 dvec4 pack4(dvec4 v) { return v; }
 dvec4 unpack4(dvec4 v) { return v; }

@@ -1,0 +1,68 @@
+// Vectors of kVector channels in kWords 32-bit words: up to 16 bytes an instruction whatever the element.
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer OneWordAt { uint value; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer TwoWordsAt { uint64_t value; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer FourWordsAt { u64vec2 value; };
+
+uvec4 load_words(uint64_t address) {
+  if (kWords == 1) return uvec4(OneWordAt(address).value, 0, 0, 0);
+  if (kWords == 2) return uvec4(unpackUint2x32(TwoWordsAt(address).value), 0, 0);
+  const u64vec2 pairs = FourWordsAt(address).value;
+  return uvec4(unpackUint2x32(pairs.x), unpackUint2x32(pairs.y));
+}
+
+void store_words(uint64_t address, uvec4 words) {
+  if (kWords == 1)
+    OneWordAt(address).value = words.x;
+  else if (kWords == 2)
+    TwoWordsAt(address).value = packUint2x32(words.xy);
+  else
+    FourWordsAt(address).value = u64vec2(packUint2x32(words.xy), packUint2x32(words.zw));
+}
+
+void widen_words(uvec4 words, out real x[kVector]) {
+  [[unroll]] for (uint v = 0; v < kVector; ++v) {
+#if defined(VARIANT_F64)
+    x[v] = packDouble2x32(uvec2(words[2 * v], words[2 * v + 1]));
+#elif defined(VARIANT_F32)
+    x[v] = uintBitsToFloat(words[v]);
+#elif defined(VARIANT_F16)
+    x[v] = unpackHalf2x16(words[v / 2])[v % 2];
+#else
+    x[v] = uintBitsToFloat(v % 2 == 0 ? words[v / 2] << 16 : words[v / 2] & 0xffff0000u);
+#endif
+  }
+}
+
+bool packs_nearest;  // packs_to_nearest(), once an invocation
+
+uvec4 round_words(real x[kVector]) {
+  uvec4 words = uvec4(0);
+#ifdef VARIANT_F16
+  if (packs_nearest) {
+    [[unroll]] for (uint w = 0; w < kWords; ++w) words[w] = packHalf2x16(vec2(x[2 * w], x[2 * w + 1]));
+    return words;
+  }
+#endif
+  [[unroll]] for (uint v = 0; v < kVector; ++v) {
+#if defined(VARIANT_F64)
+    const uvec2 bits = unpackDouble2x32(x[v]);
+    words[2 * v] = bits.x, words[2 * v + 1] = bits.y;
+#elif defined(VARIANT_F32)
+    words[v] = floatBitsToUint(x[v]);
+#else
+    words[v / 2] |= round_bits(x[v]) << (v % 2 * 16);
+#endif
+  }
+  return words;
+}
+
+// finish() of epilogue.glsl for a vector whose first output is at `address`.
+void finish_words(uint64_t address, int64_t addend_offset, uint o, real x[kVector], EpilogueParams e) {
+  [[unroll]] for (uint v = 0; v < kVector; ++v) {
+    if (kHasAddend) x[v] += load_real(e.addend, addend_offset + o + v);
+    if (kHasBias) x[v] += load_real(e.bias, o + v);
+    x[v] = activate(x[v], e);
+    if (kStoresReal && ELEMENT_BYTES != REAL_BYTES) store_real(address, v, x[v]);
+  }
+  if (!kStoresReal || ELEMENT_BYTES == REAL_BYTES) store_words(address, round_words(x));
+}

@@ -1,0 +1,191 @@
+// direct: a workgroup keeps the input under a tile of outputs, with its halo, in shared memory a few channels at a
+// time, and every tap reads it there: each input is loaded once a tile instead of once a tap. One index map serves
+// every rank, stride, dilation and image size; small images share a tile. Weights are packed in the order they are
+// used. It wins on every dense convolution with more than one tap. Long sums, and those of too few tiles to fill a GPU,
+// are cut into parts over the channels whose sums are added in order. Source: Zhang et al., "High performance
+// zero-memory overhead direct convolutions" (2018), with the register blocking of Volkov & Demmel, "Benchmarking GPUs
+// to tune dense linear algebra" (2008).
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/direct/direct_tile.h"
+#include "algorithms/registry_vulkan.h"
+#include "core/checked.h"
+#include "vulkan/kernel_params.h"
+#include "vulkan/pack_panels.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
+constexpr std::uint32_t kLinearGroupSize = 64;
+constexpr std::int64_t kPartTerms = 16384;  // two levels of sums stay accurate up to here
+constexpr std::int64_t kLeastPartTerms = 256, kLeastBlockTerms = 32;
+// Of the multiply-add rate, for the cost of direct_tile_cost. A software device loads shared memory lane by lane.
+constexpr double kGpuEfficiency = 0.75, kSoftwareEfficiency = 0.3;
+
+struct Params {
+  Pointer input, output, panels, workspace;
+  Strides4 input_stride, output_stride;
+  EpilogueParams epilogue;
+  GeometryParams geometry;
+  TileParams tile;
+  std::uint32_t tiles_n, chunks, parts, part_chunks, block_steps, groups;
+};
+
+std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+
+// Chunks of a part. Parts fill a GPU that has too few tiles, and keep each sum short enough for two levels.
+std::int64_t part_chunks(const ConvProblem& p, const Traits& traits, const Panels& panels, std::int64_t workgroups) {
+  const std::int64_t chunk_terms = p.taps() * panels.chunk_channels;
+  std::int64_t parts = ceil_div(chunk_terms * panels.chunks, kPartTerms);
+  if (traits.type != DeviceType::software && workgroups < kEnoughWorkgroups)
+    parts = std::max(parts, std::min(kEnoughWorkgroups / workgroups, chunk_terms * panels.chunks / kLeastPartTerms));
+  return ceil_div(panels.chunks, std::clamp<std::int64_t>(parts, 1, panels.chunks));
+}
+
+// Steps of chunk_channels terms whose sum joins the total: chains of about the cube root of twice the terms leave the
+// least rounding error when both levels of a sum are counted.
+std::int64_t block_steps(std::int64_t part_terms, std::int64_t chunk_channels) {
+  const double terms = double(part_terms) / std::cbrt(2.0 * double(part_terms));
+  return std::max<std::int64_t>(1, std::llround(std::max(terms, double(kLeastBlockTerms)) / double(chunk_channels)));
+}
+
+struct Layout {
+  Layout(const ConvProblem& p, const Traits& traits, const DirectTile& t)
+      : tile(t), panels(p, t.n, std::int64_t{4} * t.quads) {
+    const std::int64_t tiles = checked_mul(checked_mul(tile_count(p, t.outputs), panels.count), p.groups);
+    part = part_chunks(p, traits, panels, tiles);
+    parts = ceil_div(panels.chunks, part);
+    workgroups = checked_mul(tiles, parts);
+    steps = p.taps() * part;
+    block = block_steps(steps * panels.chunk_channels, panels.chunk_channels);
+    if (parts > 1)
+      parts_bytes =
+          static_cast<std::size_t>(checked_mul(p.output_elements(), parts)) * size_bytes(accumulator(p.dtype));
+    multiply_adds = direct_tile_cost(p, t) * double(tiles);
+  }
+
+  // Packed weights first, then the sums of the parts.
+  std::size_t panel_bytes(const ConvProblem& p) const {
+    return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(panels.bytes(p)), 256));
+  }
+
+  DirectTile tile;
+  Panels panels;
+  std::int64_t part = 0, parts = 0, steps = 0, block = 0;
+  std::int64_t workgroups = 0;
+  std::size_t parts_bytes = 0;
+  double multiply_adds = 0;  // that would take the same time
+};
+
+double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
+  const bool software = traits.type == DeviceType::software;
+  const double efficiency = software ? kSoftwareEfficiency : kGpuEfficiency;
+  const double busy = software ? 1 : std::min(1.0, double(l.workgroups) / kEnoughWorkgroups);
+  const double bytes = p.bytes_moved() + 2 * double(l.parts_bytes);
+  return 2 * l.multiply_adds / (flops_per_second(traits, p.dtype) * efficiency * busy) +
+         bytes / traits.rates.memory_bytes_per_second;
+}
+
+class DirectPlan final : public Plan<Device> {
+ public:
+  DirectPlan(const ConvProblem& p, const Context<Device>& c)
+      : p_(p), layout_(p, c.traits, *choose_direct_tile(p, c.traits)), seconds_(estimate(p, c.traits, layout_)) {}
+
+  std::string describe() const override {
+    return layout_.parts > 1 ? "direct(" + std::to_string(layout_.parts) + " parts)" : "direct";
+  }
+  std::size_t workspace_bytes() const override { return layout_.panel_bytes(p_) + layout_.parts_bytes; }
+  std::string weight_layout() const override {
+    return "panels of " + std::to_string(layout_.panels.width) + ", chunks of " +
+           std::to_string(layout_.panels.chunk_channels);
+  }
+
+  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
+    PreparedWeights<Device> prepared{stream.allocate(layout_.panels.bytes(p_)), {}};
+    pack_panels(stream, p_, layout_.panels, weight, prepared.data.pointer());
+    return prepared;
+  }
+
+  void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
+    stream.barrier();
+    if (a.prepared) return run(stream, a, a.prepared->data.pointer(), workspace + layout_.panel_bytes(p_));
+    pack_panels(stream, p_, layout_.panels, a.weight, workspace);
+    stream.barrier();
+    run(stream, a, workspace, workspace + layout_.panel_bytes(p_));
+  }
+
+ private:
+  void run(Stream& stream, const Operands<Device>& a, Pointer panels, Pointer sums) const {
+    const Params params{a.input.data,
+                        a.output.data,
+                        panels,
+                        sums,
+                        pixel_strides(a.input),
+                        pixel_strides(a.output),
+                        epilogue_params(p_, a),
+                        geometry_params(p_),
+                        tile_params(p_, layout_.tile.outputs),
+                        narrow(layout_.panels.count),
+                        narrow(layout_.panels.chunks),
+                        narrow(layout_.parts),
+                        narrow(layout_.part),
+                        narrow(layout_.block),
+                        narrow(layout_.workgroups)};
+    stream.dispatch(kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(layout_.workgroups)), seconds_);
+    if (layout_.parts == 1) return;
+    stream.barrier();
+    Kernel sum{shader_name("direct_parts", p_.dtype), epilogue_constants(p_, a)};
+    sum.constants.push_back(kLinearGroupSize);
+    stream.dispatch(sum, params,
+                    stream.linear_groups(static_cast<std::uint64_t>(ceil_div(p_.output_elements(), kLinearGroupSize))));
+  }
+
+  Kernel kernel(const Operands<Device>& a) const {
+    Kernel k{shader_name("direct", p_.dtype), epilogue_constants(p_, a)};
+    if (p_.out_channels_per_group() % 4 != 0) k.constants[4] = 0;  // a group's fours straddle its neighbour's
+    const DirectTile& t = layout_.tile;
+    const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
+    for (const std::uint32_t v :
+         {t.group_size, t.n, t.reg_m, t.reg_n, t.quads, t.room(), t.input_fours(), std::uint32_t{input_fours},
+          std::uint32_t{has_padding(p_)}, std::uint32_t{layout_.steps > layout_.block},
+          std::uint32_t{layout_.parts > 1}, std::uint32_t{t.room() * t.quads <= 4 * t.group_size}})
+      k.constants.push_back(v);
+    return k;
+  }
+
+  ConvProblem p_;
+  Layout layout_;
+  double seconds_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
+  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
+    return Support::no("inserted zeros would fill its input tile");
+  if (Support s = kernel_support(p, c.traits); !s) return s;
+  const auto tile = choose_direct_tile(p, c.traits);
+  if (!tile) return Support::no("the input under one output does not fit shared memory");
+  const Layout layout(p, c.traits, *tile);
+  if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
+  if (layout.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  if (layout.panel_bytes(p) + layout.parts_bytes > c.workspace_limit_bytes)
+    return Support::no("packed weights and partial sums exceed the workspace limit");
+  return Support::yes();
+}
+
+}  // namespace
+
+const Algorithm<Device> kDirect{
+    "direct", supports,
+    [](const ConvProblem& p, const Context<Device>& c) {
+      const Layout layout(p, c.traits, *choose_direct_tile(p, c.traits));
+      return c.traits.rates.launch_seconds * (layout.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
+    },
+    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<DirectPlan>(p, c);
+    }};
+
+}  // namespace vkconv::vulkan
