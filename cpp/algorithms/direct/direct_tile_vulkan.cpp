@@ -12,9 +12,10 @@ constexpr std::size_t kSharedBytes = std::size_t{32} << 10;  // two workgroups o
 
 constexpr std::uint32_t kSoftwarePixels = 512;
 
-// In multiply-adds of an invocation: loading four channels of a pixel into shared memory, reading four channels or
-// weights there, a step between barriers, a chunk's wait for memory, and a tile's start and end.
-constexpr double kLoadCost = 40, kReadCost = 2, kStepCost = 100, kChunkCost = 500, kTileCost = 4000;
+// In multiply-adds of an invocation: loading four channels of a pixel into shared memory, and four weights; reading
+// four of either there; a step between barriers; a chunk's wait for memory at 8 x 8 sums an invocation (fewer sums
+// leave registers for more workgroups, which fill each other's waits); a tile's start and end.
+constexpr double kLoadCost = 40, kWeightCost = 15, kReadCost = 2, kStepCost = 100, kWaitCost = 2000, kTileCost = 4000;
 
 std::uint32_t tile_width(std::int64_t channels) {
   if (channels <= 32)
@@ -90,8 +91,9 @@ std::size_t DirectTile::shared_bytes(DType t) const {
 
 double direct_tile_cost(const ConvProblem& p, const DirectTile& t) {
   const double chunks = double(ceil_div(ceil_div(p.in_channels_per_group(), 4), t.quads));
-  const double quad = 4.0 * t.reg_m * t.reg_n + kReadCost * (t.reg_m + t.reg_n);
-  const double chunk = double(p.taps()) * (t.quads * quad + kStepCost) + kChunkCost +
+  const double sums = double(t.reg_m) * t.reg_n, occupied = sums / 64;
+  const double quad = 4 * sums + kReadCost * (t.reg_m + t.reg_n) + kWeightCost * t.n / t.group_size;
+  const double chunk = double(p.taps()) * (t.quads * quad + kStepCost) + kWaitCost * occupied * occupied +
                        kLoadCost * t.quads * t.input_pixels / t.group_size;
   return (chunks * chunk + kTileCost) * t.group_size;
 }
