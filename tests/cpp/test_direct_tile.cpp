@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "algorithms/direct/direct_tile.h"
-#include "core/checked.h"
+#include "algorithms/registry_vulkan.h"
+#include "core/planner.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -54,6 +55,21 @@ TEST(InputTile, SkipsWhatStrideAndDilationSkip) {
   EXPECT_EQ(t.step, (std::array<std::int32_t, 3>{1, 2, 4}));
   EXPECT_EQ(t.inputs, (Tile4{1, 1, 4 + 2 * 2 + 1, 6}));
   EXPECT_EQ(std::int64_t{t.input_count}, input_tile_pixels(p, {1, 1, 5, 6}));
+}
+
+std::string chosen(const Traits& traits, const char* text) {
+  Planner<Device> planner(registry<Device>(), traits);
+  return planner.plan({parse_problem(text)})->describe();
+}
+
+TEST(DirectTile, IsChosenOnGpus) {
+  EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f32_n32c64o64_i56x56_k3x3_p1x1"), "direct");
+  EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f16_n8c256o64_i56x57_k1x1"), "direct");
+  EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f32_n1c96o96g96_i56x56_k3x3_p1x1"), "depthwise");
+  Traits software = gpu(32 << 10);
+  software.type = DeviceType::software;
+  EXPECT_EQ(chosen(software, "fwd_f32_n1c64o64_i56x56_k3x3_p1x1"), "implicit_gemm");
+  EXPECT_EQ(chosen(software, "fwd_f32_n8c96o96g96_i56x56_k3x3_p1x1"), "depthwise");
 }
 
 }  // namespace

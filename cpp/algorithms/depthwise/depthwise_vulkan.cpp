@@ -110,7 +110,8 @@ WeightView<Pointer> packed_view(const ConvProblem& p, Pointer data) {
 
 double estimate(const ConvProblem& p, const Traits& traits) {
   // A rasteriser gathers every operand of a multiply-add lane by lane.
-  const double multiply_adds = p.flops() / (traits.type == DeviceType::software ? 0.1 : 0.35);
+  const double software_share = has_depthwise_rows(p) ? 0.125 : 0.1;
+  const double multiply_adds = p.flops() / (traits.type == DeviceType::software ? software_share : 0.35);
   const double bytes = p.bytes_moved() / 0.8;
   return std::max(multiply_adds / flops_per_second(traits, p.dtype), bytes / traits.rates.memory_bytes_per_second);
 }

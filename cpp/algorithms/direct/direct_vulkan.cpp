@@ -22,7 +22,7 @@ constexpr std::uint32_t kLinearGroupSize = 64;
 constexpr std::int64_t kPartTerms = 16384;  // two levels of sums stay accurate up to here
 constexpr std::int64_t kLeastPartTerms = 256, kLeastBlockTerms = 32;
 // Of the multiply-add rate, for the cost of direct_tile_cost. A software device loads shared memory lane by lane.
-constexpr double kGpuEfficiency = 0.75, kSoftwareEfficiency = 0.3;
+constexpr double kGpuEfficiency = 1, kSoftwareEfficiency = 0.5;
 
 struct Params {
   Pointer input, output, panels, workspace;

@@ -14,7 +14,7 @@ constexpr std::int64_t kLeastBlockQuads = 8, kMostBlockQuads = 64;
 constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 
 // Share of the device's multiply-add rate that full tiles reach.
-constexpr double kGpuEfficiency = 0.6, kSoftwareEfficiency = 0.55;
+constexpr double kGpuEfficiency = 0.35, kSoftwareEfficiency = 0.55;
 // Values gathered one by one, where channels do not come in fours.
 constexpr double kFlatCost = 1.6;
 
