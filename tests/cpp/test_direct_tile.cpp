@@ -59,7 +59,7 @@ TEST(InputTile, SkipsWhatStrideAndDilationSkip) {
 
 std::string chosen(const Traits& traits, const char* text) {
   Planner<Device> planner(registry<Device>(), traits);
-  return planner.plan({parse_problem(text)})->describe();
+  return planner.plan({parse_problem(text), {}})->describe();
 }
 
 TEST(DirectTile, IsChosenOnGpus) {
