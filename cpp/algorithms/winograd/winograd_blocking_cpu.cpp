@@ -20,9 +20,11 @@ constexpr double kMinRows = 4;
 // Of the rate of a copy in the cache all cores share, when panels stream from it between products.
 constexpr double kSharedCacheShare = 0.4;
 // Rate between two cores' caches, as a share of a core's own.
-constexpr double kBetweenCoresShare = 0.05;
+constexpr double kBetweenCoresShare = 0.1;
 // Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
 constexpr double kMemoryShare = 0.7;
+// Reads of the shared cache in the time of one, where the products hide the others.
+constexpr double kHiddenReads = 2;
 constexpr double kParallelSeconds = 1.5e-6;
 
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
@@ -54,6 +56,13 @@ struct Costs {
     if (bytes > 0.8 * static_cast<double>(traits.l3_bytes))
       return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
     return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? shared_cache_rate() : own_cache_rate();
+  }
+
+  // Of transformed tiles that all threads together hold outside of their own caches.
+  double reread_rate(double all_bytes) const {
+    if (all_bytes > 0.5 * static_cast<double>(traits.l3_bytes))
+      return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
+    return kHiddenReads * shared_cache_rate();
   }
 
   // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
@@ -105,13 +114,13 @@ double estimate(const Blocking& b, const Costs& c) {
 
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
-  // What outgrows the thread's cache comes back from the shared one: the transformed tiles for every output block,
-  // the sums once.
-  const double l2_bytes = static_cast<double>(c.traits.l2_bytes), shared_rate = c.shared_cache_rate();
+  // What outgrows the thread's cache comes back from the shared one, or from memory: the transformed tiles for every
+  // output block, the sums once.
+  const double l2_bytes = static_cast<double>(c.traits.l2_bytes);
   const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
   const double sum_bytes = static_cast<double>(b.depths_per_step * b.sum_floats) * sizeof(float);
-  if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * steps * output_blocks / (4 * shared_rate);
-  if (sum_bytes > 0.3 * l2_bytes) unit += sum_bytes * steps * output_blocks / shared_rate;
+  if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * steps * output_blocks / c.reread_rate(threads * input_bytes);
+  if (sum_bytes > 0.3 * l2_bytes) unit += sum_bytes * steps * output_blocks / c.shared_cache_rate();
   double once = 0;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
   if (b.source == WeightSource::own) {
