@@ -92,7 +92,7 @@ def test_docstrings(name):
                                           if m.name not in ("_core", "__main__")))  # fmt: skip
 def test_examples(module):
     if module in FRAMEWORKS:
-        pytest.importorskip(module)
+        pytest.importorskip("mlx.core" if module == "mlx" else module)
     module = importlib.import_module(f"vkconv.{module}")
     with vkconv.device("cpu"):
         result = doctest.testmod(module, extraglobs={"np": np, "vkconv": vkconv})

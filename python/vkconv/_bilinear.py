@@ -1,0 +1,118 @@
+"""Convolution, input gradient and weight gradient as three functions of two arrays and a geometry.
+
+Each is linear in both arrays, and the derivatives of each are the other two: adapters for frameworks define gradients
+of any order with them. Arrays may have axes of a `vmap` before their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkconv._gradients import conv_input_grad, conv_weight_grad
+from vkconv._ops import conv_general
+from vkconv._types import Array, Axes, Padding
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def _each(value: Axes, rank: int, name: str) -> tuple[int, ...]:
+    values = (value,) * rank if isinstance(value, int | np.integer) else tuple(value)
+    if len(values) == 1:
+        values *= rank
+    if len(values) != rank:
+        raise ValueError(f"{name} has {len(values)} values, wanted an integer or {rank}")
+    return tuple(int(v) for v in values)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Everything but the arrays, hashable; `padding` is one pair for each axis, or a word."""
+
+    stride: tuple[int, ...]
+    padding: Pads | str
+    kernel_dilation: tuple[int, ...]
+    input_dilation: tuple[int, ...]
+    groups: int
+    flip: bool
+
+    @staticmethod
+    def of(
+        rank: int, stride: Axes, padding: Padding, kernel_dilation: Axes = 1, input_dilation: Axes = 1,
+        groups: int = 1, flip: bool = False,
+    ) -> Geometry:  # fmt: skip
+        dilations = _each(kernel_dilation, rank, "dilation"), _each(input_dilation, rank, "input_dilation")
+        return Geometry(_each(stride, rank, "stride"), pairs(padding, rank), *dilations, groups, flip)
+
+    @staticmethod
+    def transposed(
+        kernel: Sequence[int], stride: Axes, padding: Padding, dilation: Axes, output_padding: Axes, groups: int
+    ) -> Geometry:
+        """A transposed convolution is a convolution of the dilated signal with the mirrored kernel."""
+        rank = len(kernel)
+        dilations, extra = _each(dilation, rank, "dilation"), _each(output_padding, rank, "output_padding")
+        given = pairs(padding, rank)
+        if isinstance(given, str):
+            raise ValueError(f"padding is {padding!r}, wanted numbers: a transposed convolution has no named padding")
+        reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+        pads = tuple((r - lo, r - hi + e) for r, (lo, hi), e in zip(reach, given, extra, strict=True))
+        return Geometry((1,) * rank, pads, dilations, _each(stride, rank, "stride"), groups, True)
+
+    def arguments(self) -> dict[str, Any]:
+        """As `vkconv.conv_general` takes them."""
+        named = vars(self).copy()
+        return named if isinstance(self.padding, str) else {**named, "padding": 0, "pads": self.padding}
+
+
+def pairs(padding: Padding, rank: int) -> Pads | str:
+    """Padding in MLX's and vkconv's forms as one pair for each axis; words stay."""
+    if isinstance(padding, str):
+        return padding
+    if not isinstance(padding, int | np.integer) and len(padding) == 2 and not np.isscalar(padding[0]):
+        lo, hi = (_each(side, rank, "padding") for side in padding)
+        return tuple(zip(lo, hi, strict=True))
+    return tuple((p, p) for p in _each(padding, rank, "padding"))  # type: ignore[arg-type]
+
+
+def conv(input: Array, weight: Array, geometry: Geometry) -> Array:
+    """`vkconv.conv_general`, for each element of the leading axes."""
+    return _mapped(lambda x, w: conv_general(x, w, **geometry.arguments()), input, weight, geometry, merge=True)
+
+
+def input_grad(grad: Array, weight: Array, spatial: tuple[int, ...], geometry: Geometry) -> Array:
+    """`vkconv.conv_input_grad` for an input with the extents `spatial`."""
+    channels = weight.shape[-1] * geometry.groups
+
+    def one(g: Array, w: Array) -> Array:
+        return conv_input_grad(g, w, (g.shape[0], *spatial, channels), **geometry.arguments())
+
+    return _mapped(one, grad, weight, geometry, merge=True)
+
+
+def weight_grad(grad: Array, input: Array, kernel: tuple[int, ...], geometry: Geometry) -> Array:
+    """`vkconv.conv_weight_grad` for a weight with the extents `kernel`."""
+    shape = (grad.shape[-1], *kernel, input.shape[-1] // geometry.groups)
+    return _mapped(
+        lambda g, x: conv_weight_grad(g, x, shape, **geometry.arguments()), grad, input, geometry, merge=False
+    )
+
+
+def _mapped(one: Any, a: Array, b: Array, geometry: Geometry, merge: bool) -> Array:
+    """Over leading axes, each of which has extent 1 or that of the other array. `merge`: the first axis of `a` is a
+    batch, so that leading axes of `a` alone become part of it."""
+    own = len(geometry.stride) + 2
+    if a.ndim == own and b.ndim == own:
+        alone: Array = one(a, b)
+        return alone
+    leading = np.broadcast_shapes(a.shape[:-own], b.shape[:-own])
+    made: Array
+    if merge and b.size == np.prod(b.shape[-own:]):
+        made = one(a.reshape(-1, *a.shape[-own + 1 :]), b.reshape(b.shape[-own:]))
+        return made.reshape(*leading, a.shape[-own], *made.shape[1:])
+    whole_a = np.broadcast_to(a, leading + a.shape[-own:])
+    whole_b = np.broadcast_to(b, leading + b.shape[-own:])
+    made = np.stack([one(whole_a[i], whole_b[i]) for i in np.ndindex(leading)])
+    return made.reshape(*leading, *made.shape[1:])

@@ -1,0 +1,130 @@
+"""vkconv.mlx against MLX's own convolutions and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+mx = pytest.importorskip("mlx.core")
+nn = pytest.importorskip("mlx.nn")
+
+import vkconv  # noqa: E402 - after the skip
+import vkconv.mlx as vm  # noqa: E402
+
+RNG = np.random.default_rng(5)
+GENERAL = [
+    {},
+    {"stride": 2, "padding": 1, "kernel_dilation": 2},
+    {"padding": ([1, 0], [0, 2]), "flip": True},
+    {"groups": 2, "padding": 1},
+    {"input_dilation": 2, "padding": (2, 1)},
+]
+TRANSPOSED = [{}, {"stride": 2, "padding": 1, "output_padding": 1}, {"stride": (1, 2), "dilation": (2, 1)}]
+
+
+def normal(*shape: int, dtype=mx.float32) -> mx.array:
+    return mx.array(RNG.standard_normal(shape).astype(np.float32)).astype(dtype)
+
+
+def operands(options: dict, rank: int = 2) -> tuple[mx.array, mx.array]:
+    return normal(2, *(7, 6, 5)[:rank], 4), normal(6, *(3, 2, 3)[:rank], 4 // options.get("groups", 1))
+
+
+def near(got: mx.array, want: mx.array, tolerance: float = 1e-5) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype
+    a, b = (np.array(v.astype(mx.float32)) for v in (got, want))
+    assert np.abs(a - b).max() <= tolerance * np.abs(b).max()
+
+
+@pytest.mark.parametrize("options", GENERAL, ids=str)
+def test_conv_general(options):
+    x, w = operands(options)
+    near(vm.conv_general(x, w, **options), mx.conv_general(x, w, **options))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_ranks(rank):
+    x, w = operands({}, rank)
+    near(getattr(vm, f"conv{rank}d")(x, w, 2, 1), getattr(mx, f"conv{rank}d")(x, w, 2, 1))
+    near(getattr(vm, f"conv_transpose{rank}d")(x, w, 2, 1), getattr(mx, f"conv_transpose{rank}d")(x, w, 2, 1))
+    with pytest.raises(ValueError, match="dimensions"):
+        getattr(vm, f"conv{rank}d")(x[0], w)
+
+
+@pytest.mark.parametrize("options", TRANSPOSED, ids=str)
+def test_transposed(options):
+    x, w = operands(options)
+    near(vm.conv_transpose2d(x, w, **options), mx.conv_transpose2d(x, w, **options))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_dtypes(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    x, w = (a.astype(getattr(mx, dtype)) for a in operands({}))
+    want = mx.conv2d(x.astype(mx.float32), w.astype(mx.float32)).astype(x.dtype)
+    near(vm.conv2d(x, w), want, 1e-2)
+
+
+def loss(x, w, options):
+    return (vm.conv_general(x, w, **options) ** 2).sum()
+
+
+@pytest.mark.parametrize("options", GENERAL, ids=str)
+def test_gradients(options):
+    x, w = operands(options)
+    a, b = np.array(x), np.array(w)
+    y = vkconv.conv_general(a, b, **options)
+    of_x, of_w = mx.grad(lambda x, w: loss(x, w, options), argnums=(0, 1))(x, w)
+    near(of_x, mx.array(vkconv.conv_input_grad(2 * y, b, a.shape, **options)))
+    near(of_w, mx.array(vkconv.conv_weight_grad(2 * y, a, b.shape, **options)))
+
+
+@pytest.mark.parametrize("options", GENERAL, ids=str)
+def test_gradients_of_gradients(options):
+    """Against central differences of the first gradients."""
+    x, w = operands(options)
+    first = mx.grad(lambda x, w: loss(x, w, options), argnums=(0, 1))
+
+    def norm(x, w):
+        return sum((g**2).mean() for g in first(x, w))
+
+    along, step = (normal(*x.shape), normal(*w.shape)), 1e-2
+    second = mx.grad(norm, argnums=(0, 1))(x, w)
+    slope = sum((g * d).sum() for g, d in zip(second, along, strict=True))
+    ahead, behind = (norm(x + s * along[0], w + s * along[1]) for s in (step, -step))
+    assert abs(slope.item() - ((ahead - behind) / (2 * step)).item()) <= 0.02 * abs(slope.item()) + 1e-3
+
+
+def test_forward_mode():
+    x, w = operands({})
+    dx, dw = normal(*x.shape), normal(*w.shape)
+    _, (ours,) = mx.jvp(lambda x, w: vm.conv2d(x, w, padding=1), (x, w), (dx, dw))
+    near(ours, mx.conv2d(dx, w, padding=1) + mx.conv2d(x, dw, padding=1))
+
+
+def test_transformations_without_values():
+    x, w = operands({})
+    near(mx.compile(lambda x, w: vm.conv2d(x, w, padding=1) * 2)(x, w), mx.conv2d(x, w, padding=1) * 2)
+    many = normal(3, *x.shape)
+    near(mx.vmap(lambda x: vm.conv2d(x, w))(many), mx.stack([mx.conv2d(m, w) for m in many]))
+    compiled = mx.compile(mx.grad(lambda x: (vm.conv2d(x, w) ** 2).sum()))
+    near(compiled(x), mx.grad(lambda x: (mx.conv2d(x, w) ** 2).sum())(x), 1e-4)
+
+
+def test_install_serves_the_layers():
+    layer, up = nn.Conv2d(4, 6, 3, padding=1), nn.ConvTranspose2d(6, 4, 3, stride=2)
+    x = normal(1, 8, 8, 4)
+    want = up(layer(x))
+    own = mx.conv2d
+    try:
+        vm.install()
+        assert mx.conv2d is not own
+        before = vkconv.plan_cache_info("cpu")
+        near(up(layer(x)), want)
+        after = vkconv.plan_cache_info("cpu")
+        assert after.hits + after.misses >= before.hits + before.misses + 2
+        near(mx.conv2d(x, layer.weight, padding=1, stream=mx.cpu) + layer.bias, layer(x))
+    finally:
+        vm.uninstall()
+    assert mx.conv2d is own
