@@ -19,6 +19,7 @@ import vkconv
 from vkconv import _core
 
 STUB = Path(vkconv.__file__).with_name("_core.pyi")
+NAMES = {name: importlib.import_module(f"vkconv.{name}") for name in ("ndimage",)}
 FRAMEWORKS = {"dask", "jax", "mlx", "torch"}  # adapters, each for a package that may be missing
 OPERATIONS = [n for n in vkconv.__all__ if n.startswith(("conv", "depthwise", "prepare"))]
 
@@ -95,7 +96,7 @@ def test_examples(module):
         pytest.importorskip("mlx.core" if module == "mlx" else module)
     module = importlib.import_module(f"vkconv.{module}")
     with vkconv.device("cpu"):
-        result = doctest.testmod(module, extraglobs={"np": np, "vkconv": vkconv})
+        result = doctest.testmod(module, extraglobs={"np": np, "vkconv": vkconv} | NAMES)
     assert result.failed == 0
 
 

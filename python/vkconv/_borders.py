@@ -51,8 +51,9 @@ def split(pads: PlainPads) -> tuple[PlainPads, tuple[slice, ...]]:
     return border, (slice(None), *kept)
 
 
-def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int = 1) -> Array:
+def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int = 1, dtype: Any = None) -> Array:
     """A copy of `input` with `border` around the axes from `first_axis` on."""
+    dtype = input.dtype if dtype is None else dtype
     name, value = parse(mode)
     shape, inner = list(input.shape), [slice(None)] * input.ndim
     for axis, (lo, hi) in enumerate(border, first_axis):
@@ -63,10 +64,10 @@ def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int
                 f"input has no elements along axis {axis}, of which padding_mode {name!r} could repeat one"
             )
     if name in ("zeros", "constant"):
-        made = np.full(shape, value, input.dtype)
+        made = np.full(shape, value, dtype)
         made[tuple(inner)] = input
         return made
-    made = np.empty(shape, input.dtype)
+    made = np.empty(shape, dtype)
     made[tuple(inner)] = input
     for axis, (lo, hi) in enumerate(border, first_axis):  # the axes before are complete, those after are not
         extent, at, source = input.shape[axis], list(inner), list[Any](inner)

@@ -1,0 +1,133 @@
+"""vkconv.ndimage against scipy.ndimage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vkconv import ndimage
+
+scipy_ndimage = pytest.importorskip("scipy.ndimage")
+
+RNG = np.random.default_rng(6)
+MODES = ["reflect", "mirror", "nearest", "wrap", "constant", "grid-mirror", "grid-wrap", "grid-constant"]
+DTYPES = [np.float64, np.float32, np.int32, np.uint8]
+
+
+def array(*shape: int, dtype: type = np.float64) -> np.ndarray:
+    if np.issubdtype(dtype, np.integer):
+        return RNG.integers(0, 50, shape).astype(dtype)
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def near(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype
+    if np.issubdtype(want.dtype, np.integer):
+        # A sum that is whole but for its rounding may be cut to either side.
+        assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
+        assert (got == want).mean() > 0.9
+        return
+    tolerance = 1e-13 if want.dtype == np.float64 else 1e-6
+    assert np.abs(got - want).max() <= tolerance * max(np.abs(want).max(), 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["correlate", "convolve"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "origin"),
+    [((9,), (4,), 1), ((7, 8), (3, 4), (0, -1)), ((5, 6, 4), (2, 3, 3), 0), ((7, 8), (2, 5), (0, 2))],
+)
+def test_filters(name, shape, kernel, origin, mode):
+    x, w = array(*shape), array(*kernel)
+    options = {"mode": mode, "cval": 2.5, "origin": origin}
+    near(getattr(ndimage, name)(x, w, **options), getattr(scipy_ndimage, name)(x, w, **options))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["reflect", "constant"])
+def test_dtypes(dtype, mode):
+    x = array(20, 22, dtype=dtype)
+    near(ndimage.correlate(x, np.ones((3, 3)), mode=mode), scipy_ndimage.correlate(x, np.ones((3, 3)), mode=mode))
+    near(ndimage.gaussian_filter(x, 1.3, mode=mode), scipy_ndimage.gaussian_filter(x, 1.3, mode=mode))
+    near(ndimage.uniform_filter(x, (3, 4), mode=mode), scipy_ndimage.uniform_filter(x, (3, 4), mode=mode))
+    if dtype != np.uint8:
+        near(ndimage.sobel(x, 0, mode=mode), scipy_ndimage.sobel(x, 0, mode=mode))
+
+
+def test_float16_is_its_own():
+    x = array(20, 22, dtype=np.float16)
+    got = ndimage.gaussian_filter(x, 2)
+    want = scipy_ndimage.gaussian_filter(x.astype(np.float64), 2)
+    assert got.dtype == np.float16 and np.abs(got - want).max() < 2e-3
+
+
+@pytest.mark.parametrize("name", ["correlate1d", "convolve1d"])
+@pytest.mark.parametrize("axis", [0, 1, -1, -3])
+def test_one_axis(name, axis):
+    x, w = array(6, 7, 8), [1.0, 2.0, -3.0, 0.5]
+    for options in ({}, {"origin": -2, "mode": "wrap"}, {"origin": 1, "mode": "constant", "cval": -1.0}):
+        near(getattr(ndimage, name)(x, w, axis, **options), getattr(scipy_ndimage, name)(x, w, axis, **options))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, (0, 1)])
+def test_gaussians(order):
+    x = array(30, 25)
+    for options in ({"sigma": 1.5}, {"sigma": (0, 2.2), "truncate": 2.5}, {"sigma": 1, "radius": (3, 2)},
+                    {"sigma": 1, "mode": ("wrap", "constant"), "cval": 2.0}):  # fmt: skip
+        near(
+            ndimage.gaussian_filter(x, order=order, **options), scipy_ndimage.gaussian_filter(x, order=order, **options)
+        )
+    for sigma in (0.7, 3):
+        near(ndimage.gaussian_filter1d(x, sigma, 0, 1), scipy_ndimage.gaussian_filter1d(x, sigma, 0, 1))
+
+
+def test_axes_and_many_dimensions():
+    x = array(3, 4, 5, 6)
+    near(ndimage.uniform_filter(x, 2), scipy_ndimage.uniform_filter(x, 2))
+    near(ndimage.gaussian_filter(x, (1, 2), axes=(1, 3)), scipy_ndimage.gaussian_filter(x, (1, 2), axes=(1, 3)))
+    near(ndimage.sobel(x, 2), scipy_ndimage.sobel(x, 2))
+    w = array(3, 2)
+    near(ndimage.correlate(x[0], w, axes=(0, 2)), scipy_ndimage.correlate(x[0], w, axes=(0, 2)))
+
+
+@pytest.mark.parametrize("width", [64, 70, 103])
+def test_wide_images(width):
+    """Blocks of outputs and what is left of them; an infinity stays in the windows that see it."""
+    for dtype in (np.float32, np.float64):
+        x, w = array(9, width, dtype=dtype), array(3, 4)
+        near(ndimage.correlate(x, w), scipy_ndimage.correlate(x, w))
+        near(ndimage.convolve1d(x, w[0]), scipy_ndimage.convolve1d(x, w[0]))
+        volume = array(5, 6, width, dtype=dtype)
+        near(ndimage.gaussian_filter(volume, 1), scipy_ndimage.gaussian_filter(volume, 1))
+        x[4, 20] = np.inf
+        got = ndimage.correlate(x, np.abs(w))
+        assert np.array_equal(np.isfinite(got), np.isfinite(scipy_ndimage.correlate(x, np.abs(w))))
+
+
+def test_output():
+    x, w = array(9, 8), np.ones((3, 3))
+    out = np.empty((9, 8), np.float32)
+    assert ndimage.correlate(x, w, output=out) is out
+    near(out, scipy_ndimage.correlate(x, w, output=np.float32))
+    near(ndimage.gaussian_filter(x, 1, output=np.float32), scipy_ndimage.gaussian_filter(x, 1, output=np.float32))
+    inside = x.copy()
+    assert ndimage.uniform_filter(inside, 3, output=inside) is inside
+    near(inside, scipy_ndimage.uniform_filter(x, 3))
+    view = x[::-2, ::3]
+    near(ndimage.convolve(view, w), scipy_ndimage.convolve(view, w))
+    assert ndimage.correlate(x[:0], w).shape == (0, 8)
+
+
+@pytest.mark.parametrize("module", [ndimage, scipy_ndimage], ids=["vkconv", "scipy"])
+def test_errors(module):
+    x = array(5, 5)
+    for kind, call in (
+        (ValueError, lambda: module.correlate(x, np.ones((3, 3)), origin=2)),
+        (ValueError, lambda: module.convolve(x, np.ones((4, 4)), origin=2)),
+        (RuntimeError, lambda: module.correlate(x, np.ones(3))),
+        (RuntimeError, lambda: module.correlate(x, np.ones((3, 3)), mode="edges")),
+        (RuntimeError, lambda: module.correlate(x, np.ones((3, 3)), output=np.empty((4, 5)))),
+        (ValueError, lambda: module.gaussian_filter(x, 1, axes=(0, 2))),
+    ):
+        with pytest.raises((kind, ValueError, RuntimeError)):
+            call()
