@@ -19,7 +19,7 @@ import vkconv
 from vkconv import _core
 
 STUB = Path(vkconv.__file__).with_name("_core.pyi")
-NAMES = {name: importlib.import_module(f"vkconv.{name}") for name in ("ndimage",)}
+NAMES = {name: importlib.import_module(f"vkconv.{name}") for name in ("ndimage", "signal")}
 FRAMEWORKS = {"dask", "jax", "mlx", "torch"}  # adapters, each for a package that may be missing
 OPERATIONS = [n for n in vkconv.__all__ if n.startswith(("conv", "depthwise", "prepare"))]
 

@@ -28,6 +28,7 @@ from vkconv._config import (
 )
 from vkconv._core import DeviceError, Error, PreparedConv
 from vkconv._depthwise import depthwise_conv, depthwise_conv1d, depthwise_conv2d, depthwise_conv3d
+from vkconv._dlpack import from_dlpack
 from vkconv._explain import Candidate, Explanation, explain
 from vkconv._gradients import conv_bias_grad, conv_input_grad, conv_weight_grad
 from vkconv._ops import conv1d, conv2d, conv3d, conv_general
@@ -73,6 +74,7 @@ __all__ = [
     "devices",
     "explain",
     "fold",
+    "from_dlpack",
     "memory_info",
     "no_vulkan_reason",
     "num_threads",

@@ -1,0 +1,132 @@
+"""vkconv.jax against jax.lax, under every transformation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+import vkconv  # noqa: E402 - after the skip
+import vkconv.jax as vj  # noqa: E402
+
+RNG = np.random.default_rng(4)
+NUMBERS = ("NHWC", "OHWI", "NHWC")
+GENERAL = [
+    {},
+    {"stride": (2, 1), "padding": ((1, 0), (2, 1)), "kernel_dilation": 2},
+    {"groups": 2, "padding": 1},
+    {"input_dilation": (2, 3), "padding": ((1, 0), (0, 2))},
+]
+
+
+def normal(*shape: int, dtype: str = "float32"):
+    return jnp.asarray(RNG.standard_normal(shape), dtype=dtype)
+
+
+def operands(groups: int = 1, **_):
+    return normal(2, 7, 6, 4), normal(6, 3, 2, 4 // groups)
+
+
+def own(x, w, stride=(1, 1), padding=((0, 0), (0, 0)), kernel_dilation=1, input_dilation=(1, 1), groups=1):
+    lo, hi = padding if not isinstance(padding, int) else ((padding,) * 2,) * 2
+    dilation = (kernel_dilation,) * 2 if isinstance(kernel_dilation, int) else kernel_dilation
+    return jax.lax.conv_general_dilated(x, w, stride, list(zip(lo, hi, strict=True)), input_dilation, dilation,
+                                        NUMBERS, groups)  # fmt: skip
+
+
+def near(got, want, tolerance: float = 1e-5) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype
+    a, b = (np.asarray(v, np.float64) for v in (got, want))
+    assert np.abs(a - b).max() <= tolerance * np.abs(b).max()
+
+
+@pytest.mark.parametrize("options", GENERAL, ids=str)
+def test_forward_and_jit(options):
+    x, w = operands(**options)
+    near(vj.conv_general(x, w, **options), own(x, w, **options))
+    near(jax.jit(lambda x, w: vj.conv_general(x, w, **options) * 2)(x, w), own(x, w, **options) * 2)
+
+
+def loss(conv, options):
+    return lambda x, w: (conv(x, w, **options) ** 3).sum()
+
+
+@pytest.mark.parametrize("options", GENERAL, ids=str)
+def test_gradients_of_any_order(options):
+    x, w = operands(**options)
+    for got, want in zip(*(jax.jit(jax.grad(loss(f, options), (0, 1)))(x, w) for f in (vj.conv_general, own)),
+                         strict=True):  # fmt: skip
+        near(got, want, 1e-4)
+
+    def second(f):
+        first = jax.grad(loss(f, options), (0, 1))
+        return jax.grad(lambda x, w: sum((g**2).sum() for g in first(x, w)), (0, 1))(x, w)
+
+    for got, want in zip(second(vj.conv_general), second(own), strict=True):
+        near(got, want, 1e-3)
+
+
+@pytest.mark.parametrize("axes", [(0, None), (1, None), (None, 0), (0, 0)])
+def test_vmap(axes):
+    x, w = operands()
+    many = [v if a is None else jnp.stack([v, v * 2, -v], axis=a) for v, a in zip((x, w), axes, strict=True)]
+    near(jax.vmap(vj.conv2d, axes)(*many), jax.vmap(own, axes)(*many))
+    grads = [jax.vmap(jax.grad(lambda x, w, f=f: (f(x, w) ** 2).sum(), (0, 1)), axes)(*many) for f in (vj.conv2d, own)]
+    for got, want in zip(*grads, strict=True):
+        near(got, want, 1e-4)
+
+
+def test_vmap_of_vmap():
+    x, w = operands()
+    nested = normal(2, 3, *x.shape)
+    ours, theirs = (jax.vmap(jax.vmap(f, (0, None)), (0, None))(nested, w) for f in (vj.conv2d, own))
+    near(ours, theirs)
+
+
+def test_vmap_of_the_input_is_one_call():
+    x, w = operands()
+    before = vkconv.plan_cache_info("cpu")
+    jax.block_until_ready(jax.vmap(vj.conv2d, (0, None))(jnp.stack([x] * 5), w))
+    after = vkconv.plan_cache_info("cpu")
+    assert after.hits + after.misses == before.hits + before.misses + 1
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_ranks(rank):
+    x, w = normal(2, *(7, 6, 5)[:rank], 4), normal(6, *(3, 2, 3)[:rank], 2)
+    for name in ("conv", "conv_transpose"):
+        got = getattr(vj, f"{name}{rank}d")(x, w, 2, 1, groups=2)
+        near(got, jnp.asarray(getattr(vkconv, f"{name}{rank}d")(np.asarray(x), np.asarray(w), 2, 1, groups=2)))
+    with pytest.raises(ValueError, match="dimensions"):
+        getattr(vj, f"conv{rank}d")(x[0], w)
+
+
+@pytest.mark.parametrize("numbers", [None, NUMBERS, ("NHWC", "HWIO", "NHWC"), ("HWNC", "OIHW", "CNHW")], ids=str)
+@pytest.mark.parametrize("padding", ["SAME", "VALID", "SAME_LOWER", [(1, 2), (0, 1)]], ids=str)
+def test_dimension_numbers(numbers, padding):
+    spec = jax.lax.conv_dimension_numbers((1,) * 4, (1,) * 4, numbers)
+    x, w = operands()
+    x = jnp.transpose(x, np.argsort((spec.lhs_spec[0], *spec.lhs_spec[2:], spec.lhs_spec[1])))
+    w = jnp.transpose(w, np.argsort((spec.rhs_spec[0], *spec.rhs_spec[2:], spec.rhs_spec[1])))
+    dilation = (1, 1) if isinstance(padding, str) else (1, 2)  # JAX takes no word for a dilated input
+    arguments = (x, w, (2, 1), padding, dilation, (2, 1), numbers)
+    near(vj.conv_general_dilated(*arguments), jax.lax.conv_general_dilated(*arguments))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_dtypes(dtype):
+    x, w = (v.astype(dtype) for v in operands())
+    near(vj.conv2d(x, w), own(x.astype("float32"), w.astype("float32")).astype(dtype), 1e-2)
+    with pytest.raises(TypeError, match="must agree"):
+        vj.conv2d(x, w.astype("float32"))
+
+
+def test_large_arrays_do_not_deadlock():
+    """A callback must not wait for the runtime that waits for it."""
+    x, w = normal(4, 64, 64, 32), normal(32, 3, 3, 32)
+    step = jax.jit(lambda x, w: vj.conv2d(jnp.tanh(x), w, padding=1) + x)
+    for _ in range(5):
+        x = step(x, w)
+    assert bool(jnp.isfinite(x).all())

@@ -1,0 +1,92 @@
+"""vkconv.signal against scipy.signal."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+
+from vkconv import signal
+
+scipy_signal = pytest.importorskip("scipy.signal")
+
+RNG = np.random.default_rng(7)
+SHAPES = [((9,), (4,)), ((4,), (9,)), ((120,), (5,)), ((8, 9), (3, 4)), ((3, 4), (3, 4)), ((5, 6, 7), (2, 3, 4)),
+          ((1,), (1,)), ((7, 90), (4, 3))]  # fmt: skip
+MODES = ["full", "same", "valid"]
+
+
+def normal(*shape: int, dtype: type = np.float64) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def near(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype
+    tolerance = 1e-12 if want.dtype in (np.float64, np.complex128) else 1e-5
+    assert np.abs(got - want).max(initial=0) <= tolerance * max(np.abs(want).max(initial=0), 1)
+
+
+@pytest.mark.parametrize("method", ["direct", "fft", "auto"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_convolve_and_correlate(shapes, mode, method):
+    a, b = (normal(*s) for s in shapes)
+    for name in ("convolve", "correlate"):
+        near(getattr(signal, name)(a, b, mode, method), getattr(scipy_signal, name)(a, b, mode, "direct"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("boundary", ["fill", "wrap", "symm"])
+@pytest.mark.parametrize("shapes", [((8, 9), (3, 4)), ((8, 9), (4, 3)), ((6, 70), (5, 5)), ((5, 5), (2, 5))], ids=str)
+def test_two_dimensions(shapes, mode, boundary):
+    a, b = (normal(*s) for s in shapes)
+    for name, fill in itertools.product(("convolve2d", "correlate2d"), (0, 1.5)):
+        near(getattr(signal, name)(a, b, mode, boundary, fill), getattr(scipy_signal, name)(a, b, mode, boundary, fill))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.complex128, np.int32, np.uint8])
+def test_dtypes(dtype):
+    a, b = (RNG.integers(0, 5, s).astype(dtype) for s in ((20, 40), (3, 4)))
+    if np.issubdtype(dtype, np.complexfloating):
+        a, b = a + 1j * a[::-1], b * dtype(2 - 1j)
+        a, b = a.astype(dtype), b.astype(dtype)
+    for method in ("direct", "fft"):
+        near(signal.convolve(a, b, method=method), scipy_signal.convolve(a, b, method="direct"))
+        near(signal.correlate(a, b, method=method), scipy_signal.correlate(a, b, method="direct"))
+    near(signal.convolve(a, b.real.copy()), scipy_signal.convolve(a, b.real.copy(), method="direct"))
+    near(signal.fftconvolve(a, b), scipy_signal.fftconvolve(a, b))
+
+
+def test_the_choice():
+    """Sums for small kernels, transforms for large ones; always a right answer."""
+    image = normal(512, 512, dtype=np.float32)
+    assert signal.choose_conv_method(image, normal(3, 3, dtype=np.float32), "same") == "direct"
+    assert signal.choose_conv_method(image, normal(255, 255, dtype=np.float32), "same") == "fft"
+    assert signal.choose_conv_method(np.ones((512, 512), int), np.ones((255, 255), int)) == "direct"
+    assert signal.choose_conv_method(np.ones((4,) * 4), np.ones((4,) * 4)) == "fft"
+    a, b = normal(2, 3, 4, 5), normal(2, 2, 2, 2)
+    near(signal.convolve(a, b), scipy_signal.convolve(a, b))
+
+
+def test_without_scipy(monkeypatch):
+    a, b = normal(40, 41), normal(17, 30)
+    want = scipy_signal.convolve(a, b, method="direct")
+    monkeypatch.setitem(sys.modules, "scipy.fft", None)
+    near(signal.convolve(a, b, method="fft"), want)
+
+
+def test_empty_and_errors():
+    assert signal.convolve(np.zeros(0), np.ones(3)).shape == (0,)
+    assert signal.convolve(2.0, 3.0) == 6
+    for call in (
+        lambda: signal.convolve(np.ones(3), np.ones((3, 3))),
+        lambda: signal.convolve(np.ones(3), np.ones(3), "middle"),
+        lambda: signal.convolve(np.ones(3), np.ones(3), method="slow"),
+        lambda: signal.convolve(np.ones((3, 5)), np.ones((5, 3)), "valid"),
+        lambda: signal.convolve2d(np.ones(3), np.ones(3)),
+        lambda: signal.convolve2d(np.ones((3, 3)), np.ones((3, 3)), boundary="edge"),
+    ):
+        with pytest.raises(ValueError):
+            call()
