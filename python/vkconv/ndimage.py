@@ -157,7 +157,7 @@ def gaussian_filter(
     Examples
     --------
     >>> ndimage.gaussian_filter(np.array([0.0, 0.0, 1.0, 0.0, 0.0]), 0.5).round(3)
-    array([0.   , 0.107, 0.786, 0.107, 0.   ])
+    array([0.   , 0.106, 0.787, 0.106, 0.   ])
     """
     array, chosen = _array(input), _axes(axes, np.ndim(input))
     options = (
