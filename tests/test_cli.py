@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vkconv
-from vkconv._cli import main, render, seeds
+from vkconv._cli import bench, main, render, seeds
 
 PROBLEM = "fwd_f32_n1c8o8_i9x9_k3x3_p1x1"
 
@@ -50,6 +50,42 @@ def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert told["plan"] == "reference"
     assert {c["algorithm"] for c in told["candidates"]} == set(vkconv.algorithms("cpu"))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        PROBLEM,
+        "fwd_f32_n2c4o4g2_i9_k3_s2_d2_p1:2_bias_leaky_relu0.1_highest",
+        "fwd_f64_n1c2o2_i5x6x7_k3x2x1_t2x1x1_flip",
+        "fwd_f16_n1c3o2_i8x8_k3x3_clip-1:2",
+        "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1",
+        "wgrad_f32_n1c8o8_i9x9_k3x3_p1x1",
+    ],
+)
+def test_bench_times_and_checks_every_algorithm(capsys: pytest.CaptureFixture[str], problem: str) -> None:
+    assert main(["bench", problem, "--device", "cpu", "--all", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    told = vkconv.explain(problem, device="cpu")
+    assert {r["algorithm"] for r in rows} == {c.algorithm for c in told.candidates if c.seconds is not None}
+    assert [r["algorithm"] for r in rows if r["chosen"]] == [told.algorithm]
+    assert all(r["ms"] > 0 and r["right"] is not False for r in rows)
+
+
+def test_bench_makes_the_call_of_its_problem() -> None:
+    for problem in (
+        PROBLEM,
+        "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1",
+        "fwd_f32_n1c4o6_i9x7_k2x3_s1x2_d1x2_p0:1x2_bias_relu",
+    ):
+        function, operands, options = bench.call_of(problem)
+        assert vkconv.explain(function, *operands, **options, device="cpu").problem == problem
+
+
+def test_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", PROBLEM, "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert PROBLEM in out and "measured, ms" in out and "right" in out
 
 
 def test_explain_says_when_nothing_can_run(capsys: pytest.CaptureFixture[str]) -> None:

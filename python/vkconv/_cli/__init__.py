@@ -25,6 +25,15 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("--workspace-limit", type=int, metavar="BYTES", help="scratch memory that a plan may use")
     explain.add_argument("--json", action="store_true", help="print JSON")
 
+    bench = commands.add_parser("bench", help="time problems, by the plan chosen or by every algorithm, and check them")
+    bench.add_argument("problems", nargs="+", metavar="PROBLEM", help="as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1")
+    bench.add_argument("--device", help="cpu, vulkan, vulkan:0, ... (default: the default device)")
+    bench.add_argument("--all", action="store_true", help="every algorithm that can run the problem")
+    bench.add_argument(
+        "--limit", type=float, default=10.0, metavar="SECONDS", help="leave out what is estimated to take longer"
+    )
+    bench.add_argument("--json", action="store_true", help="print JSON")
+
     demo = commands.add_parser("demo", help="filter a photograph on every device and check each answer against fp64")
     demo.add_argument("--photo", metavar="FILE", help="another photograph (default: one that comes with Matplotlib)")
     demo.add_argument(
@@ -46,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from vkconv._cli.explain import explain
 
             return explain(arguments)
+        if arguments.command == "bench":
+            from vkconv._cli.bench import bench
+
+            return bench(arguments)
         from vkconv._cli.demo import demo
 
         return demo(arguments)
