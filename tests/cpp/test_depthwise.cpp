@@ -60,6 +60,10 @@ const char* const kProblems[] = {
     "fwd_f32_n1c32o64g32_i12x13_k3x3_p1x1",
     "fwd_f32_n1c11o33g11_i12x13_k5x3_s2x1_p1x1",
     "fwd_f32_n1c7o35g7_i5x6x7_k2x3x2_p1x1x1_d1x1x2",
+    "fwd_f32_n1c19o38g19_i12x13_k3x3_s2x1_p1x1_bias_relu",
+    "fwd_f32_n1c70o210g70_i9x17_k3x3_d2x1_p1x1_add",
+    "fwd_f32_n2c3o51g3_i12x13_k3x3_p1x1",
+    "fwd_bf16_n1c40o80g40_i12x13_k3x3_p1x1",
     // other types
     "fwd_f64_n1c9o9g9_i12x13_k3x3_p1x1",
     "fwd_f64_n1c3o3g3_i12x13_k3x3_s2x2_p1x1",
@@ -142,6 +146,28 @@ TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
       else
         EXPECT_LE(result.c, 8) << text;
     }
+}
+
+// Outputs too large for the caches are written past them where they are aligned.
+TEST(Depthwise, OutputsPastTheCachesAreExact) {
+  cpu::Traits small_caches = cpu::host_traits();
+  small_caches.l3_bytes = 1;
+  CpuPlanner planner(registry<cpu::Device>(), small_caches);
+  for (const char* text : {"fwd_f32_n1c64o64g64_i9x15_k3x3_p1x1", "fwd_f32_n2c48o48g48_i40_k4_p3:0",
+                           "fwd_f32_n1c54o54g54_i6x7x9_k3x3x3_p1x1x1", "fwd_f64_n1c32o32g32_i9x9_k5x5_s2x2_p2x2",
+                           "fwd_bf16_n1c32o32g32_i9x21_k3x3_p1x1", "fwd_f32_n1c32o64g32_i9x15_k3x3_p1x1_bias"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+    tools::HostOperands host(p, a);
+    const cpu::Buffer output(host.output.size());
+    host.operands.output.data = output.pointer();
+    const auto plan = planner.plan({p, "depthwise"});
+    const cpu::Buffer workspace(plan->workspace_bytes());
+    cpu::Device::Stream stream;
+    plan->execute(stream, host.operands, workspace.pointer());
+    EXPECT_EQ(tools::decode(output.pointer(), tools::written_elements(p), p.output_dtype), reference(p, a, planner))
+        << text;
+  }
 }
 
 TEST(Depthwise, EveryThreadCountGivesTheSameBits) {

@@ -24,7 +24,7 @@ struct Block {
 
 // How an output block is computed.
 //   direct: vectors of channels, straight from the input view.
-//   staged: the same from a dense copy of the input in the accumulator type.
+//   staged: the same from a dense copy of the input in the accumulator type, its channels repeated by the multiplier.
 //   flat:   vectors over (column, channel) pairs of a dense copy; for fewer channels than a vector holds.
 enum class Mode : std::uint8_t { direct, staged, flat };
 
@@ -33,13 +33,20 @@ struct Call {
   const Operands<Device>& operands;
   PackedWeights weights;
   Mode mode;
+  bool stream;  // outputs go past the caches where their alignment allows
 };
 
 // Flat tiles hold this many vectors, and read up to as many elements past either end of a line.
 inline constexpr std::int64_t kFlatVectors = 6;
 
+// Writes channels [begin, end) of the packed weights, and with the last of them what lies behind.
+void pack_weights(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels,
+                  std::int64_t row_length, std::byte* to);
+
 // Accumulators in a vector of the instruction set in use.
 std::int64_t vector_lanes(DType dtype);
 void run_block(const Call& call, const Block& block, std::byte* scratch);
+// Mode direct of the 16-bit types.
+void run_halves(const Call& call, const Block& block);
 
 }  // namespace vkconv::cpu::depthwise

@@ -10,6 +10,7 @@ namespace {
 constexpr std::int64_t kMaxLanes = 64;     // accumulators in a vector of any instruction set
 constexpr std::int64_t kChannelUnit = 64;  // channel blocks are multiples of this; the last is longer
 constexpr std::int64_t kMinColumns = 48;   // of a column block made for the threads' sake
+constexpr std::int64_t kBandRows = 16;     // that a copied band has at least, where the channels can be split for it
 constexpr double kSmallSeconds = 3e-4;     // below this one task a thread; above, more, so that they end together
 constexpr std::int64_t kTasksPerThread = 4;
 
@@ -37,7 +38,7 @@ std::int64_t block_columns(const ConvProblem& p, const Blocking& b) { return cei
 // Fewer channels than a vector has lanes are taken together with the columns.
 Mode choose_mode(const ConvProblem& p) {
   if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
-  return size_bytes(p.dtype) == 2 || p.out_channels_per_group() > 1 ? Mode::staged : Mode::direct;
+  return p.out_channels_per_group() > 1 ? Mode::staged : Mode::direct;
 }
 
 // Input elements that `outputs` neighbouring outputs read along an axis, padding aside.
@@ -79,11 +80,14 @@ bool split_columns(const ConvProblem& p, Blocking& b, std::int64_t least) {
 // Channels are split until the lines behind one row stay in L2; rows are banded when depths or a copy share lines.
 void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) {
   const auto budget = static_cast<std::int64_t>(traits.l2_bytes / 2);
+  // Lines that two bands share are copied twice: a copied band is several times as high as its overlap.
+  const std::int64_t rows = b.mode == Mode::direct ? 1 : std::min(b.band, kBandRows);
   if (p.kernel[0] * p.kernel[1] > 1)
-    while (input_bytes(p, b, 1) > budget && split_channels(p, b)) {
+    while (input_bytes(p, b, rows) > budget && split_channels(p, b)) {
     }
   const bool banded = b.mode != Mode::direct || p.kernel[0] > 1;
-  while (banded && b.band > 1 && input_bytes(p, b, b.band) > budget) b.band = ceil_div(b.band, 2);
+  while (banded && b.band > 1 && input_bytes(p, b, b.band) > budget)
+    b.band = std::max<std::int64_t>(1, (b.band - 1) / 2 * 2);
   const std::int64_t least = std::max(kMinColumns, (p.kernel[2] - 1) * p.dilation[2] / p.stride[2]);
   while (b.mode != Mode::direct && input_bytes(p, b, b.band) > budget && split_columns(p, b, least)) {
   }
@@ -115,6 +119,7 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   Blocking b;
   b.mode = choose_mode(p);
   b.band = p.output[1];
+  b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes);
   fit_cache(p, traits, b);
   b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;

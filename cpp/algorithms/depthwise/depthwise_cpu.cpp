@@ -6,39 +6,17 @@
 
 #include "algorithms/depthwise/depthwise_blocking.h"
 #include "algorithms/registry_cpu.h"
-#include "core/dispatch.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
 namespace depthwise {
 namespace {
 
-// Channels [begin, end) of the packed weights; see PackedWeights.
-template <class In, class T>
-void pack(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels, T* to) {
-  const std::int64_t multiplier = p.out_channels_per_group(), row_length = weight_row_length(p);
-  const In* from = reinterpret_cast<const In*>(weight.data);
-  for (std::int64_t d = 0; d < p.kernel[0]; ++d)
-    for (std::int64_t h = 0; h < p.kernel[1]; ++h)
-      for (std::int64_t w = 0; w < p.kernel[2]; ++w, to += row_length) {
-        const In* tap = from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2];
-        for (std::int64_t i = channels.begin; i < channels.end; ++i) {
-          const std::int64_t o = i % p.out_channels;
-          to[i] = static_cast<T>(to_float(tap[o / multiplier * weight.group + o % multiplier * weight.out]));
-        }
-      }
-}
-
 void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::byte* to) {
   constexpr std::int64_t kPart = 256;  // channels a task
-  const std::int64_t row_length = weight_row_length(p);
-  thread_pool().run(ceil_div(row_length, kPart), [&](std::int64_t part) {
-    const Range channels{part * kPart, std::min((part + 1) * kPart, row_length)};
-    with_type(p.dtype, [&](auto zero) {
-      using In = decltype(zero);
-      using T = std::conditional_t<std::is_same_v<In, double>, double, float>;
-      pack<In>(p, weight, channels, reinterpret_cast<T*>(to));
-    });
+  thread_pool().run(ceil_div(p.out_channels, kPart), [&](std::int64_t part) {
+    const Range channels{part * kPart, std::min((part + 1) * kPart, p.out_channels)};
+    pack_weights(p, weight, channels, weight_row_length(p), to);
   });
 }
 
@@ -63,7 +41,7 @@ class DepthwisePlan final : public Plan<Device> {
       weights.data = operands.prepared->data.pointer();
     else
       pack_all(p_, operands.weight, workspace);
-    const Call call{p_, operands, weights, blocking_.mode};
+    const Call call{p_, operands, weights, blocking_.mode, blocking_.stream};
     const std::int64_t rows = total_rows(p_, blocking_), tasks = blocking_.tasks;
     thread_pool().run(tasks, [&](std::int64_t task) {
       std::byte* scratch =
@@ -94,7 +72,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& context) {
-  constexpr double kFlopShare = 0.8;  // of the FMA peak in a 3x3 kernel
+  constexpr double kFlopShare = 0.7;  // of the FMA peak, in kernels of 5x5 and larger
   const auto& t = context.traits;
   const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
   const double used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);

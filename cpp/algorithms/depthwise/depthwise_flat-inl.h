@@ -15,6 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using cpu::HWY_NAMESPACE::store_n;
 
 // A kernel column: flat output f reads line[f + shift] when f is in [begin, end).
 struct FlatTap {
@@ -103,7 +104,7 @@ void flat_sums(const FlatRow<T>& row, std::int64_t count, T* HWY_RESTRICT out) {
 }
 
 // Epilogue and store of one row of sums, pixel by pixel unless the output is dense.
-template <class T>
+template <class T, class Out>
 void finish_flat(const Call& call, const Block& b, std::int64_t oh, const T* HWY_RESTRICT sums) {
   const ConvProblem& p = call.p;
   const hn::ScalableTag<T> d;
@@ -112,6 +113,7 @@ void finish_flat(const Call& call, const Block& b, std::int64_t oh, const T* HWY
     return b.n * v.stride[0] + b.od * v.stride[1] + oh * v.stride[2];
   };
   const View<std::byte*>& y = call.operands.output;
+  Out* out = reinterpret_cast<Out*>(y.data) + row_offset(y);
   const View<std::byte*>& a = call.operands.addend;
   const auto* bias = reinterpret_cast<const T*>(call.operands.bias);
   const bool dense = y.stride[3] == p.out_channels && !p.epilogue.bias && !p.epilogue.addend;
@@ -127,8 +129,18 @@ void finish_flat(const Call& call, const Block& b, std::int64_t oh, const T* HWY
                         d, reinterpret_cast<const T*>(a.data) + row_offset(a) + (b.ow.begin + i) * a.stride[3] + c, n));
       if (p.epilogue.bias) v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(d, bias + c, n));
       v = cpu::HWY_NAMESPACE::activate(d, v, p.epilogue);
-      store_as<T>(v, y.data, row_offset(y) + (b.ow.begin + i) * y.stride[3] + c, p.output_dtype, 0, n);
+      Out* to = out + (b.ow.begin + i) * y.stride[3] + c;
+      chunk - c < lanes ? store_n(v, d, to, n) : store(v, d, to);
     }
+}
+
+template <class T>
+void finish_flat_as(const Call& call, const Block& b, std::int64_t oh, const T* HWY_RESTRICT sums) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (call.p.output_dtype == DType::f16) return finish_flat<T, hwy::float16_t>(call, b, oh, sums);
+    if (call.p.output_dtype == DType::bf16) return finish_flat<T, hwy::bfloat16_t>(call, b, oh, sums);
+  }
+  finish_flat<T, T>(call, b, oh, sums);
 }
 
 template <class T>
@@ -171,7 +183,7 @@ void run_flat(const Call& call, const Block& b, std::byte* scratch) {
                              weights + (d * p.kernel[1] + h) * p.kernel[2] * call.weights.row_length});
       }
     flat_sums(row, b.ow.size() * p.out_channels, sums);
-    finish_flat(call, b, oh, sums);
+    finish_flat_as(call, b, oh, sums);
   }
 }
 

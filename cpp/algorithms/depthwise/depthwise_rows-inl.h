@@ -17,21 +17,21 @@ namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 
 // The input of one image as the tiles read it: element (d, h, w, o) at data + (d - first[0]) * stride[0] + ... + o,
 // o an output channel from `channel` on.
-template <class T>
+template <class In>
 struct Source {
-  const T* data;
+  const In* data;
   Extent3 first, stride;
   std::int64_t channel;
-  const T* line(std::int64_t d, std::int64_t h) const {
+  const In* line(std::int64_t d, std::int64_t h) const {
     return data + (d - first[0]) * stride[0] + (h - first[1]) * stride[1] - channel;
   }
 };
 
-template <class T>
-Source<T> direct_source(const Call& call, const Block& b) {
+template <class In>
+Source<In> direct_source(const Call& call, const Block& b) {
   const View<std::byte*>& x = call.operands.input;
   return {
-      reinterpret_cast<const T*>(x.data) + b.n * x.stride[0], {0, 0, 0}, {x.stride[1], x.stride[2], x.stride[3]}, 0};
+      reinterpret_cast<const In*>(x.data) + b.n * x.stride[0], {0, 0, 0}, {x.stride[1], x.stride[2], x.stride[3]}, 0};
 }
 
 template <class T>
@@ -46,10 +46,12 @@ Source<T> staged_source(const Call& call, const Block& b, std::byte* scratch) {
           r.channels.begin};
 }
 
-template <class T>
+template <class In>
 class RowWalk {
+  using T = Accumulator<In>;
+
  public:
-  RowWalk(const Call& call, const Block& block, const Source<T>& source)
+  RowWalk(const Call& call, const Block& block, const Source<In>& source)
       : call_(call), p_(call.p), b_(block), x_(source), kd_(taps_inside(p_, 0, block.od)) {
     // Every step-th output reads taps `dilation` columns apart from its neighbour's: a dense row of stride
     // stride / gcd(stride, dilation).
@@ -67,6 +69,8 @@ class RowWalk {
     s.out_pixel = step_ * call.operands.output.stride[3];
     s.addend_pixel = step_ * call.operands.addend.stride[3];
     s.plain = p_.epilogue == Epilogue{} && p_.output_dtype == accumulator(p_.dtype);
+    s.stream = call.stream && s.plain && whole_vectors(call.operands.output);
+    s.fetch = call.stream && !s.stream;
   }
 
   void run() {
@@ -84,14 +88,16 @@ class RowWalk {
   }
 
  private:
-  // f(first output column, columns) for each tile of a row: the fewest tiles of at most `most` columns, evenly wide.
-  template <class F>
-  void for_columns(std::int64_t most, F f) {
+  // f(first output column, columns of all tiles, columns of a tile) for each run of equal tiles of a row; cut(left)
+  // is the width of the next tile.
+  template <class Cut, class F>
+  void for_columns(Cut cut, F f) {
     for (std::int64_t first = b_.ow.begin; first < std::min(b_.ow.begin + step_, b_.ow.end); ++first) {
-      const std::int64_t columns = ceil_div(b_.ow.end - first, step_), tiles = ceil_div(columns, most);
-      for (std::int64_t i = 0; i < tiles; ++i) {
-        const std::int64_t begin = columns * i / tiles;
-        f(first + begin * step_, columns * (i + 1) / tiles - begin);
+      const std::int64_t columns = ceil_div(b_.ow.end - first, step_);
+      for (std::int64_t begin = 0, end = 0; begin < columns; begin = end) {
+        const std::int64_t tile = cut(columns - begin);
+        while (end < columns && cut(columns - end) == tile) end = std::min(end + tile, columns);
+        f(first + begin * step_, end - begin, tile);
       }
     }
   }
@@ -103,11 +109,12 @@ class RowWalk {
       for (std::int64_t h = kh.begin; h < kh.end; ++h) lines_.push_back(line(d, h, oh));
     tile_.lines = lines_.data();
     tile_.line_count = static_cast<std::int64_t>(lines_.size());
-    // At stride 2 a tile reads two positions a column; beyond 8 columns it spills.
-    for_columns(tile_.stride == 2 ? 8 : kMaxColumns, [&](std::int64_t ow, std::int64_t width) {
+    const auto cut = [&](std::int64_t left) { return row_tile_columns(left, tile_.stride); };
+    for_columns(cut, [&](std::int64_t ow, std::int64_t width, std::int64_t columns) {
       place(ow, width);
+      look_ahead(oh, 1, 1, columns);
       aim(tile_.sink, oh, ow);
-      find_row_tile<T>(tile_.kernel_width, tile_.stride, tile_.width)(tile_);
+      find_row_tiles<In>(tile_.kernel_width, tile_.stride, columns)(tile_);
     });
   }
 
@@ -122,17 +129,28 @@ class RowWalk {
       }
     tile_.lines = lines_.data();
     tile_.line_count = static_cast<std::int64_t>(lines_.size());
-    for_columns(kMaxPairColumns, [&](std::int64_t ow, std::int64_t width) {
+    for_columns(pair_tile_columns, [&](std::int64_t ow, std::int64_t width, std::int64_t columns) {
       place(ow, width);
-      PairTile<T> pair{tile_, tile_.sink};
+      look_ahead(upper, lower - upper, 2, columns);
+      PairTile<In> pair{tile_, tile_.sink};
       aim(pair.upper.sink, upper, ow);
       aim(pair.lower, lower, ow);
-      run_pair_tile(pair);
+      run_pair_tiles(pair, columns);
     });
   }
 
+  // Whether every vector of the block is aligned in the output.
+  bool whole_vectors(const View<std::byte*>& y) const {
+    constexpr auto kBytes = static_cast<std::int64_t>(HWY_MAX_BYTES);
+    std::int64_t bits = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y.data));
+    for (std::size_t axis = 0; axis < 4; ++axis) bits |= y.stride[axis] * static_cast<std::int64_t>(sizeof(T));
+    bits |= b_.channels.begin * static_cast<std::int64_t>(sizeof(T)) |
+            b_.channels.size() * static_cast<std::int64_t>(sizeof(T));
+    return bits % kBytes == 0;
+  }
+
   // Kernel row (kd, kh) of output row oh.
-  Line<T> line(std::int64_t kd, std::int64_t kh, std::int64_t oh) const {
+  Line<In> line(std::int64_t kd, std::int64_t kh, std::int64_t oh) const {
     const auto* weights = reinterpret_cast<const T*>(call_.weights.data);
     return {x_.line(b_.od * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
                     oh * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]),
@@ -152,6 +170,26 @@ class RowWalk {
     tile_.width = width;
   }
 
+  // What the tiles after those of output row oh (two rows: of oh and oh + below) are the first to read at this column:
+  // the same lines of the next depth, the last lines of the next rows, or columns further on where there is one row.
+  void look_ahead(std::int64_t oh, std::int64_t below, std::int64_t rows, std::int64_t columns) {
+    tile_.ahead[0] = tile_.ahead[1] = nullptr;
+    if (call_.mode != Mode::direct || kd_.size() == 0) return;
+    std::int64_t id = b_.od * p_.stride[0] + (kd_.end - 1) * p_.dilation[0] - p_.pad_lo[0];
+    if (p_.output[1] == 1) {
+      tile_.ahead[0] = x_.line(id, 0) + tile_.origin + (columns * tile_.stride + tile_.kernel_width - 1) * tile_.pixel;
+      return;
+    }
+    std::int64_t last = (oh + (rows - 1) * below) * p_.stride[1] + (p_.kernel[1] - 1) * p_.dilation[1] - p_.pad_lo[1];
+    if (p_.output[0] > 1 && p_.kernel[0] > 1)
+      id += p_.stride[0];
+    else
+      last += rows * below * p_.stride[1];
+    if (id >= p_.input[0]) return;
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(2, rows * p_.stride[1]); ++i)
+      if (last - i >= 0 && last - i < p_.input[1]) tile_.ahead[i] = x_.line(id, last - i) + tile_.origin;
+  }
+
   // Points a sink at output (oh, ow).
   void aim(Sink<T>& sink, std::int64_t oh, std::int64_t ow) const {
     const auto offset = [&](const View<std::byte*>& v) {
@@ -165,16 +203,21 @@ class RowWalk {
   const Call& call_;
   const ConvProblem& p_;
   const Block& b_;
-  Source<T> x_;
+  Source<In> x_;
   Range kd_;
   std::int64_t step_ = 1;
-  std::vector<Line<T>> lines_;
-  Tile<T> tile_;
+  std::vector<Line<In>> lines_;
+  Tile<In> tile_;
 };
 
+template <class In>
+void run_direct_rows(const Call& call, const Block& b) {
+  RowWalk<In>(call, b, direct_source<In>(call, b)).run();
+}
+
 template <class T>
-void run_rows(const Call& call, const Block& b, std::byte* scratch) {
-  RowWalk<T>(call, b, call.mode == Mode::direct ? direct_source<T>(call, b) : staged_source<T>(call, b, scratch)).run();
+void run_staged_rows(const Call& call, const Block& b, std::byte* scratch) {
+  RowWalk<T>(call, b, staged_source<T>(call, b, scratch)).run();
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE

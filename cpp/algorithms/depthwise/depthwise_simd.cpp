@@ -17,11 +17,12 @@ std::int64_t lanes_of(DType dtype) {
 template <class T>
 void run_mode(const Call& call, const Block& block, std::byte* scratch) {
   if (call.mode == Mode::flat) return run_flat<T>(call, block, scratch);
-  run_rows<T>(call, block, scratch);
+  call.mode == Mode::direct ? run_direct_rows<T>(call, block) : run_staged_rows<T>(call, block, scratch);
 }
 
 void run(const Call& call, const Block& block, std::byte* scratch) {
   call.p.dtype == DType::f64 ? run_mode<double>(call, block, scratch) : run_mode<float>(call, block, scratch);
+  if (call.stream) hwy::FlushStream();
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE
@@ -35,6 +36,7 @@ HWY_EXPORT(run);
 std::int64_t vector_lanes(DType dtype) { return HWY_DYNAMIC_DISPATCH(lanes_of)(dtype); }
 
 void run_block(const Call& call, const Block& block, std::byte* scratch) {
+  if (call.mode == Mode::direct && size_bytes(call.p.dtype) == 2) return run_halves(call, block);
   HWY_DYNAMIC_DISPATCH(run)(call, block, scratch);
 }
 

@@ -1,5 +1,5 @@
 // Dense copies of the input in the accumulator type: widened from 16-bit types, channels repeated by the multiplier,
-// columns sorted by their phase of the stride. Included once per instruction set.
+// columns sorted by their phase of the stride where the flat tiles want it. Included once per instruction set.
 #if defined(VKCONV_DEPTHWISE_STAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_DEPTHWISE_STAGE_INL_H_
 #undef VKCONV_DEPTHWISE_STAGE_INL_H_
@@ -14,6 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using cpu::HWY_NAMESPACE::load;
+using cpu::HWY_NAMESPACE::load_n;
 
 // count elements widened to the accumulator type.
 template <class T, class In>
@@ -21,10 +23,10 @@ HWY_INLINE void widen(const In* HWY_RESTRICT from, std::int64_t count, T* HWY_RE
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(cpu::HWY_NAMESPACE::load(d, from + i), d, to + i);
+  for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
   if (i < count) {
     const auto rest = static_cast<std::size_t>(count - i);
-    cpu::HWY_NAMESPACE::store_n(cpu::HWY_NAMESPACE::load_n(d, from + i, rest), d, to + i, rest);
+    cpu::HWY_NAMESPACE::store_n(load_n(d, from + i, rest), d, to + i, rest);
   }
 }
 
@@ -37,14 +39,57 @@ HWY_INLINE void repeat_channels(const T* HWY_RESTRICT from, const Range& channel
     for (; copies > 0 && o < channels.end; --copies, ++o) *to++ = from[c];
 }
 
-// Copies one input line. `line` is a scratch line of the input's width and channels.
+// Picks, for the lanes of a vector of output channels from `channel` on, their input channels out of a vector that
+// starts at input channel `first`.
+template <class D>
+HWY_INLINE auto spread_indices(D d, std::int64_t channel, std::int64_t multiplier, std::int64_t first) {
+  using Index = hn::TFromD<hn::RebindToSigned<D>>;
+  HWY_ALIGN Index index[HWY_MAX_BYTES / sizeof(Index)];
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i)
+    index[i] = static_cast<Index>((channel + static_cast<std::int64_t>(i)) / multiplier - first);
+  return hn::SetTableIndices(d, index);
+}
+
+// The region of one image in [depth][row][column][channel] order, for the register tiles. `line(i)` is where column
+// `columns.begin` of line i starts, at channel 0.
+template <class T, class In, class F>
+void stage_dense(const ConvProblem& p, const Region& r, std::int64_t from_pixel, T* HWY_RESTRICT to, F line) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t multiplier = p.out_channels_per_group(), count = r.channels.size(), columns = r.columns.size();
+  const std::int64_t lines = r.depths.size() * r.rows.size();
+  if (multiplier == 1) {
+    const bool whole = from_pixel == count;
+    for (std::int64_t l = 0; l < lines; ++l)
+      for (std::int64_t w = 0; w < (whole ? 1 : columns); ++w, to += whole ? columns * count : count)
+        widen<T>(line(l) + w * from_pixel + r.channels.begin, whole ? columns * count : count, to);
+    return;
+  }
+  for (std::int64_t at = 0; at < count; at += lanes) {
+    const std::int64_t o = std::min(at, count - lanes);  // the last vector overlaps the one before it
+    const std::int64_t channel = r.channels.begin + o;
+    const std::int64_t read = std::min(lanes, p.in_channels),
+                       first = std::min(channel / multiplier, p.in_channels - read);
+    const auto spread = spread_indices(d, channel, multiplier, first);
+    for (std::int64_t l = 0; l < lines; ++l) {
+      const In* from = line(l) + first;
+      T* pixel = to + l * columns * count + o;
+      for (std::int64_t w = 0; w < columns; ++w, from += from_pixel, pixel += count) {
+        const auto v = read == lanes ? load(d, from) : load_n(d, from, static_cast<std::size_t>(read));
+        hn::StoreU(hn::TableLookupLanes(v, spread), d, pixel);
+      }
+    }
+  }
+}
+
+// Copies one input line to its phases. `line` is a scratch line of the input's width and channels.
 template <class T, class In>
 HWY_INLINE void stage_line(const ConvProblem& p, const Region& r, const In* from, std::int64_t from_pixel,
                            T* HWY_RESTRICT to, T* HWY_RESTRICT line) {
   const std::int64_t multiplier = p.out_channels_per_group();
   const Range in{r.channels.begin / multiplier, (r.channels.end - 1) / multiplier + 1};
   const std::int64_t count = in.size(), columns = r.columns.size();
-  from += r.columns.begin * from_pixel + in.begin;
+  from += in.begin;
   if (from_pixel == count) {
     widen(from, columns * count, line);
   } else {
@@ -58,19 +103,20 @@ HWY_INLINE void stage_line(const ConvProblem& p, const Region& r, const In* from
   }
 }
 
-// The region of one image in [depth][row][phase][position][channel] order; positions without a column are zero.
+// The region of one image, as stage_dense does, or in [depth][row][phase][position][channel] order with zeros in
+// positions without a column.
 template <class T, class In>
 void stage(const Call& call, std::int64_t n, const Region& r, T* HWY_RESTRICT to) {
   const View<std::byte*>& x = call.operands.input;
-  T* line = to + r.elements();
+  const auto source = [&](std::int64_t l) {
+    const std::int64_t depth = r.depths.begin + l / r.rows.size(), row = r.rows.begin + l % r.rows.size();
+    return reinterpret_cast<const In*>(x.data) + n * x.stride[0] + depth * x.stride[1] + row * x.stride[2] +
+           r.columns.begin * x.stride[3];
+  };
+  if (call.mode != Mode::flat) return stage_dense<T, In>(call.p, r, x.stride[3], to, source);
   std::memset(to, 0, static_cast<std::size_t>(r.elements()) * sizeof(T));
-  for (std::int64_t d = 0; d < r.depths.size(); ++d)
-    for (std::int64_t h = 0; h < r.rows.size(); ++h) {
-      const std::int64_t offset =
-          n * x.stride[0] + (r.depths.begin + d) * x.stride[1] + (r.rows.begin + h) * x.stride[2];
-      stage_line(call.p, r, reinterpret_cast<const In*>(x.data) + offset, x.stride[3],
-                 to + (d * r.rows.size() + h) * r.line_length(), line);
-    }
+  for (std::int64_t l = 0; l < r.depths.size() * r.rows.size(); ++l)
+    stage_line(call.p, r, source(l), x.stride[3], to + l * r.line_length(), to + r.elements());
 }
 
 template <class T>
