@@ -16,6 +16,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kImplicitGemm,
       cpu::kUnfoldGemm,
       cpu::kDepthwise,
+      cpu::kFftDepthwise,
       cpu::kWinograd,
       cpu::kWeightGrad,
       small_kernel_depth<cpu::Device>(),
