@@ -40,6 +40,15 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c16o32g4_i9x10_k3x3_p1x1",
     "wgrad_f32_n1c12o8g4_i9x10_k3x3_s2x1_t1x2_p1x1",
     "wgrad_f32_n1c6o3g3_i9x10_k3x3_p1x1",
+    "wgrad_f32_n1c64o64g16_i9x40_k3x3_p1x1",
+    "wgrad_f32_n1c24o48g8_i9x20_k3x3_s2x2_p1x1",
+    "wgrad_f32_n1c30o30g10_i5x9_k3x3_p1x1",
+    // few input channels: taps are merged inside the line
+    "wgrad_f32_n2c3o3_i9x80_k3x3_p1x1",
+    "wgrad_f32_n1c7o9_i9x140_k2x7_s1x2_p1x3",
+    "wgrad_f32_n1c4o20_i6x5_k3x9_p1x4",
+    "wgrad_f32_n1c12o40g2_i5x70_k3x5_p1x2",
+    "wgrad_bf16_n1c3o16_i9x90_k3x3_p1x1",
     // depthwise
     "wgrad_f32_n2c40o40g40_i12x13_k3x3_p1x1",
     "wgrad_f32_n1c33o33g33_i12x13_k5x5_s2x2_p2x2",

@@ -14,6 +14,7 @@ inline constexpr std::int64_t kBlockTerms = 64;    // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
 inline constexpr std::int64_t kMaxTileRows = 14;
+inline constexpr std::int64_t kLaneVectors = 4;  // of a tile that multiplies lane by lane
 
 // Which channels lie along a vector; the others are broadcast, one row of a register tile each.
 //   out_vectors, in_vectors: output or input channels of a group.
@@ -24,6 +25,7 @@ enum class Form : std::uint8_t { out_vectors, in_vectors, lanes };
 // Everything that follows from the problem and the instruction set, and not from the number of threads.
 struct Shape {
   Form form = Form::in_vectors;
+  bool merged = false;      // out_vectors: the taps of a kernel row are rows of one tile, see interior()
   bool staged = false;      // operands are copied block by block, widened and padded to whole vectors
   std::int64_t lanes = 1;   // accumulators in a vector
   std::int64_t groups = 1;  // separate products

@@ -115,7 +115,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   const auto& t = context.traits;
   const Shape s = choose_shape(p);
   const double vector_share = static_cast<double>(s.vector_channels) / static_cast<double>(s.vectors * s.lanes);
-  const double rows = static_cast<double>(std::min<std::int64_t>(s.rows, kMaxTileRows));
+  const std::int64_t tile_rows = s.merged ? s.rows * p.kernel[2] : s.rows;
+  const double rows = static_cast<double>(std::min(tile_rows, kMaxTileRows));
   const double row_share = s.form == Form::lanes ? 0.5 : rows / (rows + 4);  // loads and latency of a short tile
   const double rate = kFlopShare * vector_share * row_share * flops_per_second(t, accumulator(p.dtype));
   return section_seconds(t, p.flops() / rate, p.bytes_moved());

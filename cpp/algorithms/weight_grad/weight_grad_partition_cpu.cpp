@@ -21,9 +21,15 @@ double lanes_used(std::int64_t channels, std::int64_t lanes) {
   return static_cast<double>(channels) / static_cast<double>(round_up(channels, lanes));
 }
 
+// Few input channels make short tiles; with the taps of a kernel row, whose pixels are neighbours, they make tall ones.
+bool merges_taps(const ConvProblem& p) {
+  return p.in_channels_per_group() < kMaxTileRows && p.kernel[2] > 1 && p.dilation[2] == 1 && p.input_dilation[2] == 1;
+}
+
 Form choose_form(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   if (p.groups > 1 && std::max(in, out) < lanes) return Form::lanes;
+  if (merges_taps(p) && in <= out) return Form::out_vectors;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
 
@@ -69,6 +75,7 @@ Shape choose_shape(const ConvProblem& p) {
   Shape s;
   s.lanes = vector_lanes(p.dtype);
   s.form = choose_form(p, s.lanes);
+  s.merged = s.form == Form::out_vectors && merges_taps(p);
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   s.groups = s.form == Form::lanes ? 1 : p.groups;
   s.rows = s.form == Form::out_vectors || s.form == Form::lanes ? in : out;

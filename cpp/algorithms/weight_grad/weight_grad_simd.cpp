@@ -4,10 +4,12 @@
 #include "hwy/foreach_target.h"
 // foreach_target.h comes first.
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "algorithms/weight_grad/weight_grad_kernels-inl.h"
 #include "algorithms/weight_grad/weight_grad_walk.h"
-#include "cpu/simd-inl.h"
+#include "cpu/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
@@ -31,6 +33,7 @@ class UnitSums {
     dy_channels_ = lanes ? p_.out_channels : p_.out_channels_per_group();
     x_base_ = reinterpret_cast<const In*>(x_.data) + (lanes ? 0 : unit.group * x_channels_);
     dy_base_ = reinterpret_cast<const In*>(dy_.data) + (lanes ? 0 : unit.group * dy_channels_);
+    if (lanes && shape_.staged) find_spreads();
   }
 
   void run(std::int64_t chunk, T* HWY_RESTRICT sums, T* HWY_RESTRICT part) {
@@ -49,6 +52,9 @@ class UnitSums {
     const In* x;   // column 0
     const In* dy;  // column 0
   };
+
+  static const In* x_of(const Line& line) { return line.x; }
+  static const In* dy_of(const Line& line) { return line.dy; }
 
   // All taps of the unit over one block, kernel row by kernel row.
   void run_block(std::int64_t block, T* part) {
@@ -90,16 +96,21 @@ class UnitSums {
     const T* at(std::int64_t line, std::int64_t column) const { return base[line] + (column - first) * pixel; }
   };
 
-  // Copies columns [range) of all lines, `channels` each, to whole vectors. Returns the end of the copy.
+  // Copies columns [range) of all lines, `channels` each, padded to `pixel`. Returns the end of the copy.
   template <class Pick>
-  T* stage(Columns& to, T* scratch, const Range& range, std::int64_t channels, std::int64_t pixel_stride, Pick line) {
+  T* stage(Columns& to, T* scratch, const Range& range, std::int64_t channels, std::int64_t pixel,
+           std::int64_t pixel_stride, Pick line) {
     to.first = range.begin;
-    to.pixel = std::max(channels, shape_.lanes);
+    to.pixel = pixel;
+    const bool dense = pixel == channels && pixel_stride == channels;
+    const std::int64_t runs = dense ? std::min<std::int64_t>(range.size(), 1) : range.size();
+    const std::int64_t length = dense ? range.size() * channels : channels;
     for (std::int64_t l = 0; l < line_count_; ++l) {
       to.base[l] = scratch;
-      for (std::int64_t c = range.begin; c < range.end; ++c, scratch += to.pixel) {
-        widen(line(lines_[l]) + c * pixel_stride, channels, scratch);
-        std::fill(scratch + channels, scratch + to.pixel, T{0});
+      const In* from = line(lines_[l]) + range.begin * pixel_stride;
+      for (std::int64_t i = 0; i < runs; ++i, from += pixel_stride, scratch += dense ? length : pixel) {
+        widen(from, length, scratch);
+        std::fill(scratch + channels, scratch + pixel, T{0});
       }
     }
     return scratch;
@@ -110,8 +121,7 @@ class UnitSums {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes) hn::StoreU(cpu::HWY_NAMESPACE::load(d, from + i), d, to + i);
-    const auto rest = static_cast<std::size_t>(count - i);
-    if (rest > 0) cpu::HWY_NAMESPACE::store_n(cpu::HWY_NAMESPACE::load_n(d, from + i, rest), d, to + i, rest);
+    for (; i < count; ++i) to[i] = cpu::HWY_NAMESPACE::widened(from + i);
   }
 
   // Input columns that the taps of this kernel row read for the outputs of the block.
@@ -128,8 +138,11 @@ class UnitSums {
 
   void load_operands(Columns& x, Columns& dy) {
     if (shape_.staged) {
-      T* rest = stage(dy, scratch_, outputs_, dy_channels_, dy_.stride[3], [](const Line& l) { return l.dy; });
-      stage(x, rest, input_columns(), x_channels_, x_.stride[3], [](const Line& l) { return l.x; });
+      // Operands read as vectors hold whole ones; the rows of merged taps follow one another.
+      const std::int64_t dy_pixel = std::max(dy_channels_, shape_.lanes);
+      const std::int64_t x_pixel = shape_.merged ? x_channels_ : std::max(x_channels_, shape_.lanes);
+      T* rest = stage(dy, scratch_, outputs_, dy_channels_, dy_pixel, dy_.stride[3], dy_of);
+      stage(x, rest, input_columns(), x_channels_, x_pixel, x_.stride[3], x_of);
     } else if constexpr (std::is_same_v<T, In>) {
       x.pixel = x_.stride[3], dy.pixel = dy_.stride[3];
       for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x, dy.base[l] = lines_[l].dy;
@@ -141,37 +154,60 @@ class UnitSums {
   void run_outer(T* sums) {
     Columns x, dy;
     load_operands(x, dy);
-    const bool out_vectors = shape_.form == Form::out_vectors;
-    Slice<T> slices[kBlockTerms];
-    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, sums += unit_.rows.size() * row_length_) {
-      const Walk w = walk(p_, 2, k, outputs_);
-      if (w.count == 0) continue;
-      for (std::int64_t l = 0; l < line_count_; ++l) {
-        const T *from_x = x.at(l, w.in), *from_dy = dy.at(l, w.out);
-        slices[l] = out_vectors ? Slice<T>{from_x, from_dy} : Slice<T>{from_dy, from_x};
-      }
-      OuterTile<T> tile;
-      tile.slices = slices;
-      tile.slice_count = line_count_;
-      tile.count = w.count;
-      tile.row_step = out_vectors ? w.in_step * x.pixel : w.out_step * dy.pixel;
-      tile.vector_step = out_vectors ? w.out_step * dy.pixel : w.in_step * x.pixel;
-      tile.ldc = row_length_;
-      run_tiles(tile, sums);
-    }
+    if (!shape_.merged) return run_taps(x, dy, outputs_, sums);
+    // The cut at the borders of the line does not depend on the unit, so neither do the sums.
+    const Range inner = interior();
+    run_taps(x, dy, {outputs_.begin, inner.begin}, sums);
+    if (x.pixel == x_channels_ && unit_.rows.size() == shape_.rows)
+      run_tap(x, dy, taps_.begin, inner, {0, taps_.size() * shape_.rows}, sums);
+    else
+      run_taps(x, dy, inner, sums);
+    run_taps(x, dy, {inner.end, outputs_.end}, sums);
   }
 
-  void run_tiles(OuterTile<T>& tile, T* sums) {
-    const std::int64_t rows = unit_.rows.size(), tiles = ceil_div(rows, kMaxRows);
+  // Outputs of the block that have all taps of a kernel row inside the line.
+  Range interior() const {
+    const std::int64_t begin = std::max(outputs_.begin, outputs_inside(p_, 2, 0).begin);
+    const std::int64_t end = std::min(outputs_.end, outputs_inside(p_, 2, p_.kernel[2] - 1).end);
+    return begin < end ? Range{begin, end} : Range{outputs_.end, outputs_.end};
+  }
+
+  void run_taps(const Columns& x, const Columns& dy, const Range& outputs, T* sums) {
+    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, sums += unit_.rows.size() * row_length_)
+      run_tap(x, dy, k, outputs, unit_.rows, sums);
+  }
+
+  // One tap over some outputs of the block; `rows` beyond its channels are those of the next taps.
+  void run_tap(const Columns& x, const Columns& dy, std::int64_t k, const Range& outputs, const Range& rows, T* sums) {
+    const Walk w = walk(p_, 2, k, outputs);
+    if (w.count == 0) return;
+    const bool out_vectors = shape_.form == Form::out_vectors;
+    Slice<T> slices[kBlockTerms];
+    for (std::int64_t l = 0; l < line_count_; ++l) {
+      const T *from_x = x.at(l, w.in), *from_dy = dy.at(l, w.out);
+      slices[l] = out_vectors ? Slice<T>{from_x, from_dy} : Slice<T>{from_dy, from_x};
+    }
+    OuterTile<T> tile;
+    tile.slices = slices;
+    tile.slice_count = line_count_;
+    tile.count = w.count;
+    tile.row_step = out_vectors ? w.in_step * x.pixel : w.out_step * dy.pixel;
+    tile.vector_step = out_vectors ? w.out_step * dy.pixel : w.in_step * x.pixel;
+    tile.ldc = row_length_;
+    run_tiles(tile, rows, sums);
+  }
+
+  void run_tiles(OuterTile<T>& tile, const Range& rows, T* sums) {
+    const std::int64_t tiles = ceil_div(rows.size(), kMaxRows);
     for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; v += kVectors) {
       const std::int64_t vectors = std::min(kVectors, unit_.vectors.end - v);
       tile.offset[0] = shape_.channel_of(v);
       tile.offset[1] = vectors > 1 ? shape_.channel_of(v + 1) : tile.offset[0];
       for (std::int64_t i = 0; i < tiles; ++i) {
-        const std::int64_t row = rows * i / tiles;
-        tile.row = unit_.rows.begin + row;
+        const std::int64_t row = rows.size() * i / tiles;
+        tile.row = rows.begin + row;
         tile.c = sums + row * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
-        run_outer_tile<T>(rows * (i + 1) / tiles - row, vectors, tile);
+        run_outer_tile<T>(rows.size() * (i + 1) / tiles - row, vectors, tile);
       }
     }
   }
@@ -181,30 +217,79 @@ class UnitSums {
   // Lane o of the copy is x[c] of o's group.
   void stage_row(Columns& x, T* scratch, std::int64_t c) {
     const Range columns = input_columns();
-    const std::int64_t in_group = p_.in_channels_per_group(), out_group = p_.out_channels_per_group();
     x.first = columns.begin;
     x.pixel = std::max(x_channels_, shape_.lanes);
-    for (std::int64_t l = 0; l < line_count_; ++l) {
+    for (std::int64_t l = 0; l < line_count_; ++l, scratch += columns.size() * x.pixel) {
       x.base[l] = scratch;
-      for (std::int64_t w = columns.begin; w < columns.end; ++w, scratch += x.pixel) {
-        const In* pixel = lines_[l].x + w * x_.stride[3] + c;
-        std::fill(scratch, scratch + x.pixel, T{0});
-        for (std::int64_t g = 0; g < p_.groups; ++g) {
-          T value;
-          widen(pixel + g * in_group, 1, &value);
-          std::fill_n(scratch + g * out_group, out_group, value);
-        }
-      }
+      const In* from = lines_[l].x + columns.begin * x_.stride[3];
+      for (const Spread& s : spreads_) spread(s, from, c, columns.size(), scratch);
+      if (spread_channels_ < x_channels_) repeat(from + c, columns.size(), scratch);
     }
+  }
+
+  // A vector of lanes from `lane` on that read one vector of input channels from `channel` on: lane i reads its element
+  // index[i] + c.
+  using Index = hn::TFromD<hn::RebindToSigned<hn::ScalableTag<T>>>;
+  struct Spread {
+    std::int64_t lane, channel;
+    std::array<Index, HWY_MAX_BYTES / sizeof(Index)> index;
+  };
+
+  // The vectors of all lanes, up to the first one whose channels lie too far apart. The last overlaps its neighbour.
+  void find_spreads() {
+    const std::int64_t in_group = p_.in_channels_per_group(), out_group = p_.out_channels_per_group();
+    if (x_channels_ < shape_.lanes || p_.in_channels < shape_.lanes) return;
+    while (spread_channels_ < x_channels_) {
+      Spread& s = spreads_.emplace_back();
+      s.lane = std::min(spread_channels_, x_channels_ - shape_.lanes);
+      s.channel = std::min(s.lane / out_group * in_group, p_.in_channels - shape_.lanes);
+      for (std::int64_t i = 0; i < shape_.lanes; ++i)
+        s.index[static_cast<std::size_t>(i)] = static_cast<Index>((s.lane + i) / out_group * in_group - s.channel);
+      if (s.index[static_cast<std::size_t>(shape_.lanes - 1)] + in_group > shape_.lanes) return spreads_.pop_back();
+      spread_channels_ = s.lane + shape_.lanes;
+    }
+  }
+
+  void spread(const Spread& s, const In* from, std::int64_t c, std::int64_t columns, T* to) const {
+    const hn::ScalableTag<T> d;
+    const hn::RebindToSigned<decltype(d)> integers;
+    const auto index = hn::Add(hn::LoadU(integers, s.index.data()), hn::Set(integers, static_cast<Index>(c)));
+    const auto lanes = hn::IndicesFromVec(d, index);
+    from += s.channel;
+    to += s.lane;
+    for (std::int64_t w = 0; w < columns; ++w, from += x_.stride[3], to += x_channels_)
+      hn::StoreU(hn::TableLookupLanes(cpu::HWY_NAMESPACE::load(d, from), lanes), d, to);
+  }
+
+  // The lanes behind the spreads, one after another.
+  void repeat(const In* from, std::int64_t columns, T* to) const {
+    const std::int64_t in_group = p_.in_channels_per_group(), out_group = p_.out_channels_per_group();
+    const std::int64_t pixel = std::max(x_channels_, shape_.lanes);
+    for (std::int64_t w = 0; w < columns; ++w, from += x_.stride[3], to += pixel) {
+      std::fill(to + x_channels_, to + pixel, T{0});
+      for (std::int64_t o = spread_channels_; o < x_channels_; ++o)
+        to[o] = cpu::HWY_NAMESPACE::widened(from + o / out_group * in_group);
+    }
+  }
+
+  // The output gradient, where its type is that of the sums and its channels fill a vector.
+  bool in_place(Columns& dy) const {
+    if constexpr (std::is_same_v<T, In>) {
+      if (dy_channels_ < shape_.lanes) return false;
+      dy.pixel = dy_.stride[3];
+      for (std::int64_t l = 0; l < line_count_; ++l) dy.base[l] = lines_[l].dy;
+      return true;
+    }
+    return false;
   }
 
   void run_lanes(T* sums) {
     Columns x, dy;
     T* rest = scratch_;
-    if (shape_.staged)
-      rest = stage(dy, scratch_, outputs_, dy_channels_, dy_.stride[3], [](const Line& l) { return l.dy; });
-    else
+    if (!shape_.staged)
       load_operands(x, dy);
+    else if (!in_place(dy))
+      rest = stage(dy, scratch_, outputs_, dy_channels_, std::max(dy_channels_, shape_.lanes), dy_.stride[3], dy_of);
     for (std::int64_t c = unit_.rows.begin; c < unit_.rows.end; ++c) {
       if (shape_.staged) stage_row(x, rest, c);
       for (std::int64_t l = 0; l < line_count_; ++l)
@@ -240,12 +325,12 @@ class UnitSums {
   }
 
   void run_lane_tiles(LaneTile<T>& tile, std::int64_t taps, T* sums) {
-    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; v += kVectors) {
-      const std::int64_t vectors = std::min(kVectors, unit_.vectors.end - v);
-      tile.offset[0] = shape_.channel_of(v);
-      tile.offset[1] = vectors > 1 ? shape_.channel_of(v + 1) : tile.offset[0];
+    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end;) {
+      const std::int64_t vectors = lane_tile_vectors(taps, unit_.vectors.end - v);
+      for (std::int64_t i = 0; i < vectors; ++i) tile.offset[i] = shape_.channel_of(v + i);
       tile.c = sums + (v - unit_.vectors.begin) * shape_.lanes;
       run_lane_tile<T>(taps, vectors, tile);
+      v += vectors;
     }
   }
 
@@ -257,6 +342,8 @@ class UnitSums {
   T* scratch_;
   std::int64_t row_length_, size_;
   std::int64_t x_channels_ = 0, dy_channels_ = 0;  // of a staged pixel
+  std::vector<Spread> spreads_;
+  std::int64_t spread_channels_ = 0;  // lanes that they fill
   const In* x_base_ = nullptr;
   const In* dy_base_ = nullptr;
   Range outputs_{}, taps_{};  // columns of the block, taps along W of the kernel row
