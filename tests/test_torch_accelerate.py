@@ -250,6 +250,20 @@ def test_change_of_dtype_and_copies():
     assert (fast.double()(x.double()) - want).abs().max() < 1e-4 * want.abs().max()
 
 
+def test_autocast():
+    """Layers that train cast their operands like PyTorch's; packed weights keep their dtype."""
+    pytest.importorskip("ml_dtypes")
+    model, x = models.seeded(SMALL["convnext"][0]()), torch.randn(1, 3, 64, 64)
+    want, fast = model(x), vt.accelerate(model)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert (fast(x) - want).abs().max() < 0.05 * want.abs().max()
+        layer = vt.Conv2d(3, 4, 3)
+        assert layer(x).dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x).float().sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
 def test_example_is_compared():
     class Sometimes(nn.Module):
         """A proxy is no Tensor: the trace takes the other path."""

@@ -119,9 +119,11 @@ def _compare(model: nn.Module, made: nn.Module, example: tuple[Any, ...], tolera
         want, got = model(*example), made(*example)
     pairs = zip(_tensors(want), _tensors(got), strict=True)
     for a, b in pairs:
+        if a.shape != b.shape:
+            raise RuntimeError(f"the accelerated model differs from the model: shape {b.shape}, wanted {a.shape}")
         scale = a.abs().max().clamp(min=torch.finfo(a.dtype).tiny)
         error = float((a - b).abs().max() / scale)
-        if a.shape != b.shape or not error <= tolerance:
+        if not error <= tolerance:
             raise RuntimeError(f"the accelerated model differs from the model by {error:.2g} of the largest output")
 
 

@@ -218,6 +218,8 @@ def _weight_grad_backward(ctx: Any, double: Tensor) -> tuple[Tensor | None, ...]
     )
 
 
+for _op in (conv, conv_input_grad):  # under torch.autocast, like PyTorch's convolutions
+    _op.register_autocast("cpu", torch.bfloat16)
 conv.register_autograd(_conv_backward, setup_context=_save_conv)
 conv_input_grad.register_autograd(_input_grad_backward, setup_context=_save_input_grad)
 conv_weight_grad.register_autograd(_weight_grad_backward, setup_context=_save_weight_grad)

@@ -154,6 +154,8 @@ class FrozenConv(nn.Module):
         g = self.geometry
         if input.dim() == g.rank + 1:
             return self.forward(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
+        if torch.is_autocast_enabled("cpu"):  # the packed weights keep their dtype
+            input = input.to(self.weight.dtype)
         if g.border:
             input = F.pad(input, g.border, g.border_mode)
         if torch.is_grad_enabled() and (input.requires_grad or (addend is not None and addend.requires_grad)):
