@@ -1,0 +1,186 @@
+"""Convolutions of arrays larger than memory, on any of Dask's schedulers.
+
+    import vkconv.dask
+
+    y = vkconv.dask.conv3d(volume, weight, padding=1)  # a dask.array; nothing is computed yet
+
+Each chunk of the output reads exactly the part of the input that its windows see, whatever stride, dilation and padding
+are, so that the result is that of one large convolution. Channels are never split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from vkconv import _core
+from vkconv._bilinear import Geometry
+from vkconv._ops import conv_general as _conv
+from vkconv._types import Activation, Array, Axes, NumericPadding, Padding
+
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_general",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+]
+
+
+def conv_general(
+    input: Any,
+    weight: Array,
+    stride: Axes = 1,
+    padding: NumericPadding = 0,
+    kernel_dilation: Axes = 1,
+    input_dilation: Axes = 1,
+    groups: int = 1,
+    flip: bool = False,
+    *,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    chunks: Sequence[int] | None = None,
+) -> Any:
+    """`vkconv.conv_general` of a dask.array.
+
+    Parameters
+    ----------
+    input : dask.array.Array of shape (N, spatial..., C)
+    weight, bias : ndarray
+        Sent to every task.
+    chunks : sequence of int, optional
+        Extents of the output's chunks, one for each spatial axis. The default follows the input's chunks.
+
+    Returns
+    -------
+    dask.array.Array of shape (N, spatial..., O)
+    """
+    geometry = Geometry.of(input.ndim - 2, stride, padding, kernel_dilation, input_dilation, groups, flip)
+    return _planned(input, weight, geometry, bias, activation, chunks)
+
+
+def _planned(
+    input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Sequence[int] | None
+) -> Any:
+    rank = input.ndim - 2
+    if weight.ndim != rank + 2:
+        raise ValueError(f"weight has {weight.ndim} dimensions, wanted {rank + 2}")
+    if isinstance(g.padding, str):
+        raise ValueError(f"padding is {g.padding!r}, wanted numbers")
+    input = input.rechunk({input.ndim - 1: -1})
+    axes = [_Axis(input, weight, g, a) for a in range(rank)]
+    tiles = [axis.tiles(None if chunks is None else int(chunks[a])) for a, axis in enumerate(axes)]
+    run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
+    blocks = np.empty([len(t) for t in tiles], object)
+    for place in np.ndindex(*blocks.shape):
+        blocks[place] = _block(input, [t[i] for t, i in zip(tiles, place, strict=True)], run, len(weight))
+    # The axes of the grid of blocks are the spatial ones: those for batch and channels have one block each.
+    return da.block(blocks.reshape(1, *blocks.shape, 1).tolist())
+
+
+class _Axis:
+    """One spatial axis: which input an interval of outputs sees."""
+
+    def __init__(self, input: Any, weight: Array, g: Geometry, a: int) -> None:
+        self.extent, self.input_chunks = input.shape[1 + a], input.chunks[1 + a]
+        self.stride, self.step, self.dilation = g.stride[a], g.input_dilation[a], g.kernel_dilation[a]
+        self.reach = self.dilation * (weight.shape[1 + a] - 1)
+        pads: Any = g.padding
+        self.lo, hi = pads[a]
+        signal = (self.extent - 1) * self.step + 1
+        self.outputs = (signal + self.lo + int(hi) - self.reach - 1) // self.stride + 1
+        if self.outputs < 1:
+            raise ValueError(f"input is smaller than the kernel along spatial axis {a}")
+
+    def tiles(self, chunk: int | None) -> list[tuple[slice, tuple[int, int], int]]:
+        """For each chunk of outputs: the slice of the input, its pads, and how many outputs there are."""
+        size = chunk or max(1, max(self.input_chunks) * self.step // self.stride)
+        starts = range(0, self.outputs, size)
+        return [self._tile(start, min(start + size, self.outputs)) for start in starts]
+
+    def _tile(self, start: int, stop: int) -> tuple[slice, tuple[int, int], int]:
+        first = start * self.stride - int(self.lo)  # in steps of the dilated input
+        last = (stop - 1) * self.stride - int(self.lo) + self.reach
+        begin = min(max(-(-first // self.step), 0), self.extent - 1)
+        end = max(min(last // self.step, self.extent - 1), begin)
+        return slice(begin, end + 1), (begin * self.step - first, last - end * self.step), stop - start
+
+
+def _block(input: Any, tiles: list[Any], run: Callable[..., Array], outputs: int) -> Any:
+    window = (slice(None), *(t[0] for t in tiles), slice(None))
+    part = input[window]
+    part = part.rechunk({1 + a: -1 for a in range(len(tiles))})
+    chunks = (part.chunks[0], *((t[2],) for t in tiles), (outputs,))
+    return part.map_blocks(run, pads=[t[1] for t in tiles], dtype=input.dtype, chunks=chunks)
+
+
+def _run(x: Array, *, pads: Any, weight: Array, geometry: Geometry, bias: Array | None, activation: Any) -> Array:
+    options = {**geometry.arguments(), "padding": 0, "pads": pads}
+    return _conv(np.ascontiguousarray(x), weight, **options, bias=bias, activation=activation, device="cpu")
+
+
+def _make_conv(rank: int) -> Callable[..., Any]:
+    def conv(
+        input: Any,
+        weight: Array,
+        stride: Axes = 1,
+        padding: Padding = 0,
+        dilation: Axes = 1,
+        groups: int = 1,
+        *,
+        bias: Array | None = None,
+        activation: Activation | None = None,
+        chunks: Sequence[int] | None = None,
+    ) -> Any:
+        _check_rank(input, rank)
+        if isinstance(padding, str):
+            shapes = input.shape[1:-1], weight.shape[1:-1]
+            numbers = _core.resolved_pads(*shapes, stride, padding, dilation, None)
+            padding = [lo for lo, _ in numbers], [hi for _, hi in numbers]
+        geometry = Geometry.of(rank, stride, padding, dilation, 1, groups)
+        return _planned(input, weight, geometry, bias, activation, chunks)
+
+    return _named(conv, f"conv{rank}d")
+
+
+def _make_transpose(rank: int) -> Callable[..., Any]:
+    def conv_transpose(
+        input: Any,
+        weight: Array,
+        stride: Axes = 1,
+        padding: NumericPadding = 0,
+        dilation: Axes = 1,
+        output_padding: Axes = 0,
+        groups: int = 1,
+        *,
+        bias: Array | None = None,
+        activation: Activation | None = None,
+        chunks: Sequence[int] | None = None,
+    ) -> Any:
+        _check_rank(input, rank)
+        kernel = weight.shape[1:-1]
+        geometry = Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups)
+        return _planned(input, weight, geometry, bias, activation, chunks)
+
+    return _named(conv_transpose, f"conv_transpose{rank}d")
+
+
+def _check_rank(input: Any, rank: int) -> None:
+    if input.ndim != rank + 2:
+        raise ValueError(f"input has {input.ndim} dimensions, wanted {rank + 2}")
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`vkconv.{name}` of a dask.array, with `chunks` as in `conv_general`."
+    return function
+
+
+conv1d, conv2d, conv3d = (_make_conv(rank) for rank in (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (_make_transpose(rank) for rank in (1, 2, 3))

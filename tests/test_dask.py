@@ -1,0 +1,85 @@
+"""vkconv.dask: chunked convolutions are the whole convolution, on every scheduler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vkconv
+
+da = pytest.importorskip("dask.array")
+
+import vkconv.dask as vd  # noqa: E402 - after the skip
+
+RNG = np.random.default_rng(9)
+
+
+def integers(*shape: int) -> np.ndarray:
+    return RNG.integers(-3, 4, shape).astype(np.float32)
+
+
+CASES = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"padding": ((3, 0), (1, 2)), "kernel_dilation": 2},
+    {"stride": (3, 1), "padding": ((-1, 2), (2, -2)), "groups": 2},
+    {"input_dilation": (2, 3), "padding": ((2, 1), (0, 4)), "flip": True},
+    {"stride": 2, "input_dilation": 3, "padding": 5},
+]
+
+
+@pytest.mark.parametrize("chunks", [(1, 5, 4, 2), (3, 14, 13, 4), (2, 3, 13, 1)], ids=str)
+@pytest.mark.parametrize("options", CASES, ids=str)
+def test_every_geometry(options, chunks):
+    x, w, bias = integers(3, 14, 13, 4), integers(6, 3, 2, 4 // options.get("groups", 1)), integers(6)
+    want = vkconv.conv_general(x, w, **options, bias=bias, activation="relu", device="cpu")
+    for tiles in (None, (2, 3), (50, 50)):
+        y = vd.conv_general(da.from_array(x, chunks), w, **options, bias=bias, activation="relu", chunks=tiles)
+        assert y.shape == want.shape and y.dtype == want.dtype
+        assert np.array_equal(y.compute(scheduler="sync"), want)
+    assert y.numblocks[1:3] == (1, 1)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_ranks(rank):
+    x, w = integers(2, *(9, 8, 7)[:rank], 3), integers(4, *(3, 2, 3)[:rank], 3)
+    lazy = da.from_array(x, (1, *(4, 3, 5)[:rank], 3))
+    for name in ("conv", "conv_transpose"):
+        ours, plain = getattr(vd, f"{name}{rank}d"), getattr(vkconv, f"{name}{rank}d")
+        assert np.array_equal(ours(lazy, w, 2, 1).compute(scheduler="threads"), plain(x, w, 2, 1))
+    same = getattr(vd, f"conv{rank}d")(lazy, w, padding="same").compute()
+    assert np.array_equal(same, getattr(vkconv, f"conv{rank}d")(x, w, padding="same"))
+    with pytest.raises(ValueError, match="dimensions"):
+        getattr(vd, f"conv{rank}d")(lazy[0], w)
+
+
+def test_only_what_is_seen_is_read():
+    read = []
+
+    def load(block_info=None):
+        read.append(block_info[None]["chunk-location"][1])
+        return np.ones((1, 10, 1), np.float32)
+
+    x = da.map_blocks(load, chunks=((1,), (10,) * 8, (1,)), dtype=np.float32, meta=np.empty((0, 0, 0), np.float32))
+    y = vd.conv1d(x, np.ones((1, 3, 1), np.float32), padding=1)
+    assert np.array_equal(y[:, 35:38].compute(scheduler="sync"), np.full((1, 3, 1), 3, np.float32))
+    assert set(read) == {2, 3, 4}
+
+
+def test_errors():
+    x, w = da.ones((1, 8, 2), chunks=4, dtype=np.float32), np.ones((2, 3, 2), np.float32)
+    with pytest.raises(ValueError, match="smaller than the kernel"):
+        vd.conv1d(x[:, :2], w)
+    with pytest.raises(ValueError, match="weight has"):
+        vd.conv1d(x, w[0])
+    with pytest.raises(ValueError, match="wanted numbers"):
+        vd.conv_general(x, w, padding="same")
+
+
+def test_on_a_cluster():
+    distributed = pytest.importorskip("distributed")
+    x, w = integers(1, 40, 30, 3), integers(4, 3, 3, 3)
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
+        y = vd.conv2d(da.from_array(x, (1, 10, 15, 3)), w, padding=1)
+        assert np.array_equal(y.compute(), vkconv.conv2d(x, w, padding=1, device="cpu"))
