@@ -13,6 +13,7 @@ endif()
 if(NOT hwy_FOUND)
   message(STATUS "Highway not found (Debian: libhwy-dev); fetching release 1.0.7")
   include(FetchContent)
+  set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # Highway's options take the values set here
   set(HWY_ENABLE_TESTS OFF)
   set(HWY_ENABLE_EXAMPLES OFF)
   set(HWY_ENABLE_CONTRIB OFF)

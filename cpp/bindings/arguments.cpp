@@ -108,9 +108,9 @@ Activation activation_named(py::handle name) {
 }  // namespace
 
 std::string repr_text(py::handle value) {
-  std::string text = py::repr(value);
-  if (text.size() > kReprLength) text = text.substr(0, kReprLength) + "...";
-  return text;
+  const py::str text = py::repr(value);
+  if (py::len(text) <= kReprLength) return text;
+  return py::cast<std::string>(text[py::slice(0, kReprLength, 1)]) + "...";
 }
 
 std::string type_name(py::handle value) {

@@ -6,15 +6,19 @@
 
 namespace vkconv {
 
+[[noreturn]] inline void throw_size_overflow() {
+  throw ProblemError("a size that follows from the shapes, stride, padding and dilation exceeds 64-bit integers");
+}
+
 inline std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
   std::int64_t r;
-  if (__builtin_mul_overflow(a, b, &r)) throw ProblemError("a size exceeds 64-bit integers");
+  if (__builtin_mul_overflow(a, b, &r)) throw_size_overflow();
   return r;
 }
 
 inline std::int64_t checked_add(std::int64_t a, std::int64_t b) {
   std::int64_t r;
-  if (__builtin_add_overflow(a, b, &r)) throw ProblemError("a size exceeds 64-bit integers");
+  if (__builtin_add_overflow(a, b, &r)) throw_size_overflow();
   return r;
 }
 

@@ -37,16 +37,23 @@ double exponential(double x) {
   return sum * packDouble2x32(uvec2(0, (half_n + 1023) << 20)) * packDouble2x32(uvec2(0, (rest + 1023) << 20));
 }
 
-// erf by its series of positive terms 2/sqrt(pi) exp(-x^2) sum of 2^k x^(2k+1) / (2k+1)!!; 1 beyond 6.
+// erf below 3/2 by its series of positive terms 2/sqrt(pi) exp(-x^2) sum of 2^k x^(2k+1) / (2k+1)!!, beyond by the continued
+// fraction of the rest 1 - erf = exp(-x^2)/sqrt(pi) / (x + 1/2 / (x + 2/2 / (x + 3/2 / ...))): few roundings in either.
 double erf(double x) {
   const double a = abs(x);
   if (a >= 6) return sign(x);
-  double term = a, sum = a;
-  for (int k = 1; k < 160 && term > sum * 1e-17lf; ++k) {
-    term *= 2 * a * a / (2 * k + 1);
-    sum += term;
+  double value = a;
+  if (a < 1.5lf) {
+    double term = a;
+    for (int k = 1; k < 60 && term > value * 1e-17lf; ++k) {
+      term *= 2 * a * a / (2 * k + 1);
+      value += term;
+    }
+    value *= 1.1283791670955126lf * exponential(-a * a);
+  } else {
+    for (int k = 100; k > 0; --k) value = a + 0.5lf * k / value;
+    value = 1 - 0.56418958354775629lf * exponential(-a * a) / value;
   }
-  const double value = 1.1283791670955126lf * exponential(-a * a) * sum;
   return x < 0 ? -value : value;
 }
 #else
