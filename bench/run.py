@@ -46,18 +46,19 @@ def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> di
     """One row: every contender's checked answer, then their times."""
     from bench.peers import Refusal
     from bench.reference import Reference
-    from bench.timing import interleaved
+    from bench.timing import interleaved, seconds_of
 
     x, w = case.arrays()
     case = case.zero_padded()
     reference = Reference(case, x, w)
     row: dict[str, Any] = {"case": case.name, "family": case.family, "problem": case.problem}
     row |= {"gflop": case.flops / 1e9, "megabytes": case.bytes / 1e6, "results": {}}
-    runs = {}
+    runs, first_seconds = {}, {}
     for contender in contenders:
         try:
             run = contender.build(case, x, w, options.threads)
-            error = reference.error(run.output(run.call()))
+            first_seconds[contender.name], answer = seconds_of(run.call)
+            error = reference.error(run.output(answer))
         except Refusal as refusal:
             row["results"][contender.name] = {"refused": str(refusal)}
             continue
@@ -65,7 +66,8 @@ def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> di
         if error <= reference.tolerance:
             runs[contender.name] = run
             row |= {"plan": run.plan} if run.plan else {}
-    for name, timing in interleaved({n: r.call for n, r in runs.items()}, options.seconds).items():
+    timings = interleaved({n: r.call for n, r in runs.items()}, options.seconds, first_seconds=first_seconds)
+    for name, timing in timings.items():
         row["results"][name] |= {"ms": timing.median_ms, "fastest_ms": timing.fastest_ms, "samples": timing.samples}
     return row
 

@@ -25,13 +25,18 @@ class Timing:
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], Any]], budget_seconds: float, rest_seconds: float = REST_SECONDS
+    calls: Mapping[str, Callable[[], Any]],
+    budget_seconds: float,
+    rest_seconds: float = REST_SECONDS,
+    first_seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
     """Every round runs a block of each call, so that a drift of the machine meets all of them alike.
 
-    A block starts with one call that is not counted: it brings back the caches and wakes the threads.
+    A block starts with one call that is not counted: it brings back the caches and wakes the threads. `first_seconds`
+    is what the very first call of each took, compilation included: the only sample of a hopeless one.
     """
-    once = {name: _seconds(call) for name, call in calls.items()}
+    first = first_seconds or {}
+    once = {n: s if (s := first.get(n, 0)) > HOPELESS_SECONDS else seconds_of(call)[0] for n, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     block = budget_seconds / (ROUNDS * max(1, len(calls)))
     for _ in range(ROUNDS):
@@ -40,15 +45,16 @@ def interleaved(
                 continue
             time.sleep(rest_seconds)
             if once[name] < SLOW_SECONDS:
-                once[name] = min(once[name], _seconds(call))
+                once[name] = min(once[name], seconds_of(call)[0])
             count = min(CALLS_A_BLOCK, max(1, int(block / once[name])))
-            samples[name] += [_seconds(call) for _ in range(count)]
+            samples[name] += [seconds_of(call)[0] for _ in range(count)]
     for name, seconds in once.items():
         samples[name] = samples[name] or [seconds]
     return {name: Timing(statistics.median(s) * 1e3, min(s) * 1e3, len(s)) for name, s in samples.items()}
 
 
-def _seconds(call: Callable[[], Any]) -> float:
+def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
+    """How long the call took, and what it returned."""
     start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    result = call()
+    return time.perf_counter() - start, result
