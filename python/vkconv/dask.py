@@ -5,7 +5,9 @@
     y = vkconv.dask.conv3d(volume, weight, padding=1)  # a dask.array; nothing is computed yet
 
 Each chunk of the output reads exactly the part of the input that its windows see, whatever stride, dilation and padding
-are, so that the result is that of one large convolution. Channels are never split.
+are, so that the result is that of one large convolution. Channels are never split. A chunk of the input stays until the
+outputs that see it are computed: memory is about three layers of chunks along the first spatial axis, so thin chunks
+along that axis keep it small.
 """
 
 from __future__ import annotations
