@@ -102,8 +102,9 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double rate = peak * std::min(1.0, tile_rows / kRowsForPeak);
   const double pairs = 2.0 * static_cast<double>(p.batch * p.output_pixels() * p.groups) * static_cast<double>(s.terms);
   const double compute = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
-  const double packing =
-      static_cast<double>(p.weight_elements() * s.row_chunks()) * 8 / c.traits.cache_bytes_per_second;
+  // Each weight is read from far away and written to a panel.
+  const double packing = static_cast<double>(p.weight_elements() * s.row_chunks()) *
+                         (8 / c.traits.cache_bytes_per_second + 12 / c.traits.shared_cache_bytes_per_second);
   return section_seconds(c.traits, compute + packing, p.bytes_moved());
 }
 

@@ -56,18 +56,24 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return Support::yes();
 }
 
-// Unfolding one value: a copy inside the cache, and its share of the index arithmetic.
-constexpr double kUnfoldSeconds = 0.15e-9, kProductShare = 0.85;
+// Measured: unfolding one value (a copy inside the cache, and its share of the index arithmetic); one row of one panel
+// on its way out; the product's share of the peak rate.
+constexpr double kUnfoldSeconds = 0.15e-9, kRowSeconds = 45e-9, kProductShare = 0.85;
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
   const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
   const double rate = kProductShare * flops_per_second(c.traits, accumulator(p.dtype));
   const double product = 2 * values * static_cast<double>(s.panels * s.columns) / rate;
-  const double packs = s.shared_weights ? 1 : static_cast<double>(ceil_div(s.rows, s.tile_rows));
-  const double packing = packs * static_cast<double>(p.weight_elements()) * 8 / c.traits.cache_bytes_per_second;
-  const double unfolding = values * kUnfoldSeconds / c.traits.threads;
-  return c.traits.launch_seconds + section_seconds(c.traits, product + packing + unfolding, p.bytes_moved());
+  const std::int64_t tiles = ceil_div(s.rows, s.tile_rows), tasks = tiles * p.groups, threads = c.traits.threads;
+  const double packs = s.shared_weights ? 1 : static_cast<double>(tiles);
+  const double packing = packs * static_cast<double>(p.weight_elements()) *
+                         (8 / c.traits.cache_bytes_per_second + 12 / c.traits.shared_cache_bytes_per_second);
+  const double moving = values * kUnfoldSeconds + static_cast<double>(s.rows * p.groups * s.panels) * kRowSeconds;
+  // Few tiles leave threads without work.
+  const double waves = static_cast<double>(ceil_div(tasks, threads) * threads) / static_cast<double>(tasks);
+  const double work = packing + waves * (product + moving / static_cast<double>(threads));
+  return c.traits.launch_seconds + section_seconds(c.traits, work, p.bytes_moved());
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {

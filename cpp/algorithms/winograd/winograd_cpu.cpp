@@ -103,12 +103,13 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 }
 
 // With weights given per call, as a planner cannot know better. The transforms, which read and write the arrays, and
-// the products follow each other, so the time of memory is not hidden.
+// the products follow each other, so the time of memory is not hidden; that of the weights is part of the blocking.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   const Geometry g = *choose_geometry(p, context.traits);
   const auto b = choose_blocking(g, context.traits, lanes_of(context.traits), false, context.workspace_limit_bytes);
   const Traits& t = context.traits;
-  return t.launch_seconds + b->seconds + p.bytes_moved() / t.memory_bytes_per_second;
+  const double weight_bytes = static_cast<double>(p.weight_elements()) * static_cast<double>(size_bytes(p.dtype));
+  return t.launch_seconds + b->seconds + (p.bytes_moved() - weight_bytes) / t.memory_bytes_per_second;
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
