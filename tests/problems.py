@@ -72,6 +72,23 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c8o8g2_i6x6_k1x1_p1x1",
         "fwd_bf16_n1c40o24_i7x7_k1x1",
     ],
+    "few_outputs": [
+        "fwd_f32_n1c32o1_i70_k7_p6:0_bias",
+        "fwd_f32_n1c40o3_i6x33_k3x3_p1x1_relu",
+        "fwd_f32_n2c32o4_i2x5x17_k1x1x1",
+        "fwd_f32_n1c20o8_i9x20_k3x3_s2x2_d1x2_p1x2",
+        "fwd_f32_n1c64o6g2_i6x17_k3x3_p1x1",
+        "fwd_f16_n1c32o3_i6x33_k3x3_p1x1",
+        "fwd_bf16_n1c33o2_i4x4x18_k2x3x3_p0x1x1_bias",
+    ],
+    "images": [
+        "fwd_f32_n1c1o1_i12x50_k9x9_p4x4",
+        "fwd_f32_n2c1o1_i11x40_k3x5_p1x2_flip",
+        "fwd_f32_n1c1o1_i3x9x20_k3x3x3_p1x1x1_bias_relu",
+        "fwd_f32_n1c1o1_i300_k32_p31:0",
+        "fwd_f32_n1c1o5_i11x40_k5x5_p2x2",
+        "fwd_f16_n1c1o1_i12x50_k4x3_d2x3",
+    ],
     "large_kernel": [
         "fwd_f32_n1c2o3_i3_k5_p1",
         "fwd_f32_n1c2o3_i4x3_k6x5_p1x1",

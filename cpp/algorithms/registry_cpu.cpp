@@ -17,6 +17,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kUnfoldGemm,
       cpu::kDepthwise,
       cpu::kFftDepthwise,
+      cpu::kImageFilter,
       cpu::kWinograd,
       cpu::kWeightGrad,
       small_kernel_depth<cpu::Device>(),

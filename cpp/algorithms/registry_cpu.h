@@ -10,6 +10,7 @@ extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kFftDepthwise;
+extern const Algorithm<Device> kImageFilter;
 extern const Algorithm<Device> kWinograd;
 extern const Algorithm<Device> kWeightGrad;
 

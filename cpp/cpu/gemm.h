@@ -34,14 +34,14 @@ struct GemmTile {
   std::int64_t block = kBlockTerms;  // longest chain of gemm_tile; block_terms() of the whole sum
 };
 
-// Cuts a tile into chains of at most tile.block terms and calls run(part) for each. The cuts depend on slice_count
-// and kc only: slices longer than a block are cut evenly, at multiples of `granule`; shorter ones are taken several a
-// block. `columns` is the width of the panel.
+// Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts
+// depend on slice_count and kc only: slices longer than a block are cut evenly, at multiples of `granule`; shorter ones
+// are taken several a block. `columns` is the width of the panel.
 template <class T, class C, class F>
 inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
   GemmTile<T, C> block = tile;
   if (tile.kc <= tile.block) {
-    const std::int64_t slices_per_block = std::max<std::int64_t>(1, tile.block / std::max<std::int64_t>(1, tile.kc));
+    const std::int64_t kc = std::max<std::int64_t>(1, tile.kc), slices_per_block = (tile.block + kc / 2) / kc;
     for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
       block.slices = tile.slices + s;
       block.slice_count = std::min(slices_per_block, tile.slice_count - s);

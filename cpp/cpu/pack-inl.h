@@ -67,12 +67,13 @@ void pack_run(const T* from, std::int64_t out_stride, std::int64_t in_stride, st
   }
   std::int64_t done = 0, whole = 0;  // channels and terms packed in blocks
 #if HWY_TARGET != HWY_SCALAR
-  constexpr std::int64_t kBlock = 16 / sizeof(Accumulator<T>);
+  constexpr std::int64_t kBlock = 16 / sizeof(Accumulator<T>), kRows = 64;  // rows of the panel that stay in L1
   if (in_stride == 1) whole = terms / kBlock * kBlock;
-  if (whole > 0)
-    for (; done + kBlock <= count; done += kBlock)
-      for (std::int64_t k = 0; k < whole; k += kBlock)
-        transpose_block(from + done * out_stride + k, out_stride, to + k * columns + done, columns);
+  if (whole > 0) done = count / kBlock * kBlock;
+  for (std::int64_t row = 0; row < whole; row += kRows)
+    for (std::int64_t o = 0; o < done; o += kBlock)
+      for (std::int64_t k = row; k < std::min(whole, row + kRows); k += kBlock)
+        transpose_block(from + o * out_stride + k, out_stride, to + k * columns + o, columns);
 #endif
   for (std::int64_t k = 0; k < terms; ++k)
     for (std::int64_t o = k < whole ? done : 0; o < count; ++o)
@@ -115,6 +116,19 @@ void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::
                 std::int64_t count, Accumulator<T>* panel, std::int64_t columns) {
   const std::int64_t terms = kernel[0] * kernel[1] * kernel[2] * in_channels;
   pack_terms(weight, kernel, in_channels, {0, terms}, first, count, panel, columns);
+}
+
+// Whether none of `count` values is infinite or NaN.
+template <class A>
+bool all_finite(const A* values, std::int64_t count) {
+  const hn::ScalableTag<A> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto zeros = hn::Zero(d);  // NaN from the first such value on
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) zeros = hn::MulAdd(hn::LoadU(d, values + i), hn::Zero(d), zeros);
+  A rest = 0;
+  for (; i < count; ++i) rest += values[i] * 0;
+  return hn::AllTrue(d, hn::Eq(zeros, hn::Zero(d))) && rest == 0;
 }
 
 // The panel of the bf16 dot product: to[k / 2][columns][2]. `in_channels` is even.

@@ -9,6 +9,7 @@
 #endif
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -57,12 +58,29 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* HWY_RESTRICT p) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, D>(), p));
 }
 
+// Whether masked loads and stores leave memory behind the mask alone, at every element size.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+inline constexpr bool kMaskedMemory = true;
+#else
+inline constexpr bool kMaskedMemory = false;
+#endif
+
 // The first n < Lanes(d) elements, zeros behind them; reads nothing past p + n.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* HWY_RESTRICT p, std::size_t n) {
-  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)] = {};
-  std::memcpy(lanes, p, n * sizeof(T));
-  return load(d, lanes);
+  if constexpr (kMaskedMemory && sizeof(T) == sizeof(hn::TFromD<D>)) {
+    return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+  } else if constexpr (kMaskedMemory) {
+    const hn::Rebind<std::uint16_t, D> bits;
+    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
+    hn::Store(hn::MaskedLoad(hn::FirstN(bits, n), bits, reinterpret_cast<const std::uint16_t*>(p)), bits,
+              reinterpret_cast<std::uint16_t*>(lanes));
+    return load(d, lanes);
+  } else {
+    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)] = {};
+    std::memcpy(lanes, p, n * sizeof(T));
+    return load(d, lanes);
+  }
 }
 
 // ---- stores: round the accumulator to the output type, to nearest even
@@ -91,9 +109,19 @@ HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::bfloat16_t* HWY_R
 
 template <class D, class T>
 HWY_INLINE void store_n(hn::Vec<D> v, D d, T* HWY_RESTRICT p, std::size_t n) {
-  HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
-  store(v, d, lanes);
-  std::memcpy(p, lanes, n * sizeof(T));
+  if constexpr (kMaskedMemory && sizeof(T) == sizeof(hn::TFromD<D>)) {
+    hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+  } else {
+    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
+    store(v, d, lanes);
+    if constexpr (kMaskedMemory) {
+      const hn::Rebind<std::uint16_t, D> bits;
+      hn::BlendedStore(hn::Load(bits, reinterpret_cast<const std::uint16_t*>(lanes)), hn::FirstN(bits, n), bits,
+                       reinterpret_cast<std::uint16_t*>(p));
+    } else {
+      std::memcpy(p, lanes, n * sizeof(T));
+    }
+  }
 }
 
 // ---- activations

@@ -1,4 +1,4 @@
-// How much scratch the widened input rows of a task need (input_rows-inl.h).
+// How much scratch the copied input rows of a task need (input_rows-inl.h).
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -17,12 +17,16 @@ inline std::int64_t input_rows_bound(const ConvProblem& p, std::int64_t rows) {
   return std::min({planes * a_plane, rows * p.kernel[0] * p.kernel[1], p.batch * p.input[0] * p.input[1]});
 }
 
-// Bytes for the halves that `rows` rows of `pixels` outputs read, widened to float.
-inline std::size_t staging_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
-  if (size_bytes(p.dtype) != 2) return 0;
-  const std::int64_t wide = std::min(p.input[2], (pixels - 1) * p.stride[2] + dilated(p.kernel[2], p.dilation[2]));
-  const std::int64_t elements = input_rows_bound(p, rows) * wide * p.in_channels;
-  return static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(sizeof(float)), 256));
+// Elements of input under `rows` rows of `pixels` outputs, at most, padding at the ends of a row included.
+inline std::int64_t input_elements_bound(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
+  const std::int64_t width = (pixels - 1) * p.stride[2] + dilated(p.kernel[2], p.dilation[2]);
+  return checked_mul(input_rows_bound(p, rows), checked_mul(width, p.in_channels));
+}
+
+// Bytes of their copy in the accumulator type.
+inline std::size_t copy_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
+  const auto element = static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
+  return static_cast<std::size_t>(round_up(checked_mul(input_elements_bound(p, rows, pixels), element), 256));
 }
 
 }  // namespace vkconv::cpu

@@ -50,6 +50,21 @@ const char* const kForward[] = {
     "fwd_bf16_n1c64o96_i2x17_k3x3_p1x1_bias_relu",
     "fwd_bf16_n1c6o9g3_i4x7_k3x3_p1x1",
     "fwd_bf16_n1c16o40_i9x15_k3x3_p1x1_highest",
+    // few output channels: every count, whole and broken vectors of terms, several chains
+    "fwd_f32_n1c32o1_i1100_k7_p6:0_bias",
+    "fwd_f32_n2c40o2_i7x37_k3x3_p1x1_add_relu",
+    "fwd_f32_n1c64o3_i9x70_k3x3_p1x1_bias_relu",
+    "fwd_f32_n2c32o4_i3x5x40_k1x1x1",
+    "fwd_f32_n1c33o5_i30x18_k3x3_p1x1_s2x2_bias_add",
+    "fwd_f32_n1c48o6_i20x20_k2x3_d1x2_p0x2",
+    "fwd_f32_n1c129o7_i9x50_k3x5_p1x2",
+    "fwd_f32_n1c160o8_i90_k9_p4_bias",
+    "fwd_f32_n2c64o6g2_i9x20_k3x3_p1x1_bias",
+    "fwd_f32_n1c1200o1_i70_k3_p1",
+    "fwd_f16_n1c64o3_i9x70_k3x3_p1x1_bias_relu",
+    "fwd_bf16>f32_n1c40o3_i9x40_k3x3_p1x1_add",
+    "fwd_bf16_n2c33o1_i5x5x20_k2x3x3_p1x1x1",
+    "fwd_f64_n1c20o3_i9x40_k3x3_p1x1_bias",
 };
 const char* const kDilatedInput[] = {
     "fwd_f32_n1c4o5_i12x11_k3x3_t2x3_p2x2",     "fwd_f32_n1c4o5_i5x6x7_k2x3x4_t2x3x1_d3x2x1_p3x2x2_s2x1x3",
@@ -150,7 +165,8 @@ TEST(Dense, UnfoldIsTheSameForAnyWorkspaceLimit) {
 TEST(Dense, SameBitsForAnyThreadCount) {
   const int before = cpu::num_threads();
   for (const char* text :
-       {"fwd_f32_n2c16o80_i31x30_k3x3_p1x1", "fwd_f16_n1c32o32_i500_k5_p2", "fwd_f32_n1c64o64g16_i30x31_k3x3_p1x1"}) {
+       {"fwd_f32_n2c16o80_i31x30_k3x3_p1x1", "fwd_f16_n1c32o32_i500_k5_p2", "fwd_f32_n1c64o64g16_i30x31_k3x3_p1x1",
+        "fwd_f32_n1c64o3_i100x90_k3x3_p1x1", "fwd_f32_n2c3o64_i90x90_k7x7_s2x2_p3x3"}) {
     const ConvProblem p = parse_problem(text);
     const auto arrays = tools::make_arrays(p, Data::random);
     for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) {
@@ -199,7 +215,8 @@ TEST(Dense, StridedViews) {
 TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
   for (const char* text :
        {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
-        "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1"}) {
+        "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1", "fwd_f32_n1c32o3_i5x20_k3x3_p1x1",
+        "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);

@@ -75,7 +75,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kFlopShare = 0.7;  // of the FMA peak, in kernels of 5x5 and larger
   const auto& t = context.traits;
   const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
-  const double used = channels < lanes ? 0.4 : channels / lanes / std::ceil(channels / lanes);
+  const double inputs = static_cast<double>(p.in_channels);
+  const double used = inputs < lanes ? std::min(0.4, 0.05 * inputs) : channels / lanes / std::ceil(channels / lanes);
   const double rate = kFlopShare * used * flops_per_second(t, accumulator(p.dtype));
   return section_seconds(t, p.flops() / rate, p.bytes_moved());
 }

@@ -30,8 +30,10 @@ struct DenseLayout {
   std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
   std::int64_t task_panels = 1;                  // and its panels
   bool dot = false;                              // bf16 is multiplied as it is, by the dot product
-  bool staged = false;                           // halves: the input rows of a task are widened into scratch first
-  std::size_t panel_bytes = 0, stage_bytes = 0;  // scratch of one task
+  bool copied = false;                           // the input rows of a task are copied into scratch first
+  bool shared_weights = false;                   // weights of a call are packed once, not by every task that uses them
+  bool panels_inside = false;                    // all panels stay in L2: a task runs them for a tile, not tile by tile
+  std::size_t panel_bytes = 0, stage_bytes = 0;  // of a packed panel; scratch of one task
   int slots = 1;
 
   // Of one panel: its first channel in its group, and how many it has.
@@ -43,9 +45,13 @@ struct DenseLayout {
   std::int64_t row_chunks() const { return ceil_div(rows, chunk_rows); }
   std::int64_t tile_chunks() const { return ceil_div(row_tiles, chunk_tiles); }
   std::int64_t panel_chunks() const { return ceil_div(all_panels(), task_panels); }
-  std::size_t slot_bytes() const { return panel_bytes + stage_bytes; }
-  std::size_t workspace_bytes() const { return slot_bytes() * static_cast<std::size_t>(slots); }
   std::size_t packed_bytes() const { return panel_bytes * static_cast<std::size_t>(all_panels()); }
+  std::size_t shared_bytes() const { return shared_weights ? packed_bytes() : 0; }
+  std::size_t slot_bytes() const { return stage_bytes + (shared_weights ? 0 : panel_bytes); }
+  std::size_t workspace_bytes() const { return shared_bytes() + slot_bytes() * static_cast<std::size_t>(slots); }
+  // Columns of a panel as packed, and where its mark is: whether all its weights are finite.
+  std::int64_t packed_columns(std::int64_t panel) const { return channels(panel) <= tile.lanes ? tile.lanes : columns; }
+  std::int64_t mark(std::int64_t panel) const { return terms * packed_columns(panel); }
 };
 
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.

@@ -11,10 +11,19 @@ namespace vkconv::cpu {
 namespace {
 
 constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for one chunk costs about 1 %
-constexpr std::int64_t kMinChunkPixels = 64;
-constexpr double kMinTaskFlops = 2e6;           // about 10 us; far above the cost of starting a task
-constexpr std::int64_t kTasksAThread = 4;       // so that threads finish together
-constexpr std::size_t kStageBytes = 256 << 10;  // widened input that leaves room for the panel in L2
+constexpr std::int64_t kMinChunkPixels = 56;
+constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
+constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
+constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which every panel reads again
+constexpr double kCopyReuse = 64;          // multiply-adds an input value from which copying it costs little
+constexpr std::int64_t kCopyReach = 16;    // inputs along W under an output, beyond which it does not
+
+// Bytes of input, as the micro-kernel reads it, that the panels of a group read under one chunk.
+std::size_t chunk_input_bytes(const DenseLayout& s) {
+  const std::int64_t pixels = std::min(s.p.output[2], s.chunk_tiles * s.tile.max_rows);
+  const std::size_t element = size_bytes(s.copied ? accumulator(s.p.dtype) : s.p.dtype);
+  return static_cast<std::size_t>(input_elements_bound(s.p, s.chunk_rows, pixels) / s.p.groups) * element;
+}
 
 void set_chunk(DenseLayout& s, std::int64_t pixels) {
   const std::int64_t width = s.p.output[2];
@@ -22,20 +31,29 @@ void set_chunk(DenseLayout& s, std::int64_t pixels) {
   const std::int64_t pieces = std::clamp<std::int64_t>(width / pixels, 1, s.row_tiles);
   s.chunk_tiles = ceil_div(s.row_tiles, pieces);
   if (s.chunk_rows > 1) s.chunk_rows = ceil_div(s.rows, ceil_div(s.rows, s.chunk_rows));
-  if (s.staged) s.stage_bytes = staging_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
+  if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
 }
 
 std::int64_t chunk_pixels(const DenseLayout& s) {
   return std::min(s.p.output[2], s.chunk_tiles * s.tile.max_rows) * s.chunk_rows;
 }
 
-// Panels a task: all of them when the task widens its input, else as few as are worth a task.
+// Panels a task: as many as leave enough tasks, since they read the same input out of L2.
 void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
   const double flops = 2.0 * static_cast<double>(chunk_pixels(s) * s.columns) * static_cast<double>(s.terms);
   const std::int64_t chunks = s.row_chunks() * s.tile_chunks();
   const auto enough = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / flops)) + 1;
-  const std::int64_t most = s.staged ? ceil_div(s.all_panels() * chunks, wanted_tasks) : enough;
+  const std::int64_t most = ceil_div(s.all_panels() * chunks, wanted_tasks);
   s.task_panels = std::clamp<std::int64_t>(std::max(most, enough), 1, s.all_panels());
+}
+
+// A copy saves the tiles at the ends of a row their separate taps; chunks that overlap much would copy too much. Halves
+// are always widened.
+bool worth_a_copy(const ConvProblem& p) {
+  const double strides = static_cast<double>(p.stride[0] * p.stride[1] * p.stride[2]);
+  const double reuse = static_cast<double>(p.taps() * p.out_channels_per_group()) / strides;
+  const bool ends = p.kernel[2] > 1 && (p.pad_lo[2] > 0 || pad_hi(p, 2) > 0);
+  return ends && reuse >= kCopyReuse && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
 }  // namespace
@@ -59,10 +77,11 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.rows = p.batch * p.output[0] * p.output[1];
   s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && context.traits.bf16_dot &&
           tile.lanes == kDotLanes && p.in_channels_per_group() % 2 == 0;
-  s.staged = size_bytes(p.dtype) == 2 && !s.dot;
+  s.copied = !s.dot && (size_bytes(p.dtype) == 2 || worth_a_copy(p));
   const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);
   s.panel_bytes = static_cast<std::size_t>(
-      round_up(checked_mul(s.terms * s.columns, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
+      round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
+  s.panels_inside = s.packed_bytes() <= context.traits.l2_bytes / kL2Part;
   s.slots = context.traits.threads;
 
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;
@@ -70,10 +89,14 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   std::int64_t pixels = kChunkPixels;
   set_chunk(s, pixels);
   set_panels(s, wanted);
-  while (pixels > kMinChunkPixels && (tasks() < wanted || s.stage_bytes > kStageBytes)) {
+  const std::size_t part = context.traits.l2_bytes / kL2Part;
+  const auto spills = [&] { return s.stage_bytes > part || (s.panels > 1 && chunk_input_bytes(s) > part); };
+  while (pixels > kMinChunkPixels && (tasks() < wanted || spills())) {
     set_chunk(s, pixels /= 2);
     set_panels(s, wanted);
   }
+  const bool again = s.row_chunks() * s.tile_chunks() > context.traits.threads;  // a panel is packed more than once
+  s.shared_weights = again && s.workspace_bytes() + s.packed_bytes() <= context.workspace_limit_bytes;
   while (s.slots > 1 && s.workspace_bytes() > context.workspace_limit_bytes) --s.slots;
   while (pixels > 1 && s.workspace_bytes() > context.workspace_limit_bytes) set_chunk(s, pixels /= 2);
   return s;

@@ -1,12 +1,14 @@
 // Tiles of the dense kernel. Input pixels are read in place: a tile is rows of A that are stride * C apart, one slice
 // a kernel row (or tap). Near a border each tap reaches a contiguous part of the tile's rows, so padded taps are
-// skipped, not multiplied by zero. Halves are widened once a task into scratch rows and then read the same way.
+// skipped. Halves, and inputs worth it, are copied once a task into scratch rows with zeros at their ends and then read
+// the same way; there padded taps are multiplied by zero, unless an infinite weight would make NaN of that.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/dense_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "algorithms/implicit_gemm/dense.h"
 #include "cpu/bf16_dot.h"
@@ -21,17 +23,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in).
+// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in), behind them the mark.
 template <class T, class X>
 void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64_t panel, X* to) {
   const ConvProblem& p = s.p;
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
-  const std::int64_t columns = count <= s.tile.lanes ? s.tile.lanes : s.columns, in = p.in_channels_per_group();
+  const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
   const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
-  if constexpr (std::is_same_v<X, Accumulator<T>>)
+  if constexpr (std::is_same_v<X, Accumulator<T>>) {
     pack_panel(w, p.kernel, in, first, count, to, columns);
-  else
+    to[s.mark(panel)] = all_finite(to, s.mark(panel)) ? X{1} : X{0};
+  } else {
     pack_pairs(w, p.kernel, in, first, count, to, columns);
+  }
 }
 
 // T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16 for its dot product.
@@ -41,7 +45,27 @@ class Dense {
   using A = Accumulator<T>;
   using Input = InputRows<T, X>;
 
-  Dense(const DenseLayout& s, const Operands<Device>& a) : s_(s), p_(s.p), a_(a) {}
+  // A row of the output, and the input rows under its taps: where output 0 would read tap 0 along W, and the first of
+  // the row's terms in a panel.
+  struct Row : OutputRow {
+    struct Line {
+      const X* x;
+      std::int64_t term;
+    };
+    std::vector<Line> lines;
+    Row(const ConvProblem& p, std::int64_t r, const Input& input) : OutputRow(p, r) {
+      for (std::int64_t d = kd.begin; d < kd.end; ++d)
+        for (std::int64_t h = kh.begin; h < kh.end; ++h)
+          lines.push_back({input.row(n, this->d * p.stride[0] + d * p.dilation[0] - p.pad_lo[0],
+                                     this->h * p.stride[1] + h * p.dilation[1] - p.pad_lo[1]) -
+                               p.pad_lo[2] * input.pixel_stride(),
+                           (d * p.kernel[1] + h) * p.kernel[2] * p.in_channels_per_group()});
+    }
+  };
+
+  // `packed` is null when every task packs the panels it uses.
+  Dense(const DenseLayout& s, const Operands<Device>& a, const std::byte* packed)
+      : s_(s), p_(s.p), a_(a), packed_(packed) {}
 
   void task(std::int64_t index, std::byte* scratch) const {
     const std::int64_t panel_chunk = index % s_.panel_chunks(), chunk = index / s_.panel_chunks();
@@ -49,54 +73,77 @@ class Dense {
     const std::int64_t first_tile = chunk % s_.tile_chunks() * s_.chunk_tiles;
     const Range rows{first_row, std::min(s_.rows, first_row + s_.chunk_rows)};
     const Range tiles{first_tile, std::min(s_.row_tiles, first_tile + s_.chunk_tiles)};
+    const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
     if (tiles.size() == 0) return;
     const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
-    const Input input(p_, a_.input, rows, pixels, scratch + s_.panel_bytes);
-    const std::int64_t end = std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels);
-    for (std::int64_t panel = panel_chunk * s_.task_panels; panel < end; ++panel)
-      if (s_.channels(panel) <= s_.tile.lanes)
-        run_panel<1>(panel, input, rows, tiles, scratch);
-      else
-        run_panel<2>(panel, input, rows, tiles, scratch);
+    const Input input(p_, a_.input, rows, pixels, scratch, s_.copied);
+    if (packed_ && s_.panels_inside) return run(panels, rows, tiles, input, packed_panel(panels.begin));
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const X* b = packed_panel(panel);
+      if (!packed_) {
+        auto* to = reinterpret_cast<X*>(scratch + s_.stage_bytes);
+        pack<T>(s_, a_.weight, panel, to);
+        b = to;
+      }
+      run({panel, panel + 1}, rows, tiles, input, b);
+    }
   }
 
  private:
-  const X* packed(std::int64_t panel, std::byte* scratch) const {
-    if (a_.prepared)
-      return reinterpret_cast<const X*>(a_.prepared->data.pointer() + static_cast<std::size_t>(panel) * s_.panel_bytes);
-    pack<T>(s_, a_.weight, panel, reinterpret_cast<X*>(scratch));
-    return reinterpret_cast<const X*>(scratch);
+  const X* packed_panel(std::int64_t panel) const {
+    return packed_ ? reinterpret_cast<const X*>(packed_ + static_cast<std::size_t>(panel) * s_.panel_bytes) : nullptr;
   }
 
-  template <int kVectors>
-  void run_panel(std::int64_t panel, const Input& input, Range rows, Range tiles, std::byte* scratch) const {
-    const std::int64_t columns = kVectors * s_.tile.lanes, group = panel / s_.panels;
-    const X* b = packed(panel, scratch);
-    const std::int64_t channel = group * p_.out_channels_per_group() + s_.first_channel(panel);
-    HWY_ALIGN A sums[kMaxRows * kVectors * HWY_MAX_BYTES / sizeof(A)];
+  // All tiles, and for each of them all panels; `b` is the first panel.
+  void run(Range panels, Range rows, Range tiles, const Input& input, const X* b) const {
+    const std::int64_t panel_elements = static_cast<std::int64_t>(s_.panel_bytes / sizeof(X));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      const OutputRow row(p_, r);
+      const Row row(p_, r, input);
       for (std::int64_t t = tiles.begin; t < tiles.end; ++t) {
         const Range w{tile_begin(p_.output[2], t), tile_begin(p_.output[2], t + 1)};
-        const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, channel);
-        GemmTile<X, A> tile;
-        const bool in_place = plain_ && s_.channels(panel) == columns;
-        tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
-        tile.ldc = in_place ? to.out_stride : columns;
-        tile.block = block_terms(s_.terms);
-        sum_tile<kVectors>(row, w, input, group * p_.in_channels_per_group(), b, tile);
-        if (!in_place) store_tile(sums, columns, w.size(), s_.channels(panel), to, p_.epilogue);
+        for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+          const X* packed = b + (panel - panels.begin) * panel_elements;
+          if (s_.channels(panel) <= s_.tile.lanes)
+            run_tile<1>(panel, row, w, input, packed);
+          else
+            run_tile<2>(panel, row, w, input, packed);
+        }
       }
     }
   }
 
+  template <int kVectors>
+  void run_tile(std::int64_t panel, const Row& row, Range w, const Input& input, const X* b) const {
+    const std::int64_t columns = kVectors * s_.tile.lanes, group = panel / s_.panels, channels = s_.channels(panel);
+    const std::int64_t channel = group * p_.out_channels_per_group() + s_.first_channel(panel);
+    HWY_ALIGN A sums[kMaxRows * kVectors * HWY_MAX_BYTES / sizeof(A)];
+    const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, channel);
+    prefetch(to, w.size(), channels);
+    GemmTile<X, A> tile;
+    const bool in_place = plain_ && channels == columns;
+    tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
+    tile.ldc = in_place ? to.out_stride : columns;
+    tile.block = block_terms(s_.terms);
+    bool zeros = false;  // stand for padding in the copy and may be multiplied
+    if constexpr (std::is_same_v<X, A>) zeros = s_.copied && b[s_.mark(panel)] != 0;
+    sum_tile<kVectors>(row, w, input, group * p_.in_channels_per_group(), b, tile, zeros);
+    if (!in_place) store_tile(sums, columns, w.size(), channels, to, p_.epilogue);
+  }
+
+  // Output lines reach the cache while the sums are made: stores that miss would stall behind one another.
+  static void prefetch(const TileStore<A, Out>& to, std::int64_t rows, std::int64_t channels) {
+    constexpr std::int64_t kLine = 64 / sizeof(Out);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < channels; c += kLine) hwy::Prefetch(to.out + r * to.out_stride + c);
+  }
+
   // The sums of one tile: taps along W that reach the same rows of the tile go together.
   template <int kVectors>
-  void sum_tile(const OutputRow& row, Range w, const Input& input, std::int64_t channel, const X* b,
-                GemmTile<X, A> tile) const {
+  void sum_tile(const Row& row, Range w, const Input& input, std::int64_t channel, const X* b, GemmTile<X, A> tile,
+                bool zeros) const {
     const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
     const std::int64_t last = (w.end - 1) * p_.stride[2] - p_.pad_lo[2] + (p_.kernel[2] - 1) * p_.dilation[2];
-    if (first >= 0 && last < p_.input[2] && !row.outside())
+    if ((zeros || (first >= 0 && last < p_.input[2])) && !row.outside())
       return sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, channel, b, tile, false);
     for (std::int64_t r = 0; r < w.size(); ++r) std::fill_n(tile.c + r * tile.ldc, kVectors * s_.tile.lanes, A{0});
     if (row.outside()) return;
@@ -117,8 +164,8 @@ class Dense {
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
   template <int kVectors>
-  void sum_taps(const OutputRow& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input,
-                std::int64_t channel, const X* b, GemmTile<X, A> tile, bool accumulate) const {
+  void sum_taps(const Row& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input, std::int64_t channel,
+                const X* b, GemmTile<X, A> tile, bool accumulate) const {
     constexpr int kBatch = 64;
     const std::int64_t pixel = input.pixel_stride(), in = p_.in_channels_per_group(),
                        columns = kVectors * s_.tile.lanes;
@@ -137,31 +184,38 @@ class Dense {
       accumulate = true;
       tile.slice_count = 0;
     };
-    for (std::int64_t d = row.kd.begin; d < row.kd.end; ++d)
-      for (std::int64_t h = row.kh.begin; h < row.kh.end; ++h) {
-        const X* x = input.row(row.n, row.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
-                               row.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]) +
-                     (w * p_.stride[2] - p_.pad_lo[2]) * pixel + channel;
-        const X* panel = b + (d * p_.kernel[1] + h) * p_.kernel[2] * in * columns;
-        for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
-          slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
-          if (tile.slice_count == kBatch) flush();
-        }
+    for (const auto& line : row.lines) {
+      const X* x = line.x + w * p_.stride[2] * pixel + channel;
+      const X* panel = b + line.term * columns;
+      for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
+        slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
+        if (tile.slice_count == kBatch) flush();
       }
+    }
     flush();
   }
 
   const DenseLayout& s_;
   const ConvProblem& p_;
   const Operands<Device>& a_;
+  const std::byte* packed_;
   const GemmKernels<A>& kernels_ = gemm_kernels<A>();
   const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
 };
 
+template <class T, class X>
+void pack_all(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
+  thread_pool().run(s.all_panels(), [&](std::int64_t panel) {
+    pack<T>(s, weight, panel, reinterpret_cast<X*>(packed + static_cast<std::size_t>(panel) * s.panel_bytes));
+  });
+}
+
 template <class T, class Out, class X>
 void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  const Dense<T, Out, X> dense(s, a);
-  ScratchSlots slots(workspace, s.slot_bytes(), s.slots);
+  const std::byte* packed = a.prepared ? a.prepared->data.pointer() : s.shared_weights ? workspace : nullptr;
+  if (!a.prepared && s.shared_weights) pack_all<T, X>(s, a.weight, workspace);
+  const Dense<T, Out, X> dense(s, a, packed);
+  ScratchSlots slots(workspace + s.shared_bytes(), s.slot_bytes(), s.slots);
   thread_pool().run(s.row_chunks() * s.tile_chunks() * s.panel_chunks(), [&](std::int64_t t) {
     const auto scratch = slots.borrow();
     dense.task(t, scratch.data());
@@ -187,12 +241,7 @@ void RunDense(const DenseLayout& s, const Operands<Device>& a, std::byte* worksp
 }
 
 void PackDense(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  with_dense_types(s, [&](auto in, auto, auto x) {
-    thread_pool().run(s.all_panels(), [&](std::int64_t panel) {
-      std::byte* to = packed + static_cast<std::size_t>(panel) * s.panel_bytes;
-      pack<decltype(in)>(s, weight, panel, reinterpret_cast<decltype(x)*>(to));
-    });
-  });
+  with_dense_types(s, [&](auto in, auto, auto x) { pack_all<decltype(in), decltype(x)>(s, weight, packed); });
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE

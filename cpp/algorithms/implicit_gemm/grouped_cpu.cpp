@@ -22,7 +22,9 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   const double row_flops = s.p.flops() / static_cast<double>(s.rows);
   const auto worth = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / row_flops)) + 1;
   s.chunk_rows = std::clamp<std::int64_t>(std::max(worth, s.rows / (kTasksAThread * s.slots)), 1, s.rows);
-  const auto stage = [&] { s.stage_bytes = staging_bytes(s.p, s.chunk_rows, s.p.output[2]); };
+  const auto stage = [&] {
+    if (size_bytes(s.p.dtype) == 2) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2]);
+  };
   stage();
   while (s.workspace_bytes() > context.workspace_limit_bytes && s.slots > 1) --s.slots;
   for (; s.workspace_bytes() > context.workspace_limit_bytes && s.chunk_rows > 1; stage()) s.chunk_rows /= 2;

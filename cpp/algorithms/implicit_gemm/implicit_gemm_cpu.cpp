@@ -10,6 +10,7 @@
 
 #include "algorithms/implicit_gemm/dense.h"
 #include "algorithms/implicit_gemm/grouped.h"
+#include "algorithms/implicit_gemm/narrow.h"
 #include "algorithms/registry_cpu.h"
 
 namespace vkconv::cpu {
@@ -35,6 +36,14 @@ struct GroupedKernel {
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_grouped(s, w, packed); }
   static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes; }
   static std::string layout_name(const Layout& s) { return "groups" + std::to_string(s.lanes); }
+};
+
+struct NarrowKernel {
+  using Layout = NarrowLayout;
+  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_narrow(s, a, workspace); }
+  static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_narrow(s, w, packed); }
+  static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes; }
+  static std::string layout_name(const Layout&) { return "terms"; }
 };
 
 template <class Kernel>
@@ -66,14 +75,28 @@ class KernelPlan final : public Plan<Device> {
   typename Kernel::Layout layout_;
 };
 
-// Two groups or more share a vector. Inputs of fewer channels than a vector would be loaded past their end.
-bool grouped(const ConvProblem& p, std::int64_t lanes) {
-  return p.groups > 1 && groups_in_vector(p, lanes) >= 2 && p.in_channels >= lanes;
+enum class Kernel { grouped, narrow, dense };
+
+// Grouped: two groups or more share a vector; inputs of fewer channels than a vector would be loaded past their end.
+// Narrow: where it takes fewer vector operations a pixel than rows of A times a panel of one vector.
+Kernel kernel_for(const ConvProblem& p, std::int64_t lanes) {
+  constexpr double kStoreOperations = 4, kBroadcastShare = 0.9;
+  const std::int64_t out = p.out_channels_per_group(), terms = p.taps() * p.in_channels_per_group();
+  if (p.groups > 1 && groups_in_vector(p, lanes) >= 2 && p.in_channels >= lanes) return Kernel::grouped;
+  const double dense = static_cast<double>(terms * ceil_div(out, lanes)) / kBroadcastShare + kStoreOperations;
+  return out <= kNarrowOutputs && narrow_vector_operations(p, lanes) < dense ? Kernel::narrow : Kernel::dense;
 }
 
 std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, TileShape tile) {
-  if (grouped(p, tile.lanes)) return grouped_layout(p, c, tile.lanes).workspace_bytes();
-  return dense_layout(p, c, tile).workspace_bytes();
+  switch (kernel_for(p, tile.lanes)) {
+    case Kernel::grouped:
+      return grouped_layout(p, c, tile.lanes).workspace_bytes();
+    case Kernel::narrow:
+      return narrow_layout(p, c, tile.lanes).workspace_bytes();
+    case Kernel::dense:
+      return dense_layout(p, c, tile).workspace_bytes();
+  }
+  return 0;
 }
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
@@ -102,8 +125,9 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double rate = peak * std::min(1.0, tile_rows / kRowsForPeak);
   const double pairs = 2.0 * static_cast<double>(p.batch * p.output_pixels() * p.groups) * static_cast<double>(s.terms);
   const double compute = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
+  const std::int64_t packs = s.shared_weights ? 1 : s.row_chunks();
   // Each weight is read from far away and written to a panel.
-  const double packing = static_cast<double>(p.weight_elements() * s.row_chunks()) *
+  const double packing = static_cast<double>(p.weight_elements() * packs) *
                          (8 / c.traits.cache_bytes_per_second + 12 / c.traits.shared_cache_bytes_per_second);
   return section_seconds(c.traits, compute + packing, p.bytes_moved());
 }
@@ -117,15 +141,39 @@ double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int6
   return c.traits.launch_seconds + section_seconds(c.traits, p.flops() / rate, p.bytes_moved());
 }
 
+// Vector operations at the rate of the FMA units.
+double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
+  constexpr double kShare = 0.6;
+  const double flops_an_operation = 2.0 * static_cast<double>(lanes);
+  const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / flops_an_operation;
+  const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
+  return section_seconds(c.traits, pixels * narrow_vector_operations(p, lanes) / rate, p.bytes_moved());
+}
+
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const std::int64_t lanes = described_tile(p, c.traits).lanes;
-  return grouped(p, lanes) ? grouped_seconds(p, c, lanes) : dense_seconds(p, c);
+  switch (kernel_for(p, lanes)) {
+    case Kernel::grouped:
+      return grouped_seconds(p, c, lanes);
+    case Kernel::narrow:
+      return narrow_seconds(p, c, lanes);
+    case Kernel::dense:
+      return dense_seconds(p, c);
+  }
+  return 0;
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
   const TileShape tile = tile_shape(accumulator(p.dtype));
-  if (grouped(p, tile.lanes)) return std::make_shared<KernelPlan<GroupedKernel>>(grouped_layout(p, c, tile.lanes));
-  return std::make_shared<KernelPlan<DenseKernel>>(dense_layout(p, c, tile));
+  switch (kernel_for(p, tile.lanes)) {
+    case Kernel::grouped:
+      return std::make_shared<KernelPlan<GroupedKernel>>(grouped_layout(p, c, tile.lanes));
+    case Kernel::narrow:
+      return std::make_shared<KernelPlan<NarrowKernel>>(narrow_layout(p, c, tile.lanes));
+    case Kernel::dense:
+      return std::make_shared<KernelPlan<DenseKernel>>(dense_layout(p, c, tile));
+  }
+  return nullptr;
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+// image_filter: how the output is cut into tasks, and the staged input under one.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/algorithm.h"
+#include "core/checked.h"
+#include "core/geometry.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu::image_filter {
+
+// Rows of outputs are summed together 8 or 4 at a time, from multiples of 8 on: which chain of additions a term is in
+// depends on the output's place among them.
+inline constexpr std::int64_t kRowsTogether = 8;
+inline std::int64_t rows_together(const ConvProblem& p, std::int64_t left) {
+  if (p.stride[1] != 1 || p.dilation[1] != 1) return 1;
+  if (p.kernel[1] >= 8 && left >= 8) return 8;
+  return p.kernel[1] >= 2 && left >= 4 ? 4 : 1;
+}
+inline constexpr std::int64_t kMostVectors = 6;  // of outputs along W that are summed together
+
+struct Layout {
+  ConvProblem p;
+  std::int64_t lanes = 4;
+  std::int64_t piece_pixels = 1, piece_rows = 1;  // a task's output: a rectangle of one plane (n, od)
+  std::int64_t staged_width = 0, staged_rows = 0;
+  std::size_t packed_bytes = 0, stage_bytes = 0;
+  int slots = 1;
+
+  std::int64_t pieces_across() const { return ceil_div(p.output[2], piece_pixels); }
+  std::int64_t pieces_down() const { return ceil_div(p.output[1], piece_rows); }
+  std::int64_t tasks() const { return p.batch * p.output[0] * pieces_down() * pieces_across(); }
+  std::size_t workspace_bytes() const { return packed_bytes + stage_bytes * static_cast<std::size_t>(slots); }
+};
+
+// Implemented once per instruction set in image_filter_simd.cpp.
+void run(const Layout& layout, const Operands<Device>& operands, std::byte* workspace);
+
+}  // namespace vkconv::cpu::image_filter

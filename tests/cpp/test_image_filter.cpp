@@ -1,0 +1,135 @@
+// image_filter against the reference.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cpu/thread_pool.h"
+#include "harness.h"
+#include "targets.h"
+
+namespace vkconv {
+namespace {
+
+using CpuPlanner = Planner<cpu::Device>;
+using tools::Data;
+
+CpuPlanner make_planner() { return CpuPlanner(registry<cpu::Device>(), cpu::host_traits()); }
+
+// Rows eight, four and one at a time; tiles of every width; padding, strides and dilation; several chains.
+const char* const kProblems[] = {
+    "fwd_f32_n1c1o1_i1_k1",
+    "fwd_f32_n1c1o1_i21x130_k15x15_p7x7",
+    "fwd_f32_n1c1o1_i13x33_k5x4_p2x2",
+    "fwd_f32_n2c1o1_i9x17_k3x3_p1x1_bias_relu",
+    "fwd_f32_n1c1o1_i30x50_k8x3_p4x1_add",
+    "fwd_f32_n1c1o1_i19x20_k11x1",
+    "fwd_f32_n1c1o1_i300_k128_p60",
+    "fwd_f32_n1c1o1_i5000_k9_d7_p3:0",
+    "fwd_f32_n1c1o1_i20x35_k5x7_p-1x-2:1",
+    "fwd_f32_n1c1o1_i3x4_k9x9_p8x8",
+    "fwd_f32_n1c1o1_i24x20_k5x3_s2x1_p2x1",
+    "fwd_f32_n1c1o1_i24x20_k5x3_d2x3_p2x1",
+    "fwd_f32_n2c1o1_i7x18x21_k3x9x5_p1x4x2_s2x1x1_d2x1x1",
+    "fwd_f32_n1c1o1_i150x40_k9x5_p4x2_bias_add_clip-1:1",
+    "fwd_f16_n1c1o1_i20x41_k9x9_p4x4_bias",
+    "fwd_bf16_n1c1o1_i20x41_k5x5_p2x2",
+    "fwd_bf16>f32_n1c1o1_i12x41_k4x5_p2x2_add",
+    "fwd_f64_n1c1o1_i21x50_k9x6_p4x3",
+};
+
+void expect_matches(const char* text) {
+  SCOPED_TRACE(text);
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner = make_planner();
+  const auto integers = tools::make_arrays(p, Data::small_integers, 3);
+  EXPECT_EQ(tools::run_cpu(p, integers, planner, "reference"), tools::run_cpu(p, integers, planner, "image_filter"));
+  const auto random = tools::make_arrays(p, Data::random);
+  const auto a = tools::accuracy(p, tools::run_cpu(p, random, planner, "image_filter"),
+                                 tools::run_exact(p, random, planner), tools::run_magnitudes(p, random, planner));
+  EXPECT_TRUE(a.finite);
+  EXPECT_LE(a.c, 8);
+}
+
+TEST(ImageFilter, EveryInstructionSetMatchesReference) {
+  tools::for_each_target([] {
+    for (const char* text : kProblems) expect_matches(text);
+  });
+}
+
+// Threads and limits change the rectangles that tasks compute.
+TEST(ImageFilter, SameBitsForAnyThreadCountAndLimit) {
+  const int before = cpu::num_threads();
+  const ConvProblem p = parse_problem("fwd_f32_n1c1o1_i203x301_k11x9_p5x4");
+  const auto arrays = tools::make_arrays(p, Data::random);
+  CpuPlanner planner = make_planner();
+  const auto first = tools::run_cpu(p, arrays, planner, "image_filter");
+  for (const int threads : {1, 5}) {
+    cpu::set_num_threads(threads);
+    EXPECT_EQ(first, tools::run_cpu(p, arrays, planner, "image_filter")) << threads;
+  }
+  cpu::set_num_threads(before);
+  for (const std::size_t limit : {std::size_t{200} << 10, std::size_t{60} << 10, std::size_t{24} << 10}) {
+    EXPECT_LE(planner.plan({p, "image_filter", limit})->workspace_bytes(), limit);
+    EXPECT_EQ(first, tools::run_cpu(p, arrays, planner, "image_filter", limit)) << limit;
+  }
+}
+
+TEST(ImageFilter, StridedViews) {
+  for (const char* text : {"fwd_f32_n1c1o1_i20x40_k9x5_p4x2_bias_add", "fwd_f16_n1c1o1_i9x40_k4x5"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner = make_planner();
+    const auto arrays = tools::make_arrays(p, Data::small_integers);
+    const auto run = [&](const std::string& algorithm) {
+      tools::HostOperands host(p, arrays);
+      auto& x = host.operands.input;
+      x = x.sliced(2, p.input[1] - 1, -1, p.dtype).sliced(3, p.input[2] - 1, -1, p.dtype);
+      auto& y = host.operands.output;
+      y = y.sliced(3, p.output[2] - 1, -1, p.output_dtype);
+      host.operands.weight = host.operands.weight.mirrored(p.kernel, p.dtype);
+      const auto plan = planner.plan({p, algorithm, kDefaultWorkspaceLimitBytes});
+      cpu::Buffer workspace(plan->workspace_bytes());
+      cpu::Device::Stream stream;
+      plan->execute(stream, host.operands, workspace.pointer());
+      return tools::decode(host.written, p.output_elements(), p.output_dtype);
+    };
+    EXPECT_EQ(run("reference"), run("image_filter")) << text;
+  }
+}
+
+TEST(ImageFilter, PaddingNeverMultipliesInfiniteWeights) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c1o1_i19x40_k5x5_p2x2");
+  CpuPlanner planner = make_planner();
+  auto arrays = tools::make_arrays(p, Data::random);
+  for (double& x : arrays.input) x = std::abs(x) + 0.5;
+  arrays.weight[0] = std::numeric_limits<double>::infinity();
+  const auto expected = tools::run_cpu(p, arrays, planner, "reference");
+  const auto got = tools::run_cpu(p, arrays, planner, "image_filter");
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_FALSE(std::isnan(got[i])) << i;
+    EXPECT_EQ(std::isinf(expected[i]), std::isinf(got[i])) << i;
+  }
+}
+
+TEST(ImageFilter, SaysWhyNot) {
+  CpuPlanner planner = make_planner();
+  const auto reason = [&](const char* text, std::size_t limit = kDefaultWorkspaceLimitBytes) {
+    for (const Candidate& c : planner.explain(parse_problem(text), limit))
+      if (c.name == "image_filter") return c.reason;
+    return std::string("missing");
+  };
+  EXPECT_EQ(reason("fwd_f32_n1c1o1_i12x11_k3x3"), "");
+  EXPECT_EQ(reason("fwd_f32_n1c2o1_i12x11_k3x3"), "there is more than one channel");
+  EXPECT_NE(reason("fwd_f32_n1c1o1_i12x11_k3x3_s1x2"), "");
+  EXPECT_NE(reason("fwd_f32_n1c1o1_i12x11_k3x3", 16).find("16"), std::string::npos);
+}
+
+// One channel is also a depthwise problem; the planner knows which is faster.
+TEST(ImageFilter, IsChosenForImages) {
+  CpuPlanner planner = make_planner();
+  for (const char* text : {"fwd_f32_n1c1o1_i2048x2048_k15x15_p7x7", "fwd_f32_n1c1o1_i1024x1024_k3x3_p1x1"})
+    EXPECT_EQ(planner.plan({parse_problem(text), "", kDefaultWorkspaceLimitBytes})->describe(), "image_filter") << text;
+}
+
+}  // namespace
+}  // namespace vkconv
