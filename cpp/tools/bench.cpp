@@ -1,6 +1,7 @@
 // vkconv_bench: times and checks algorithms on problem strings, in the manner of oneDNN's benchdnn.
 //   vkconv_bench [--algorithm=NAME|all] [--check] [--prepared] [--seconds=0.3] [--threads=N] [--vulkan[=INDEX]]
-//   [--offset=BYTES] PROBLEM...
+//   [--offset=BYTES] [--device-time] PROBLEM...
+// Times are the host's, of one call at a time; --device-time takes them between timestamps of a Vulkan device.
 //   vkconv_bench --calibrate [--isa=NAME] prints the rates of this machine, for bench/calibrate.py.
 //   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py.
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
@@ -25,7 +26,7 @@ using namespace vkconv;
 
 struct Options {
   std::string algorithm;
-  bool check = false, prepared = false, calibrate = false, overhead = false;
+  bool check = false, prepared = false, device_time = false, calibrate = false, overhead = false;
   double seconds = 0.3;
   std::size_t offset_bytes = 0;
   int vulkan = -1;  // device index, or the CPU
@@ -92,9 +93,33 @@ struct VulkanTarget {
       plan.execute(stream, device.operands, workspace.pointer());
       stream.wait();
     };
-    const double seconds = median_seconds(run, options.seconds);
+    const auto execute = [&] { plan.execute(stream, device.operands, workspace.pointer()); };
+    const double seconds =
+        options.device_time ? median_device_seconds(execute, options.seconds) : median_seconds(run, options.seconds);
     device.download(host, stream);
     return seconds;
+  }
+
+  // Of one execution among many between two timestamps, the clocks warmed up.
+  template <class F>
+  double median_device_seconds(F&& execute, double budget) {
+    const auto batch = [&](int count) {
+      stream.start_timer();
+      for (int i = 0; i < count; ++i) execute();
+      stream.stop_timer();
+      stream.wait();
+      return stream.timed_seconds() / count;
+    };
+    constexpr int kBatches = 5;
+    constexpr double kWarmSeconds = 0.6;  // an idle GPU takes this long to reach its clocks
+    batch(1);
+    const double once = std::max(batch(3), 1e-6);
+    const int count = std::clamp(static_cast<int>(budget / kBatches / once), 1, 2000);
+    for (const double begin = now(); now() - begin < kWarmSeconds;) batch(count);
+    std::vector<double> times;
+    while (times.size() < kBatches) times.push_back(batch(count));
+    std::nth_element(times.begin(), times.begin() + kBatches / 2, times.end());
+    return times[kBatches / 2];
   }
 
   Planner<vulkan::Device> planner;
@@ -158,6 +183,8 @@ int main(int argc, char** argv) try {
       options.check = true;
     else if (arg == "--prepared")
       options.prepared = true;
+    else if (arg == "--device-time")
+      options.device_time = true;
     else if (arg == "--vulkan")
       options.vulkan = 0;
     else if (arg.starts_with("--vulkan="))
