@@ -134,9 +134,12 @@ def rounded_share(got: Array, want: Array, dtype: str) -> float:
 
 
 def bound(tree: str) -> float:
-    """The bound of c for a plan: 8 for direct sums, 16 and 64 for Winograd F2 and F4 (F4 where it does not say)."""
+    """The bound of c for a plan: 8 for direct sums, 16 of fp32 split into halves, 16 and 64 for Winograd F2 and F4.
+
+    F4 where it does not say.
+    """
     if "winograd" not in tree:
-        return 8.0
+        return 16.0 if "direct_matrix(split)" in tree else 8.0
     return 16.0 if "F2" in tree or "f2" in tree else 64.0
 
 

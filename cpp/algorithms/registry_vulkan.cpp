@@ -15,6 +15,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kReference,
       vulkan::kDepthwise,
       vulkan::kDirect,
+      vulkan::kDirectMatrix,
       vulkan::kImplicitGemm,
       vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,

@@ -13,6 +13,7 @@ namespace vulkan {
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kDirect;
+extern const Algorithm<Device> kDirectMatrix;
 extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kWeightGrad;

@@ -28,6 +28,12 @@ struct CommandRecorder {
   vk::raii::QueryPool timestamps{nullptr};  // made when first used: begin and end
 };
 
+// What lane_octets() in matrix_layout.h found out.
+struct MatrixLayouts {
+  std::mutex mutex;
+  std::vector<std::pair<CooperativeMatrix, std::uint32_t>> octets;
+};
+
 class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
  public:
   // Throws DeviceError or OutOfMemory. In a forked child the returned device is abandoned, not destroyed.
@@ -37,6 +43,7 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   const Traits& traits() const { return traits_; }
   Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);
   MemoryPool& memory() { return memory_; }
+  MatrixLayouts& matrix_layouts() { return matrix_layouts_; }
 
   // Created at first use; different pipelines are compiled in parallel.
   vk::Pipeline pipeline(const Kernel& kernel);
@@ -80,6 +87,7 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   vk::raii::PipelineLayout pipeline_layout_{nullptr};
   vk::raii::PipelineCache pipeline_cache_{nullptr};
   MemoryPool memory_;
+  MatrixLayouts matrix_layouts_;
   std::atomic<bool> lost_{false};
 
   std::mutex queue_mutex_;

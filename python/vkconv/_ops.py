@@ -21,8 +21,8 @@ activation : str or tuple, optional
     ('leaky_relu', slope) and ('clip', lo, hi). Applied after the bias, before the rounding.
 precision : {'highest', 'high', 'fast'}, optional
     'highest': direct sums only. 'high' (the default): also algorithms whose error stays within the documented
-    bounds, such as Winograd's F2 and F4. 'fast': also F6 and multipliers of reduced precision. Infinities and NaN go
-    where the sums take them in all three.
+    bounds, such as Winograd's F2 and F4 and fp32 split into halves on tensor cores. 'fast': also F6 and multipliers of
+    reduced precision. Infinities and NaN go where the sums take them in all three.
 device : str, optional
     'cpu', 'vulkan' (the best one), 'vulkan:0', ...; the default is `default_device()`.
 algorithm : str, optional

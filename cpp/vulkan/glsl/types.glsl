@@ -92,7 +92,9 @@ real4 widen4(element4 e) {
 }
 
 element4 round_element4(real4 v) {
-#if ELEMENT_BYTES == 2
+#if defined(VARIANT_F16) && defined(HARDWARE_ROUNDS_HALVES)
+  return packUint2x32(uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)));
+#elif ELEMENT_BYTES == 2
   return packUint2x32(uvec2(round_bits(v.x) | round_bits(v.y) << 16, round_bits(v.z) | round_bits(v.w) << 16));
 #else
   return pack4(v);

@@ -1,0 +1,32 @@
+// The parameters of direct_matrix, and the order of the packed weights: per group, per run of kFragmentsN * kMatrixN
+// output channels, per step of the sum (depth tap, chunk of input channels, row tap, column tap, kMatrixK channels of
+// the chunk), one block of kMatrixK x kMatrixN weights for every kMatrixN output channels; of fp32 the high parts of all
+// of them, then the low ones.
+#ifndef VARIANT_EMULATED
+#define HARDWARE_ROUNDS_HALVES  // devices with matrices of halves convert to the nearest, ties to even
+#endif
+#include "vulkan/glsl/epilogue.glsl"
+#include "vulkan/glsl/geometry.glsl"
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+  uint64_t input_array, weight_array, output_array, packed_array;
+  uint64_t input_lowest;  // lowest address of the input; its first element lies `input_origin` elements above
+  int64_t input_origin;
+  uint64_t scales_array;  // of fp32: what the sums of each output channel are multiplied by
+  int64_t input_stride[4], output_stride[4];
+  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  EpilogueParams epilogue;
+  Geometry geometry;
+  uint pitch, slices;                      // see side_by_side.glsl
+  uint tiles_x, tiles_y, tiles_o, groups;  // workgroups: of the output's columns, rows and channels of a group, and all
+  uint chunks, runs;                       // of input and of output channels of a group
+};
+#include "vulkan/glsl/dispatch.glsl"
+#include "vulkan/glsl/direct_sum.glsl"
+
+#ifdef VARIANT_F32
+#include "algorithms/direct_matrix/split.glsl"
+const uint kParts = 2;
+#else
+const uint kParts = 1;
+#endif

@@ -1,0 +1,71 @@
+// How direct_matrix cuts a problem into workgroups: pure functions of the problem and the described device.
+#pragma once
+#include <optional>
+
+#include "core/problem.h"
+#include "vulkan/side_by_side.h"
+#include "vulkan/traits.h"
+
+namespace vkconv::vulkan {
+
+// The matrices a device multiplies, or those the emulated kernels stand for.
+struct MatrixUnit {
+  CooperativeMatrix shape;
+  bool emulated = false;
+  std::uint32_t lanes = 32;  // invocations of a subgroup; a row of a matrix each when emulated
+};
+
+// Halves that stand for an operand: fp32 ones are split in two, see split.glsl.
+constexpr std::uint32_t parts_of(DType t) { return t == DType::f32 ? 2 : 1; }
+// The operands that matrices multiply for a problem's.
+constexpr DType matrix_operand(DType t) { return t == DType::f32 ? DType::f16 : t; }
+
+// The largest shape of 16-bit operands and fp32 sums that the kernels can use. A software device without any emulates
+// one, so that the kernels are tested there.
+std::optional<MatrixUnit> matrix_unit(const Traits& traits, DType operand);
+
+// What a workgroup computes; the constants of direct_matrix.comp.
+struct MatrixTile {
+  bool strip = false;  // one row of pixels, else shape.m columns of each row
+  std::uint32_t subgroups_m = 1, subgroups_n = 1, fragments_m = 1, fragments_n = 1, chunk_octets = 2;
+  std::uint32_t subgroups() const { return subgroups_m * subgroups_n; }
+  std::uint32_t fragments() const { return subgroups_m * fragments_m; }
+  std::uint32_t rows() const { return strip ? 1 : fragments(); }
+  std::uint32_t columns(const MatrixUnit& u) const { return strip ? fragments() * u.shape.m : u.shape.m; }
+  std::uint32_t channels(const MatrixUnit& u) const { return subgroups_n * fragments_n * u.shape.n; }
+  bool operator==(const MatrixTile&) const = default;
+};
+
+// A problem under one tile.
+struct MatrixGrid {
+  MatrixTile tile;
+  SideBySide layout;
+  std::int64_t tiles_x = 0, tiles_y = 0, tiles_o = 0, groups = 0;  // workgroups along each, and all of them
+  std::int64_t chunks = 0, runs = 0;                               // of input and output channels of a group
+  std::int64_t stages = 0, steps = 0;  // of one sum: times shared memory is filled, matrix products along k
+  std::int64_t stage_octets = 0, shared_octets = 0, loads = 0;
+  std::int64_t packed_blocks = 0;  // of each part
+  std::size_t blocks_bytes = 0;    // of the packed weights; the scales of fp32 lie behind
+  std::size_t packed_bytes = 0;    // of both
+  double seconds = 0;
+};
+
+// Octets of shared memory that stages can take on the device.
+std::int64_t most_tile_octets(const Traits& traits);
+
+MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, const Traits& traits);
+
+// Loop iterations an invocation of an emulated kernel takes, at most; see kSoftwareLoopIterations.
+std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);
+
+// The grid with the least estimated time, or nothing when no tile's input fits shared memory.
+std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits);
+
+// Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
+// often for fp32 results, never for 16-bit ones, whose own rounding is far coarser.
+inline std::uint32_t block_steps(const ConvProblem& p, const MatrixUnit& unit) {
+  const std::uint32_t block_terms = p.dtype == DType::f32 ? 48 : 64;
+  return p.output_dtype == DType::f32 ? block_terms / unit.shape.k : 0;
+}
+
+}  // namespace vkconv::vulkan

@@ -1,0 +1,239 @@
+// direct_matrix: the forward pass on cooperative matrices (tensor cores). The input under a tile of outputs, with its
+// halo, lies in shared memory once and every tap of the kernel multiplies it in place; weights are packed in the order
+// registers hold them and never pass through shared memory. 16-bit operands, fp32 sums, any rank, size, stride,
+// dilation and grouping; it wins wherever a device has such matrices and a group has more than a few channels. On
+// software devices, which have none, emulated kernels with the same indices keep it tested. Source: the direct
+// convolution of Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
+// (2018), on matrix registers.
+#include <algorithm>
+
+#include "algorithms/direct_matrix/direct_matrix_tile.h"
+#include "algorithms/registry_vulkan.h"
+#include "core/checked.h"
+#include "vulkan/kernel_params.h"
+#include "vulkan/matrix_layout.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::uint32_t kScaleGroupSize = 64;
+
+struct Params {
+  Pointer input, weight, output, packed, input_lowest;
+  std::int64_t input_origin;
+  Pointer scales;
+  Strides4 input_stride, output_stride;
+  std::int64_t weight_group, weight_out, weight_in;
+  Extent3 weight_tap;
+  EpilogueParams epilogue;
+  GeometryParams geometry;
+  std::uint32_t pitch, slices, tiles_x, tiles_y, tiles_o, groups, chunks, runs;
+};
+
+std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+
+// A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.
+bool rows_are_slices(const ConvProblem& p) {
+  return p.kernel[1] == 1 && p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+}
+
+ConvProblem arranged(ConvProblem p) {
+  if (!rows_are_slices(p)) return p;
+  for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo})
+    std::swap((*e)[0], (*e)[1]);
+  return p;
+}
+
+Operands<Device> arranged(const ConvProblem& p, Operands<Device> a) {
+  if (!rows_are_slices(p)) return a;
+  for (View<Pointer>* v : {&a.input, &a.output, &a.addend}) std::swap(v->stride[1], v->stride[2]);
+  std::swap(a.weight.tap[0], a.weight.tap[1]);
+  return a;
+}
+
+// The elements that the input of the first depth tap spans below and above the array's first, depths outside included.
+struct Span {
+  std::int64_t below = 0, above = 0;
+};
+
+Span input_span(const ConvProblem& p, const View<Pointer>& v) {
+  Span s;
+  const std::int64_t last_depth = (p.output[0] - 1) * p.stride[0] - p.pad_lo[0];
+  const std::int64_t outside = std::max({p.pad_lo[0], last_depth - (p.input[0] - 1), std::int64_t{0}});
+  const std::int64_t extents[] = {p.batch, p.input[0] + outside, p.input[1], p.input[2]};
+  for (int axis = 0; axis < 4; ++axis)
+    (v.stride[axis] < 0 ? s.below : s.above) += std::abs(v.stride[axis]) * (extents[axis] - 1);
+  s.below += std::max<std::int64_t>(v.stride[1], 0) * outside;
+  s.above += p.in_channels;
+  return s;
+}
+
+class DirectMatrixPlan final : public Plan<Device> {
+ public:
+  DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
+      : original_(p),
+        p_(arranged(p)),
+        unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
+        grid_(*choose_matrix_grid(p_, unit_, c.traits)) {}
+
+  std::string describe() const override { return p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix"; }
+  std::size_t workspace_bytes() const override { return grid_.packed_bytes; }
+
+  std::string weight_layout() const override {
+    const auto& s = unit_.shape;
+    std::string name = p_.dtype == DType::f32 ? "direct_matrix split:" : "direct_matrix:";
+    for (const std::int64_t v : {std::int64_t{s.n}, std::int64_t{s.k}, std::int64_t{grid_.tile.fragments_n},
+                                 std::int64_t{grid_.tile.chunk_octets}, grid_.runs})
+      name += " " + std::to_string(v);
+    return name + (rows_are_slices(original_) ? " rows" : "");
+  }
+
+  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
+    PreparedWeights<Device> prepared{stream.allocate(grid_.packed_bytes), {}};
+    Operands<Device> a;
+    a.weight = weight;
+    pack(stream, arranged(original_, a), prepared.data.pointer());
+    return prepared;
+  }
+
+  void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
+    const Operands<Device> a = arranged(original_, operands);
+    stream.barrier();
+    if (!a.prepared) {
+      pack(stream, a, workspace);
+      stream.barrier();
+    }
+    Params params = make_params(a, a.prepared ? a.prepared->data.pointer() : workspace);
+    params.groups = narrow(grid_.groups);
+    stream.dispatch(kernel(stream, a), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.groups)),
+                    grid_.seconds);
+  }
+
+ private:
+  void pack(Stream& stream, const Operands<Device>& a, Pointer packed) const {
+    Params params = make_params(a, packed);
+    if (p_.dtype == DType::f32) {
+      const std::uint32_t run_channels = grid_.tile.fragments_n * unit_.shape.n;
+      params.groups = narrow(p_.groups * grid_.runs * run_channels);
+      stream.dispatch({"direct_matrix_scale_f32", {0, 0, 0, 0, 0, kScaleGroupSize, run_channels}}, params,
+                      stream.linear_groups(params.groups));
+      stream.barrier();
+    }
+    params.groups = narrow(grid_.packed_blocks);
+    Kernel k{shader("direct_matrix_pack"), unit_constants(stream), required_subgroup(stream)};
+    k.constants.insert(k.constants.end(), {grid_.tile.fragments_n, grid_.tile.chunk_octets});
+    stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(grid_.packed_blocks)));
+  }
+
+  Params make_params(const Operands<Device>& a, Pointer packed) const {
+    const std::int64_t below = input_span(p_, a.input).below;
+    return {a.input.data,
+            a.weight.data,
+            a.output.data,
+            packed,
+            a.input.data - static_cast<Pointer>(below) * size_bytes(p_.dtype),
+            below,
+            packed + grid_.blocks_bytes,
+            pixel_strides(a.input),
+            pixel_strides(a.output),
+            a.weight.group,
+            a.weight.out,
+            a.weight.in,
+            a.weight.tap,
+            epilogue_params(p_, a),
+            geometry_params(p_),
+            narrow(grid_.layout.pitch),
+            narrow(grid_.layout.slices),
+            narrow(grid_.tiles_x),
+            narrow(grid_.tiles_y),
+            narrow(grid_.tiles_o),
+            0,
+            narrow(grid_.chunks),
+            narrow(grid_.runs)};
+  }
+
+  std::string shader(std::string_view name) const {
+    return shader_name(name, p_.dtype) + (unit_.emulated ? "_emulated" : "");
+  }
+  std::uint32_t required_subgroup(Stream& stream) const {
+    return !unit_.emulated && stream.traits().features.subgroup_size_control ? unit_.lanes : 0;
+  }
+
+  // Constants 0 to 9, those of the epilogue zero.
+  std::vector<std::uint32_t> unit_constants(Stream& stream) const {
+    const std::uint32_t octets = unit_.emulated ? 0 : lane_octets(stream, unit_.shape);
+    return {0, 0, 0, 0, 0, unit_.shape.m, unit_.shape.n, unit_.shape.k, unit_.lanes, octets};
+  }
+
+  Kernel kernel(Stream& stream, const Operands<Device>& a) const {
+    Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
+    std::ranges::copy(epilogue_constants(p_, a), k.constants.begin());
+    if (p_.out_channels_per_group() % 4 != 0) k.constants[4] = 0;  // a group's fours straddle its neighbour's
+    const MatrixTile& t = grid_.tile;
+    const auto octet_aligned = [](std::int64_t v) { return v % 8 == 0; };
+    const bool octets = octet_aligned(p_.in_channels_per_group()) && a.input.data % 16 == 0 &&
+                        std::all_of(a.input.stride.begin(), a.input.stride.begin() + 4, octet_aligned);
+    // One emulated kernel serves every size; a GPU's knows its own.
+    const std::int64_t shared = most_tile_octets(stream.traits());
+    const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid_.loads);
+    for (const std::uint32_t v : {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip},
+                                  t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid_.shared_octets),
+                                  std::uint32_t{octets}, std::uint32_t{has_padding(p_)}, block_steps(p_, unit_)})
+      k.constants.push_back(v);
+    for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
+      for (int axis = 1; axis < 3; ++axis) k.constants.push_back(unit_.emulated ? 0 : narrow(e[axis]));
+    const Span span = input_span(p_, a.input);
+    for (const std::uint32_t v :
+         {std::uint32_t{p_.kernel[0] > 1}, std::uint32_t{((span.below + span.above) >> 32) != 0},
+          std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes})
+      k.constants.push_back(v);
+    return k;
+  }
+
+  ConvProblem original_, p_;
+  MatrixUnit unit_;
+  MatrixGrid grid_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
+  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (p.dtype == DType::f64) return Support::no("has no products of fp64");
+  if (p.dtype == DType::f32 && p.precision == Precision::highest)
+    return Support::no("precision 'highest' does not split fp32 into halves");
+  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
+    return Support::no("does not insert zeros into the input");
+  if (Support s = kernel_support(p, c.traits); !s) return s;
+  const DType operand = matrix_operand(p.dtype);
+  const auto unit = matrix_unit(c.traits, operand);
+  if (!unit) return Support::no("the device has no cooperative matrices of " + std::string(to_string(operand)));
+  if (p.dtype == DType::f32 && !unit->emulated && !c.traits.features.subgroup_arithmetic)
+    return Support::no("the device has no maximum over a subgroup");
+  constexpr std::int64_t limit = std::int64_t{1} << 30;
+  const ConvProblem q = arranged(p);
+  const SideBySide layout = side_by_side(q);
+  if (layout.slices >= limit || checked_mul(layout.columns(), q.stride[2]) >= limit)
+    return Support::no("the images side by side exceed 2^30 columns");
+  const auto grid = choose_matrix_grid(q, *unit, c.traits);
+  if (!grid) return Support::no("the input of a tile does not fit shared memory");
+  if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
+  if (unit->emulated && emulated_iterations(*grid, *unit) > kSoftwareLoopIterations)
+    return Support::no("a sum has more terms than a software device's loops may take");
+  return grid->packed_bytes <= c.workspace_limit_bytes ? Support::yes()
+                                                       : Support::no("packed weights exceed the workspace limit");
+}
+
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  return choose_matrix_grid(arranged(p), *matrix_unit(c.traits, matrix_operand(p.dtype)), c.traits)->seconds +
+         2 * c.traits.rates.launch_seconds;
+}
+
+}  // namespace
+
+const Algorithm<Device> kDirectMatrix{
+    "direct_matrix", supports, seconds,
+    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<DirectMatrixPlan>(p, c);
+    }};
+
+}  // namespace vkconv::vulkan

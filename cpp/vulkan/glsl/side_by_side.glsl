@@ -1,0 +1,13 @@
+// Slices (output depths of images) laid side by side along x, so that tiles do not end where a small image ends. A slice
+// takes `pitch` output columns, its input pitch * stride columns: enough that the taps of its last output read at most
+// the gap before the next slice, which counts as padding. side_by_side.h computes the pitch.
+
+struct Column {
+  int slice, x;
+};
+
+// The slice that holds a column, and the column in it; slice -1 left of the first.
+Column column_of(int column, int pitch) {
+  const int slice = column < 0 ? -1 : column / pitch;
+  return Column(slice, column - slice * pitch);
+}

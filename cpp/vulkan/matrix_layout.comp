@@ -1,0 +1,36 @@
+#version 460
+// variants: f16 bf16
+//
+// Takes the matrix B of `source` apart into what each invocation holds, or puts it together again from there. One
+// subgroup runs it. See matrix_layout.h.
+#include "vulkan/glsl/types.glsl"
+
+layout(constant_id = 10) const bool kAssembles = false;
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+  uint64_t source, target;
+};
+#include "vulkan/glsl/dispatch.glsl"
+
+const uint kMostBlockOctets = 64;
+shared uvec4 tile[kMostBlockOctets];
+#include "vulkan/glsl/cooperative_matrix.glsl"
+
+layout(local_size_x_id = 8) in;
+
+void main() {
+  Octets source = Octets(params.source);
+  NewOctets target = NewOctets(params.target);
+  const uint lane = lane_index() * kLaneOctets;
+  MatrixB b;
+  if (kAssembles) {
+    uvec4 held[kLaneOctets];
+    fetch_b(held, source, lane);
+    make_b(b, held, source, lane);
+    coopMatStore(b, target.at, 0, kOctetsK, gl_CooperativeMatrixLayoutColumnMajor);
+    return;
+  }
+  coopMatLoad(b, source.at, 0, kOctetsK, gl_CooperativeMatrixLayoutColumnMajor);
+  if (b.length() != kLaneOctets * 8) return;
+  [[unroll]] for (uint q = 0; q < kLaneOctets; ++q) target.at[lane + q] = octet_of_b(b, q);
+}

@@ -1,0 +1,229 @@
+// direct_matrix: on a device with cooperative matrices the real kernels, on a software device the emulated ones.
+#if VKCONV_VULKAN
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "algorithms/direct_matrix/direct_matrix_tile.h"
+#include "vulkan_harness.h"
+
+namespace vkconv {
+namespace {
+
+class DirectMatrix : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 1); }
+  void SetUp() override {
+    const vulkan::DeviceList& list = vulkan::enumerate_devices();
+    if (list.devices.empty() || !list.devices[0].unusable.empty()) GTEST_SKIP() << list.reason;
+    device_ = vulkan::open_device(0);
+    traits_ = list.devices[0].traits;
+  }
+  void TearDown() override {
+    for (const std::string& message : vulkan::take_validation_messages()) ADD_FAILURE() << message;
+  }
+  bool has_matrices(DType t) const { return vulkan::matrix_unit(traits_, vulkan::matrix_operand(t)).has_value(); }
+
+  void expect_exact(const std::string& text, bool prepare = false) {
+    const ConvProblem p = parse_problem(text);
+    if (!has_matrices(p.dtype)) return;
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    const auto want = tools::run_cpu(p, arrays, reference, "reference");
+    EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "direct_matrix", kDefaultWorkspaceLimitBytes, prepare),
+              want)
+        << text << (prepare ? " prepared" : "");
+  }
+
+  // Random data, or its absolute values: sums that only grow.
+  void expect_accurate(const std::string& text, bool positive, double most_c) {
+    const ConvProblem p = parse_problem(text);
+    if (!has_matrices(p.dtype)) return;
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    if (positive)
+      for (auto* values : {&arrays.input, &arrays.weight})
+        for (double& v : *values) v = std::abs(v);
+    const auto a = tools::accuracy(p, tools::run_vulkan(p, arrays, planner, stream, "direct_matrix"),
+                                   tools::run_exact(p, arrays, reference), tools::run_magnitudes(p, arrays, reference));
+    EXPECT_TRUE(a.finite) << text;
+    EXPECT_LE(a.c, most_c) << text << (positive ? " positive" : "");
+    EXPECT_GE(size_bytes(p.output_dtype) == 2 ? a.rounded : 1, 0.94) << text;
+  }
+
+  std::shared_ptr<vulkan::LogicalDevice> device_;
+  vulkan::Traits traits_;
+};
+
+TEST_F(DirectMatrix, Geometry) {
+  for (const char* text : {
+           "fwd_f16_n1c16o16_i8x8_k3x3_p1x1",
+           "fwd_f16_n3c40o70_i7x7_k3x3_p1x1",         // images side by side
+           "fwd_f16_n2c9o5_i21x19_k3x3_p1x1",         // no octets
+           "fwd_f16_n1c21o35_i16x17_k3x2_s2x3_p1x0",  // phases of strided columns
+           "fwd_f16_n1c8o16_i18x18_k3x3_d3x2_p3x2",
+           "fwd_f16_n1c8o16_i20x18_k3x3_s2x2_d2x3_p2x3",
+           "fwd_f16_n1c16o16_i12x9_k3x3_p0:2x1:0",
+           "fwd_f16_n1c16o16_i12x9_k3x3_p-1:2x-2:0",  // cropped
+           "fwd_f16_n2c16o16_i5x4_k3x3_p6x5",         // more padding than image
+           "fwd_f16_n3c33o29_i5x7_k1x1",              // rows become slices
+           "fwd_f16_n2c16o24_i9x20_k1x5_s2x1_p0x2",
+           "fwd_f16_n2c24o40_i33_k5_d3_p6",
+           "fwd_f16_n1c8o12_i130_k11_p5",
+           "fwd_f16_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
+           "fwd_f16_n2c16o8_i6x5x6_k3x3x3_d2x1x1_p2x1x1",
+           "fwd_f16_n1c36o12g2_i9x9_k3x3_s2x1_p1x1",
+           "fwd_f16_n1c32o48g2_i9x9_k3x3_p1x1_bias_relu",
+           "fwd_f16_n1c3o20_i17x19_k7x7_s2x2_p3x3",
+       })
+    expect_exact(text);
+}
+
+TEST_F(DirectMatrix, Epilogues) {
+  for (const char* text :
+       {"fwd_bf16_n1c16o24_i9x11_k3x3_p1x1_add_relu6", "fwd_f16>f32_n1c16o24_i9x11_k3x3_p1x1_bias_add",
+        "fwd_bf16>f32_n1c20o9_i9x11_k3x3_p1x1", "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_flip_leaky_relu0.5"})
+    expect_exact(text);
+}
+
+TEST_F(DirectMatrix, SplitSinglePrecision) {
+  for (const char* text : {"fwd_f32_n1c16o16_i8x8_k3x3_p1x1", "fwd_f32_n2c21o35_i9x10_k3x3_s2x1_p1x1_bias_relu",
+                           "fwd_f32_n3c33o29_i5x7_k1x1", "fwd_f32_n1c36o12g2_i9x9_k3x3_p1x1_add",
+                           "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1", "fwd_f32_n1c8o12_i70_k5_d2_p3"})
+    expect_exact(text);
+  for (const bool positive : {false, true}) {
+    expect_accurate("fwd_f32_n1c96o16_i9x9_k3x3_p1x1", positive, 16);
+    expect_accurate("fwd_f32_n1c200o20_i50_k3_p1_bias_tanh", positive, 16);
+  }
+}
+
+// Each region and each channel at its own scale, and numbers that no sum may hold.
+TEST_F(DirectMatrix, SplitSinglePrecisionRange) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c16o24_i4x200_k3x3_p1x1");
+  if (!has_matrices(p.dtype)) return;
+  Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+  Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+  vulkan::Stream stream(device_);
+  tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+  const std::size_t row = 200 * 16, channel = 9 * 16;
+  for (std::size_t i = 0; i < arrays.input.size(); ++i)
+    arrays.input[i] = float(arrays.input[i] * (i % row < row / 2 ? 1e28 : 1e-30));
+  for (std::size_t i = 0; i < arrays.weight.size(); ++i)
+    arrays.weight[i] = float(arrays.weight[i] * std::pow(10.0, double(i / channel) / 3));
+  for (const auto value : {0.0, double(INFINITY), double(NAN)}) {
+    arrays.input[row + 16 * 20] = value;  // reaches columns 19 to 21
+    const auto got = tools::run_vulkan(p, arrays, planner, stream, "direct_matrix");
+    const auto exact = tools::run_exact(p, arrays, reference), magnitude = tools::run_magnitudes(p, arrays, reference);
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t column = i % (200 * 24) / 24;
+      if (column >= 95 && column < 116) continue;  // tiles that hold both scales
+      if (std::isfinite(exact[i]) && std::abs(exact[i]) < 3e38)
+        worst = std::max(worst, std::abs(got[i] - exact[i]) / (magnitude[i] * 0x1p-24));
+      else
+        EXPECT_TRUE(std::isnan(exact[i]) ? std::isnan(got[i]) : got[i] == float(exact[i])) << value << " at " << i;
+    }
+    EXPECT_LE(worst, 16) << value;
+  }
+}
+
+TEST_F(DirectMatrix, PreparedWeights) {
+  for (const char* text : {"fwd_f32_n1c40o24_i9x11_k3x3_p1x1_flip", "fwd_f16_n1c40o24_i9x11_k3x3_p1x1_flip",
+                           "fwd_bf16_n2c24o40_i33x5_k3x1_p1x0"})
+    expect_exact(text, true);
+}
+
+TEST_F(DirectMatrix, Accuracy) {
+  for (const bool positive : {false, true}) {
+    expect_accurate("fwd_f16_n1c128o16_i9x9_k3x3_p1x1_bias_gelu", positive, 8);
+    expect_accurate("fwd_bf16_n1c96o16_i9x9_k3x3_p1x1_silu", positive, 8);
+    expect_accurate("fwd_f16>f32_n1c160o16_i9x9_k3x3_p1x1", positive, 8);
+  }
+}
+
+// Infinite weights under padding: the taps that read padding do not count. Nor do the zeros beside the last channel.
+TEST_F(DirectMatrix, PaddingTimesInfinityIsNothing) {
+  for (const char* text : {"fwd_f16_n1c4o4_i5x6_k3x3_p1x1", "fwd_bf16_n2c5o5_i5_k3_p1"}) {
+    const ConvProblem p = parse_problem(text);
+    if (!has_matrices(p.dtype)) return;
+    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    vulkan::Stream stream(device_);
+    tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    for (double& x : arrays.input) x = std::abs(x) + 1;
+    arrays.weight[0] = HUGE_VAL;
+    EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "direct_matrix"),
+              tools::run_cpu(p, arrays, reference, "reference"))
+        << text;
+  }
+}
+
+vulkan::Traits described_gpu(vulkan::CooperativeMatrix shape) {
+  vulkan::Traits t;
+  t.type = vulkan::DeviceType::discrete;
+  t.limits.shared_memory_bytes = 48 << 10;
+  t.limits.workgroup_invocations = 1024;
+  t.limits.subgroup_size = t.limits.min_subgroup_size = t.limits.max_subgroup_size = 32;
+  t.rates = vulkan::estimated_rates(t.type);
+  t.cooperative_matrices = {shape};
+  return t;
+}
+
+TEST(DirectMatrixTile, UsesTheShapesADeviceHas) {
+  using vulkan::CooperativeMatrix;
+  vulkan::Traits t = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  t.cooperative_matrices.push_back({16, 8, 16, DType::f16, DType::f32});
+  t.cooperative_matrices.push_back({16, 16, 16, DType::f16, DType::f16});  // halves as sums
+  ASSERT_TRUE(vulkan::matrix_unit(t, DType::f16));
+  EXPECT_EQ(vulkan::matrix_unit(t, DType::f16)->shape, (CooperativeMatrix{16, 16, 16, DType::f16, DType::f32}));
+  EXPECT_FALSE(vulkan::matrix_unit(t, DType::bf16));
+  t.type = vulkan::DeviceType::software;
+  EXPECT_TRUE(vulkan::matrix_unit(t, DType::bf16)->emulated);
+}
+
+TEST(DirectMatrixTile, FitsTheDevice) {
+  for (const auto& shape : {vulkan::CooperativeMatrix{16, 16, 16, DType::f16, DType::f32},
+                            vulkan::CooperativeMatrix{8, 16, 16, DType::f16, DType::f32}})
+    for (const char* text : {"fwd_f16_n32c64o64_i56x56_k3x3_p1x1", "fwd_f16_n32c512o512_i7x7_k3x3_p1x1",
+                             "fwd_f16_n8c256o256_i8192_k11_p5", "fwd_f16_n1c256o256_i43x62x106_k3x3x3",
+                             "fwd_f16_n32c3o64_i224x224_k7x7_s2x2_p3x3", "fwd_f16_n1c16o16_i8x8_k3x3_d40x40_p40x40"}) {
+      const ConvProblem p = parse_problem(text);
+      const vulkan::Traits traits = described_gpu(shape);
+      const auto unit = *vulkan::matrix_unit(traits, p.dtype);
+      const auto grid = vulkan::choose_matrix_grid(p, unit, traits);
+      if (p.dilation[1] == 40) {
+        EXPECT_FALSE(grid) << "a halo of 80 rows fits no shared memory";
+        continue;
+      }
+      ASSERT_TRUE(grid) << text;
+      EXPECT_LE(grid->shared_octets * 16, 48 << 10) << text;
+      EXPECT_LE(grid->tile.subgroups() * unit.lanes, 1024u) << text;
+      EXPECT_GE(grid->tiles_o * grid->tile.channels(unit), p.out_channels) << text;
+      EXPECT_GE(grid->chunks * grid->tile.chunk_octets * 8, p.in_channels) << text;
+    }
+}
+
+// The columns one slice's taps read must not be another slice's input.
+TEST(DirectMatrixTile, SlicesSideBySideShareNothing) {
+  for (const char* text : {"fwd_f16_n2c1o1_i7_k3_p1", "fwd_f16_n2c1o1_i9_k3_s2_p1:0", "fwd_f16_n2c1o1_i4_k3_s3_p7:5",
+                           "fwd_f16_n2c1o1_i9_k3_p-3:4", "fwd_f16_n2c1o1_i9_k4_d3_p2:6", "fwd_f16_n2c1o1_i12_k1_s5"}) {
+    const ConvProblem p = parse_problem(text);
+    const vulkan::SideBySide layout = vulkan::side_by_side(p);
+    EXPECT_EQ(layout.slices, 2) << text;
+    const std::int64_t pitch = layout.pitch * p.stride[2];
+    for (std::int64_t o = 0; o < p.output[2]; ++o)
+      for (std::int64_t k = 0; k < p.kernel[2]; ++k) {
+        const std::int64_t x = o * p.stride[2] + k * p.dilation[2] - p.pad_lo[2];
+        if (x >= 0 && x < p.input[2]) continue;
+        EXPECT_TRUE(x + pitch >= p.input[2] && x < pitch) << text << " reads column " << x;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace vkconv
+#endif
