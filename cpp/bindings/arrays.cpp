@@ -30,7 +30,7 @@ bool is_bfloat16(const py::dtype& dtype, int number) {
   return true;
 }
 
-DType dtype_of(const py::array& array, const py::dtype& dtype, const char* name) {
+DType dtype_of(const py::dtype& dtype, const char* name) {
   switch (const int number = dtype.num()) {
     case kNumPyFloat:
       return DType::f32;
@@ -41,7 +41,7 @@ DType dtype_of(const py::array& array, const py::dtype& dtype, const char* name)
     default:
       if (is_bfloat16(dtype, number)) return DType::bf16;
   }
-  throw py::type_error(std::string(name) + " has dtype " + py::str(array.dtype()).cast<std::string>() +
+  throw py::type_error(std::string(name) + " has dtype " + py::str(dtype).cast<std::string>() +
                        ", wanted float32, float16, bfloat16 or float64");
 }
 
@@ -77,9 +77,27 @@ Array describe(py::array owner, DType dtype) {
     a.stride[i] = owner.strides(i) / owner.itemsize();
   }
   normalize_strides(a);
+  a.numpy_dtype = owner.dtype();
   a.owner = std::move(owner);
   return a;
 }
+
+Array describe(const DeviceArray& array, py::handle owner) {
+  Array a;
+  a.owner = py::reinterpret_borrow<py::object>(owner);
+  a.numpy_dtype = array.numpy_dtype();
+  a.home = array.device();
+  a.memory = array.memory();
+  a.dtype = array.dtype();
+  a.ndim = static_cast<int>(array.shape().size());
+  std::copy(array.shape().begin(), array.shape().end(), a.shape.begin());
+  std::copy(array.stride().begin(), array.stride().end(), a.stride.begin());
+  a.data = array.data();
+  normalize_strides(a);
+  return a;
+}
+
+py::array numpy_of(const Array& a) { return py::reinterpret_borrow<py::array>(a.owner); }
 
 cpu::StridedCopy copy_of(const Array& a, const py::array& from) {
   cpu::StridedCopy c;
@@ -110,16 +128,30 @@ py::array require_array(py::handle value, const char* name) {
   return py::reinterpret_borrow<py::array>(value);
 }
 
-void free_buffer(void* buffer) { delete static_cast<cpu::Buffer*>(buffer); }
-
-py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
-  const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  auto buffer = std::make_unique<cpu::Buffer>(static_cast<std::size_t>(elements * dtype.itemsize()));
-  std::byte* data = buffer->pointer();
-  py::capsule owner(buffer.get(), free_buffer);
-  buffer.release();
-  return py::array(dtype, shape, data, owner);
+std::string bias_wanted(std::int64_t length) {
+  return ", wanted (" + std::to_string(length) + ",), one value for each output channel";
 }
+
+// Nothing converts it on the device.
+Array read_device_bias(py::handle value, DType wanted, std::int64_t length) {
+  const auto& array = value.cast<const DeviceArray&>();
+  if (array.dtype() != wanted)
+    throw py::type_error("bias is a vkconv.Array of dtype " + py::str(array.numpy_dtype()).cast<std::string>() +
+                         ", wanted " + (wanted == DType::f64 ? "float64" : "float32"));
+  if (array.shape().size() != 1 || array.shape()[0] != length)
+    throw py::value_error("bias has shape " + shape_text(array.shape()) + bias_wanted(length));
+  return describe(array, value);
+}
+
+// Addresses that an array of a device spans.
+std::pair<const std::byte*, const std::byte*> addresses_of(const Array& a) {
+  const std::byte *low = a.data, *high = a.data;
+  const auto element = static_cast<std::int64_t>(size_bytes(a.dtype));
+  for (int i = 0; i < a.ndim; ++i) (a.stride[i] < 0 ? low : high) += (a.shape[i] - 1) * a.stride[i] * element;
+  return {low, high + element};
+}
+
+void free_buffer(void* buffer) { delete static_cast<cpu::Buffer*>(buffer); }
 
 // Axes sorted by stride must each step over everything the smaller ones reach.
 bool may_overlap_itself(const py::array& array) {
@@ -138,6 +170,15 @@ bool may_overlap_itself(const py::array& array) {
 
 }  // namespace
 
+py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
+  const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  auto buffer = std::make_unique<cpu::Buffer>(static_cast<std::size_t>(elements * dtype.itemsize()));
+  std::byte* data = buffer->pointer();
+  py::capsule owner(buffer.get(), free_buffer);
+  buffer.release();
+  return py::array(dtype, shape, data, owner);
+}
+
 void load_numpy() {
   const py::module_ module = py::module_::import("numpy");
   numpy = new NumPy{module.attr("ndarray"), module.attr("may_share_memory")};
@@ -146,53 +187,72 @@ void load_numpy() {
 bool Array::empty() const { return std::find(shape.begin(), shape.begin() + ndim, 0) != shape.begin() + ndim; }
 
 Array read_array(py::handle value, const char* name, int least, int most, Layout layout) {
-  py::array array = require_array(value, name);
-  if (array.ndim() < least || array.ndim() > most)
+  const bool on_device = py::isinstance<DeviceArray>(value);
+  Array a;
+  if (on_device) {
+    a = describe(value.cast<const DeviceArray&>(), value);
+  } else {
+    py::array array = require_array(value, name);
+    a.ndim = static_cast<int>(array.ndim());
+    a.owner = std::move(array);
+  }
+  if (a.ndim < least || a.ndim > most)
     throw py::value_error(
-        std::string(name) + " has " + std::to_string(array.ndim()) + " dimensions, wanted " +
+        std::string(name) + " has " + std::to_string(a.ndim) + " dimensions, wanted " +
         (least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most)));
+  if (on_device) return a;
+  const py::array array = numpy_of(a);
   const py::dtype dtype = array.dtype();
-  const DType type = dtype_of(array, dtype, name);
-  Array a = describe(array, type);
+  a = describe(array, dtype_of(dtype, name));
   a.must_copy = !is_native(dtype) || !has_element_strides(array) || !has_layout(array, layout);
   return a;
 }
 
+void require_beside(const Array& operand, const char* name, const Array& leading, const char* leading_name) {
+  if (!operand.on_device() || operand.home.name == leading.home.name) return;
+  const std::string where = std::string(name) + " is a vkconv.Array on " + operand.home.name + ", " + leading_name;
+  if (!leading.on_device())
+    throw py::type_error(where + " is a NumPy array: make it an Array, vkconv.array(" + leading_name + ", '" +
+                         operand.home.name + "')");
+  throw py::value_error(where + " is on " + leading.home.name + ": they must agree");
+}
+
 py::dtype Array::native_dtype() const {
-  const py::dtype given = owner.dtype();
-  return is_native(given) ? given : py::dtype(given.attr("newbyteorder")("="));
+  return is_native(numpy_dtype) ? numpy_dtype : py::dtype(numpy_dtype.attr("newbyteorder")("="));
 }
 
 void Array::settle() {
   if (!must_copy) return;
   must_copy = false;
-  cpu::StridedCopy c = copy_of(*this, owner);
-  c.swap_bytes = !is_native(owner.dtype());
+  const py::array from = numpy_of(*this);
+  cpu::StridedCopy c = copy_of(*this, from);
+  c.swap_bytes = !is_native(numpy_dtype);
   std::int64_t elements = 1;
   for (int i = ndim - 1; i >= 0; --i) {
-    const bool broadcast = i != ndim - 1 && owner.strides(i) == 0;
+    const bool broadcast = i != ndim - 1 && from.strides(i) == 0;
     if (broadcast && shape[i] > 0) c.extent[i] = 1;
     stride[i] = broadcast ? 0 : elements;
-    c.to_stride[i] = stride[i] * owner.itemsize();
+    c.to_stride[i] = stride[i] * from.itemsize();
     elements *= c.extent[i];
   }
   normalize_strides(*this);
-  const std::size_t bytes = static_cast<std::size_t>(elements * owner.itemsize());
+  const std::size_t bytes = static_cast<std::size_t>(elements * from.itemsize());
   copy = cpu::Buffer(bytes);
   data = c.to = copy.pointer();
   run_copy(c, bytes);
 }
 
 Array read_bias(py::handle value, DType dtype, std::int64_t length) {
+  const DType wanted = accumulator(dtype);
+  if (py::isinstance<DeviceArray>(value)) return read_device_bias(value, wanted, length);
   py::array array = require_array(value, "bias");
   const py::dtype given = array.dtype();
-  const DType type = dtype_of(array, given, "bias"), wanted = accumulator(dtype);
+  const DType type = dtype_of(given, "bias");
   if (type != dtype && type != wanted)
     throw py::type_error("bias has dtype " + py::str(given).cast<std::string>() + ", wanted the dtype of input" +
                          (wanted == dtype ? "" : " or float32"));
   if (array.ndim() != 1 || array.shape(0) != length)
-    throw py::value_error("bias has shape " + py::str(array.attr("shape")).cast<std::string>() + ", wanted (" +
-                          std::to_string(length) + ",), one value for each output channel");
+    throw py::value_error("bias has shape " + py::str(array.attr("shape")).cast<std::string>() + bias_wanted(length));
   if (type != wanted || !is_native(given) || !has_element_strides(array) ||
       !has_layout(array, Layout::contiguous_channels))
     array = array.attr("astype")(wanted == DType::f64 ? py::dtype::of<double>() : py::dtype::of<float>(), "C");
@@ -236,20 +296,17 @@ std::string shape_text(const std::int64_t* shape, std::size_t ndim) {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return shape_text(shape.data(), shape.size()); }
 
-Destination::Destination(py::handle out, const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout)
+Destination::Destination(py::handle out, const Array& leading, const std::vector<std::int64_t>& shape, Layout layout)
     : out_(py::reinterpret_borrow<py::object>(out)) {
-  if (out.is_none()) {
-    array_ = describe(new_array(dtype, shape), DType::f32);
-    return;
-  }
-  check_out(dtype, shape);
-  const auto given = py::reinterpret_borrow<py::array>(out);
-  staged_ = !has_element_strides(given) || !has_layout(given, layout);
-  if (may_overlap_itself(given)) throw py::value_error("out has elements that share memory with each other");
-  array_ = describe(staged_ ? new_array(dtype, shape) : given, DType::f32);
+  if (leading.on_device())
+    take_device(leading, shape);
+  else if (out.is_none())
+    array_ = describe(new_array(leading.native_dtype(), shape), DType::f32);
+  else
+    take_host(leading.native_dtype(), shape, layout);
 }
 
-void Destination::check_out(const py::dtype& dtype, const std::vector<std::int64_t>& shape) const {
+void Destination::take_host(const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout) {
   const py::array out = require_array(out_, "out");
   if (!out.dtype().equal(dtype))
     throw py::type_error("out has dtype " + py::str(out.dtype()).cast<std::string>() + ", wanted " +
@@ -257,26 +314,63 @@ void Destination::check_out(const py::dtype& dtype, const std::vector<std::int64
   const std::vector<std::int64_t> given(out.shape(), out.shape() + out.ndim());
   if (given != shape) throw py::value_error("out has shape " + shape_text(given) + ", wanted " + shape_text(shape));
   if (!out.writeable()) throw py::value_error("out is read-only");
+  staged_ = !has_element_strides(out) || !has_layout(out, layout);
+  if (may_overlap_itself(out)) throw py::value_error("out has elements that share memory with each other");
+  array_ = describe(staged_ ? new_array(dtype, shape) : out, DType::f32);
+}
+
+void Destination::take_device(const Array& leading, const std::vector<std::int64_t>& shape) {
+  if (out_.is_none()) {
+    const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_bytes(leading.dtype);
+    std::shared_ptr<ArrayMemory> memory;
+    {
+      py::gil_scoped_release release;  // the device may have to finish work first
+      memory = leading.home.backend->allocate(bytes);
+    }
+    const py::object made =
+        py::cast(DeviceArray(leading.home, std::move(memory), leading.dtype, leading.numpy_dtype, shape));
+    array_ = describe(made.cast<const DeviceArray&>(), made);
+    return;
+  }
+  if (!py::isinstance<DeviceArray>(out_))
+    throw py::type_error("out must be a vkconv.Array on " + leading.home.name + ", got " + type_name(out_));
+  const auto& out = out_.cast<const DeviceArray&>();
+  if (out.device().name != leading.home.name)
+    throw py::value_error("out is on " + out.device().name + ", the operands are on " + leading.home.name);
+  if (out.dtype() != leading.dtype)
+    throw py::type_error("out has dtype " + py::str(out.numpy_dtype()).cast<std::string>() + ", wanted " +
+                         py::str(leading.numpy_dtype).cast<std::string>());
+  if (out.shape() != shape)
+    throw py::value_error("out has shape " + shape_text(out.shape()) + ", wanted " + shape_text(shape));
+  array_ = describe(out, out_);
 }
 
 void Destination::must_not_overlap(const Array& operand, const char* name) const {
-  if (out_.is_none()) return;
-  // Exact for every layout in practice; answers yes when the exact answer would take too long.
-  constexpr int kMaxWork = 10000;
-  if (numpy->may_share_memory(out_, operand.owner, kMaxWork).cast<bool>())
-    throw py::value_error(std::string("out shares memory with ") + name);
+  if (out_.is_none() || array_.on_device() != operand.on_device()) return;
+  bool shared = false;
+  if (array_.on_device()) {
+    const auto [low, high] = addresses_of(array_);
+    const auto [other_low, other_high] = addresses_of(operand);
+    shared = array_.memory == operand.memory && low < other_high && other_low < high;
+  } else {
+    // Exact for every layout in practice; answers yes when the exact answer would take too long.
+    constexpr int kMaxWork = 10000;
+    shared = numpy->may_share_memory(out_, operand.owner, kMaxWork).cast<bool>();
+  }
+  if (shared) throw py::value_error(std::string("out shares memory with ") + name);
 }
 
-py::array Destination::finish() {
+py::object Destination::finish() {
   if (out_.is_none()) return std::move(array_.owner);
   if (staged_) {
     const auto out = py::reinterpret_borrow<py::array>(out_);
-    cpu::StridedCopy c = copy_of(array_, array_.owner);
+    cpu::StridedCopy c = copy_of(array_, numpy_of(array_));
     c.to = static_cast<std::byte*>(const_cast<void*>(out.data()));
     for (int i = 0; i < c.axes; ++i) c.to_stride[i] = out.strides(i);
     run_copy(c, static_cast<std::size_t>(out.nbytes()));
   }
-  return py::reinterpret_steal<py::array>(out_.release());
+  return std::move(out_);
 }
 
 }  // namespace vkconv::bindings

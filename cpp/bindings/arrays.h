@@ -1,4 +1,4 @@
-// NumPy arrays as strided views of host memory, and new arrays that own memory of the pool.
+// Operands and results: NumPy arrays as strided views of host memory, arrays of a device as views of its memory.
 #pragma once
 #include <pybind11/numpy.h>
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/device_array.h"
 #include "core/problem.h"
 #include "core/view.h"
 #include "cpu/memory.h"
@@ -27,7 +28,10 @@ enum class Layout : std::uint8_t {
 
 // An operand. Its shape and dtype can be judged at once; its memory is read after settle().
 struct Array {
-  py::array owner;  // the caller's array
+  py::object owner;                     // the caller's array
+  py::dtype numpy_dtype;                // the caller's, of any byte order
+  OpenDevice home;                      // where the array lives; no backend: a NumPy array
+  std::shared_ptr<ArrayMemory> memory;  // of an array of a device
   DType dtype = DType::f32;
   int ndim = 0;
   std::array<std::int64_t, kMaxDimensions> shape{};
@@ -37,14 +41,15 @@ struct Array {
   cpu::Buffer copy{};
 
   std::int64_t last() const { return shape[ndim - 1]; }
+  bool on_device() const { return memory != nullptr; }
   bool empty() const;
   py::dtype native_dtype() const;  // of a result
   // Makes `data` and `stride` what the kernels read. Broadcast axes stay broadcast in a copy.
   void settle();
 };
 
-// Accepts every array of a supported dtype with `least` to `most` dimensions. It is copied only when it has foreign
-// byte order, elements at unaligned addresses, or a channel axis that `layout` does not allow.
+// Accepts every array of a supported dtype with `least` to `most` dimensions. A NumPy array is copied only when it has
+// foreign byte order, elements at unaligned addresses, or a channel axis that `layout` does not allow.
 Array read_array(py::handle value, const char* name, int least, int most, Layout layout);
 
 // A vector of `length` values as a contiguous array of `dtype`'s accumulator type. Its own dtype is either of the two.
@@ -56,22 +61,30 @@ View<std::byte*> as_view(const Array& a);
 WeightView<std::byte*> as_weight(const Array& a, std::int64_t groups);
 Extent3 spatial_extents(const Array& a);
 
+// Throws unless `operand` can be used beside `leading`, the operand that decides where an operation runs: a NumPy array
+// beside anything, an array of a device beside arrays of that device.
+void require_beside(const Array& operand, const char* name, const Array& leading, const char* leading_name);
+
+// A new NumPy array in memory of the pool.
+py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape);
+
 // "(2, 3)", as NumPy prints a shape.
 std::string shape_text(const std::int64_t* shape, std::size_t ndim);
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
-// The array an operation writes: a new one, or the caller's `out`. A caller's array whose strides no kernel can write
-// is served by a new array that finish() copies.
+// The array an operation writes: a new one where its leading operand lives, or the caller's `out`. A caller's NumPy
+// array whose strides no kernel can write is served by a new array that finish() copies.
 class Destination {
  public:
-  Destination(py::handle out, const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout);
+  Destination(py::handle out, const Array& leading, const std::vector<std::int64_t>& shape, Layout layout);
   const Array& array() const { return array_; }
   // Throws when `operand` shares memory with the caller's array.
   void must_not_overlap(const Array& operand, const char* name) const;
-  py::array finish();  // the caller's array, or the new one
+  py::object finish();  // the caller's array, or the new one
 
  private:
-  void check_out(const py::dtype& dtype, const std::vector<std::int64_t>& shape) const;
+  void take_host(const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout);
+  void take_device(const Array& leading, const std::vector<std::int64_t>& shape);
 
   Array array_;
   py::object out_;  // None when there is none

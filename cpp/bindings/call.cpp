@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bindings/description.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -68,15 +69,19 @@ Sides axis_padding(const Padding& padding, const ConvProblem& p, int a, int firs
   return {0, 0};
 }
 
-void log_line(const Options& options, const PlanRequest& request, double seconds) {
+void log_line(const Options& options, const PlanRequest& request, double seconds, double device_seconds) {
   const std::string tree = options.device.backend->summary(request).tree;
-  std::fprintf(stderr, "vkconv %s %s %s %.3f ms\n", options.device.name.c_str(), to_string(request.problem).c_str(),
+  std::fprintf(stderr, "vkconv %s %s %s %.3f ms", options.device.name.c_str(), to_string(request.problem).c_str(),
                tree.c_str(), seconds * 1e3);
+  if (device_seconds > 0) std::fprintf(stderr, " (%.3f ms on the device)", device_seconds * 1e3);
+  std::fputc('\n', stderr);
 }
 
 }  // namespace
 
-Options parse_options(const OptionArguments& arguments) {
+namespace {
+
+Options parse_all_but_device(const OptionArguments& arguments) {
   Options options;
   options.precision = parse_precision(arguments.precision);
   options.algorithm = parse_word(arguments.algorithm, "algorithm");
@@ -84,7 +89,26 @@ Options parse_options(const OptionArguments& arguments) {
       arguments.workspace_limit.is_none()
           ? default_workspace_limit()
           : static_cast<std::size_t>(parse_int(arguments.workspace_limit, "workspace_limit", 0));
-  options.device = DeviceTable::instance().open(parse_word(arguments.device, "device"));
+  return options;
+}
+
+}  // namespace
+
+Options parse_options(const OptionArguments& arguments) {
+  Options options = parse_all_but_device(arguments);
+  options.device = open_device(arguments.device);
+  return options;
+}
+
+Options parse_options(const OptionArguments& arguments, const Array& leading, const char* leading_name) {
+  if (!leading.on_device()) return parse_options(arguments);
+  Options options = parse_all_but_device(arguments);
+  options.device = leading.home;
+  if (arguments.device.is_none()) return options;
+  const OpenDevice wanted = open_device(arguments.device);
+  if (is_description(arguments.device)) options.device = wanted;
+  if (wanted.name != options.device.name)
+    throw py::value_error("device is '" + wanted.name + "', " + leading_name + " is on " + leading.home.name);
   return options;
 }
 
@@ -123,7 +147,7 @@ CaptureScope::CaptureScope(Captured& target) : outer_(capture) { capture = &targ
 CaptureScope::~CaptureScope() { capture = outer_; }
 bool capturing() { return capture != nullptr; }
 
-void execute(const Options& options, ConvProblem problem, HostOperands operands, PreparedConv* prepared) {
+void execute(const Options& options, ConvProblem problem, Execution execution) {
   problem.precision = options.precision;
   if (capture) {  // no memory stands behind the operands
     problem = canonical(problem);
@@ -131,15 +155,18 @@ void execute(const Options& options, ConvProblem problem, HostOperands operands,
     *capture = {true, {problem, options.algorithm, options.workspace_limit_bytes}, options.device};
     return;
   }
-  canonicalize(problem, operands);
+  canonicalize(problem, execution.operands);
   const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
   const auto begin = std::chrono::steady_clock::now();
+  double device_seconds = 0;
+  if (logging()) execution.device_seconds = &device_seconds;
   {
     py::gil_scoped_release release;
-    options.device.backend->run(request, operands, prepared);
+    options.device.backend->execute(request, execution);
   }
-  if (logging())
-    log_line(options, request, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (!logging()) return;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  log_line(options, request, took.count(), device_seconds);
 }
 
 }  // namespace vkconv::bindings

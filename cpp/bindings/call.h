@@ -25,6 +25,8 @@ struct OptionArguments {
   py::handle precision, device, algorithm, workspace_limit;
 };
 Options parse_options(const OptionArguments& arguments);
+// The same beside an operand that lives on a device: the operation runs there.
+Options parse_options(const OptionArguments& arguments, const Array& leading, const char* leading_name);
 
 // The index map a caller describes; numbers that depend on the input's size are filled in by apply().
 struct Geometry {
@@ -60,7 +62,8 @@ class CaptureScope {
 };
 bool capturing();
 
-// Runs the request, or records it when this thread captures. With VKCONV_LOG set, writes a line to stderr.
-void execute(const Options& options, ConvProblem problem, HostOperands operands, PreparedConv* prepared = nullptr);
+// Runs the request, or records it when this thread captures. With VKCONV_LOG set, writes a line to stderr; work on
+// arrays of a device is then waited for.
+void execute(const Options& options, ConvProblem problem, Execution execution);
 
 }  // namespace vkconv::bindings

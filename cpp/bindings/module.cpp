@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/description.h"
 #include "bindings/operations.h"
 #include "bindings/prepared.h"
 #include "bindings/settings.h"
@@ -115,6 +116,8 @@ PYBIND11_MODULE(_core, m) {
   bind_forward(m);
   bind_padding(m);
   bind_gradients(m);
+  bind_arrays(m);
+  bind_descriptions(m);
   bind_prepared(m);
   bind_settings(m);
 }

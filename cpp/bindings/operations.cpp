@@ -55,11 +55,16 @@ void set_dtype(ConvProblem& p, DType dtype) { p.dtype = p.output_dtype = dtype; 
 // Completes the spec from the arguments that all forward operations share, and runs it.
 py::object run_forward(ForwardSpec& spec, Array& input, Array& weight, const EpilogueArguments& epilogue,
                        const OptionArguments& options, Object out) {
+  require_beside(weight, "weight", input, "input");
   parse_activation(epilogue.activation, spec.epilogue);
   std::optional<Array> bias;
-  if (!epilogue.bias.is_none()) bias = read_bias(epilogue.bias, weight.dtype, weight.shape[0]);
-  spec.options = parse_options(options);
-  return forward(spec, input, &weight, bias ? &*bias : nullptr, out);
+  if (!epilogue.bias.is_none()) {
+    bias = read_bias(epilogue.bias, weight.dtype, weight.shape[0]);
+    require_beside(*bias, "bias", input, "input");
+  }
+  spec.epilogue.bias = bias.has_value();
+  spec.options = parse_options(options, input, "input");
+  return forward(spec, input, {&weight, bias ? &*bias : nullptr}, out);
 }
 
 }  // namespace
@@ -72,8 +77,8 @@ Array read_weight(Object value, int least, int most) { return read_array(value, 
 
 void require_same_dtype(const Array& a, const char* a_name, const Array& b, const char* b_name) {
   if (a.dtype == b.dtype) return;
-  throw py::type_error(std::string(a_name) + " has dtype " + py::str(a.owner.dtype()).cast<std::string>() + ", " +
-                       b_name + " has " + py::str(b.owner.dtype()).cast<std::string>() + ": they must agree");
+  throw py::type_error(std::string(a_name) + " has dtype " + py::str(a.numpy_dtype).cast<std::string>() + ", " +
+                       b_name + " has " + py::str(b.numpy_dtype).cast<std::string>() + ": they must agree");
 }
 
 Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char* dilation_name) {
@@ -110,12 +115,11 @@ void set_weight(ForwardSpec& spec, const Array& weight) {
 Array read_addend(Object value, DType dtype, int ndim) {
   Array addend = read_array(value, "addend", ndim, ndim, Layout::contiguous_channels);
   if (addend.dtype == accumulator(dtype)) return addend;
-  throw py::type_error("addend has dtype " + py::str(addend.owner.dtype()).cast<std::string>() + ", wanted float" +
+  throw py::type_error("addend has dtype " + py::str(addend.numpy_dtype).cast<std::string>() + ", wanted float" +
                        (accumulator(dtype) == DType::f64 ? "64" : "32") + ", in which sums run");
 }
 
-py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const Array* bias, Object out,
-                   PreparedConv* prepared, Array* addend) {
+py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights, Object out, Array* addend) {
   ConvProblem p;
   set_dtype(p, spec.dtype);
   p.batch = input.shape[0];
@@ -125,7 +129,6 @@ py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const A
   p.input = spatial_extents(input);
   p.kernel = spec.kernel;
   p.epilogue = spec.epilogue;
-  p.epilogue.bias = bias != nullptr;
   p.epilogue.addend = addend != nullptr;
   check_channels(p, spec.in_channels_per_group);
   spec.geometry.apply(p);
@@ -138,27 +141,36 @@ py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const A
     execute(spec.options, p, {});
     return py::none();
   }
-  Destination destination(out, input.native_dtype(), shape, Layout::contiguous_channels);
+  const auto [weight, bias, prepared] = weights;
+  Destination destination(out, input, shape, Layout::contiguous_channels);
   destination.must_not_overlap(input, "input");
   if (addend) destination.must_not_overlap(*addend, "addend");
   if (weight) destination.must_not_overlap(*weight, "weight");
   if (bias) destination.must_not_overlap(*bias, "bias");
   if (destination.array().empty()) return destination.finish();
 
-  HostOperands operands;
+  Execution execution;
+  execution.prepared = prepared;
   input.settle();
-  operands.input = as_view(input);
+  execution.operands.input = as_view(input);
+  execution.residents.input = input.memory.get();
   if (weight) {
     weight->settle();
-    operands.weight = as_weight(*weight, p.groups);
+    execution.operands.weight = as_weight(*weight, p.groups);
+    execution.residents.weight = weight->memory.get();
   }
-  if (bias) operands.bias = bias->data;
+  if (bias) {
+    execution.operands.bias = bias->data;
+    execution.residents.bias = bias->memory.get();
+  }
   if (addend) {
     addend->settle();
-    operands.addend = as_view(*addend);
+    execution.operands.addend = as_view(*addend);
+    execution.residents.addend = addend->memory.get();
   }
-  operands.output = as_view(destination.array());
-  execute(spec.options, p, operands, prepared);
+  execution.operands.output = as_view(destination.array());
+  execution.residents.output = destination.array().memory.get();
+  execute(spec.options, p, execution);
   return destination.finish();
 }
 
@@ -242,25 +254,29 @@ ConvProblem gradient_problem(Pass pass, DType dtype, const Geometry& geometry,
 std::vector<std::int64_t> shape_of(const Array& a) { return {a.shape.begin(), a.shape.begin() + a.ndim}; }
 
 // Computes a gradient of `shape` from `grad` and the `other` operand (null for the bias). `place` puts the views of
-// both and of the array that is written into the operands.
+// both and of the array that is written into the execution.
 template <class Place>
-py::object gradient(const Options& options, const ConvProblem& p, const std::vector<std::int64_t>& shape, Layout layout,
-                    Array& grad, Array* other, Object out, Place place) {
+py::object gradient(const OptionArguments& arguments, const ConvProblem& p, const std::vector<std::int64_t>& shape,
+                    Layout layout, Array& grad, Array* other, Object out, Place place) {
+  const char* other_name = p.pass == Pass::input_grad ? "weight" : "input";
+  if (other) require_beside(*other, other_name, grad, "grad");
+  const Options options = parse_options(arguments, grad, "grad");
   if (capturing()) {
     execute(options, p, {});
     return py::none();
   }
-  Destination destination(out, grad.native_dtype(), shape, layout);
+  Destination destination(out, grad, shape, layout);
   destination.must_not_overlap(grad, "grad");
-  if (other) destination.must_not_overlap(*other, p.pass == Pass::input_grad ? "weight" : "input");
+  if (other) destination.must_not_overlap(*other, other_name);
   if (destination.array().empty()) return destination.finish();
 
   grad.settle();
   if (other) other->settle();
-  HostOperands operands;
-  operands.output = as_view(grad);
-  place(operands, destination.array());
-  execute(options, p, operands);
+  Execution execution;
+  execution.operands.output = as_view(grad);
+  execution.residents.output = grad.memory.get();
+  place(execution, destination.array());
+  execute(options, p, execution);
   return destination.finish();
 }
 
@@ -275,11 +291,12 @@ py::object conv_input_grad(Object grad_argument, Object weight_argument, Object 
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, shape_of(weight));
   check_grad(grad, p);
-  const Options options = parse_options(option_arguments);
-  return gradient(options, p, shape, Layout::contiguous_channels, grad, &weight, out,
-                  [&](HostOperands& operands, const Array& result) {
-                    operands.weight = as_weight(weight, p.groups);
-                    operands.input = as_view(result);
+  return gradient(option_arguments, p, shape, Layout::contiguous_channels, grad, &weight, out,
+                  [&](Execution& e, const Array& result) {
+                    e.operands.weight = as_weight(weight, p.groups);
+                    e.operands.input = as_view(result);
+                    e.residents.weight = weight.memory.get();
+                    e.residents.input = result.memory.get();
                   });
 }
 
@@ -292,10 +309,11 @@ py::object conv_weight_grad(Object grad_argument, Object input_argument, Object 
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, shape_of(input), shape);
   check_grad(grad, p);
-  const Options options = parse_options(option_arguments);
-  return gradient(options, p, shape, Layout::any, grad, &input, out, [&](HostOperands& operands, const Array& result) {
-    operands.input = as_view(input);
-    operands.weight = as_weight(result, p.groups);
+  return gradient(option_arguments, p, shape, Layout::any, grad, &input, out, [&](Execution& e, const Array& result) {
+    e.operands.input = as_view(input);
+    e.operands.weight = as_weight(result, p.groups);
+    e.residents.input = input.memory.get();
+    e.residents.weight = result.memory.get();
   });
 }
 
@@ -310,18 +328,18 @@ py::object conv_bias_grad(Object grad_argument, const OptionArguments& option_ar
   p.out_channels = grad.last();
   p.input = p.output = spatial_extents(grad);
   validate(p);
-  const Options options = parse_options(option_arguments);
   std::array<std::byte, sizeof(double)> one{};
   with_type(p.dtype, [&](auto zero) {
     const auto value = from_double<decltype(zero)>(1);
     std::memcpy(one.data(), &value, sizeof value);
   });
-  return gradient(options, p, {p.out_channels}, Layout::any, grad, nullptr, out,
-                  [&](HostOperands& operands, const Array& result) {
-                    operands.input.data = one.data();
-                    operands.input.stride[4] = 1;
-                    operands.weight.data = result.data;
-                    operands.weight.out = result.stride[0];
+  return gradient(option_arguments, p, {p.out_channels}, Layout::any, grad, nullptr, out,
+                  [&](Execution& e, const Array& result) {
+                    e.operands.input.data = one.data();
+                    e.operands.input.stride[4] = 1;
+                    e.operands.weight.data = result.data;
+                    e.operands.weight.out = result.stride[0];
+                    e.residents.weight = result.memory.get();
                   });
 }
 

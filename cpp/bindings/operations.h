@@ -52,9 +52,14 @@ Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char
 void transpose_geometry(Geometry& geometry, const Array& weight, Object padding, Object output_padding);
 // Fills in dtype, kernel and channel counts.
 void set_weight(ForwardSpec& spec, const Array& weight);
-// `weight` or `prepared` supplies the weights; `bias` and `addend` are in the accumulator type, or null.
-py::object forward(const ForwardSpec& spec, Array& input, Array* weight, const Array* bias, Object out,
-                   PreparedConv* prepared = nullptr, Array* addend = nullptr);
+// Where the weights come from: an operand and perhaps a bias in the accumulator type, or a prepared object.
+struct Weights {
+  Array* weight = nullptr;
+  const Array* bias = nullptr;
+  PreparedConv* prepared = nullptr;
+};
+// spec.epilogue says whether there is a bias. `addend` is in the accumulator type, or null.
+py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights, Object out, Array* addend = nullptr);
 // An array of the shape of the output, to be added before bias and activation.
 Array read_addend(Object value, DType dtype, int ndim);
 

@@ -1,13 +1,25 @@
 #include "bindings/prepared.h"
 
+#include <optional>
+
 #include "core/checked.h"
 
 namespace vkconv::bindings {
+namespace {
+
+py::object on_host(py::handle value) {
+  if (py::isinstance<DeviceArray>(value)) return value.cast<const DeviceArray&>().numpy();
+  return py::reinterpret_borrow<py::object>(value);
+}
+
+}  // namespace
 
 PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryArguments& geometry,
                                          Object output_padding, const EpilogueArguments& epilogue,
                                          const OptionArguments& options) {
-  Array weight = read_weight(weight_argument, 3, kMaxDimensions);
+  // The kept copy is made from host memory.
+  const py::object host_weight = on_host(weight_argument), host_bias = on_host(epilogue.bias);
+  Array weight = read_weight(host_weight, 3, kMaxDimensions);
   spec_.geometry = parse_geometry(weight.ndim - 2, geometry, output_padding ? "dilation" : "kernel_dilation");
   if (output_padding) transpose_geometry(spec_.geometry, weight, geometry.padding, output_padding);
   set_weight(spec_, weight);
@@ -15,11 +27,9 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
     throw py::value_error("groups is " + std::to_string(spec_.geometry.groups) + ", which does not divide the " +
                           std::to_string(weight.shape[0]) + " output channels of weight");
   parse_activation(epilogue.activation, spec_.epilogue);
-  if (!epilogue.bias.is_none()) {
-    bias_ = read_bias(epilogue.bias, weight.dtype, weight.shape[0]);
-    bias_->owner = bias_->owner.attr("copy")();
-    bias_->data = static_cast<std::byte*>(bias_->owner.mutable_data());
-  }
+  spec_.epilogue.bias = !host_bias.is_none();
+  std::optional<Array> bias;
+  if (spec_.epilogue.bias) bias = read_bias(host_bias, weight.dtype, weight.shape[0]);
   spec_.options = parse_options(options);
 
   ConvProblem p;
@@ -33,20 +43,28 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
   HostOperands operands;
   weight.settle();
   operands.weight = as_weight(weight, p.groups);
+  p.epilogue.bias = spec_.epilogue.bias;
+  if (bias) operands.bias = bias->data;
   canonicalize(p, operands);
   spec_.geometry.flip = false;  // the kept copy is mirrored already
   py::gil_scoped_release release;
-  weights_ = spec_.options.device.backend->prepare(p, operands.weight);
+  weights_ = spec_.options.device.backend->prepare(p, operands);
 }
 
 py::object PreparedConvolution::call(Object input_argument, Object out, Object addend_argument) const {
   Array input = read_input(input_argument, spec_.geometry.rank);
   if (input.dtype != spec_.dtype)
-    throw py::type_error("input has dtype " + py::str(input.owner.dtype()).cast<std::string>() +
+    throw py::type_error("input has dtype " + py::str(input.numpy_dtype).cast<std::string>() +
                          ", the prepared weight has " + std::string(to_string(spec_.dtype)) + ": they must agree");
+  if (input.on_device() && input.home.name != spec_.options.device.name)
+    throw py::value_error("input is a vkconv.Array on " + input.home.name + ", the prepared weight is on " +
+                          spec_.options.device.name);
   std::optional<Array> addend;
-  if (!addend_argument.is_none()) addend = read_addend(addend_argument, spec_.dtype, input.ndim);
-  return forward(spec_, input, nullptr, bias_ ? &*bias_ : nullptr, out, weights_.get(), addend ? &*addend : nullptr);
+  if (!addend_argument.is_none()) {
+    addend = read_addend(addend_argument, spec_.dtype, input.ndim);
+    require_beside(*addend, "addend", input, "input");
+  }
+  return forward(spec_, input, {nullptr, nullptr, weights_.get()}, out, addend ? &*addend : nullptr);
 }
 
 std::string PreparedConvolution::repr() const {

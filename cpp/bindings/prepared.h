@@ -1,7 +1,6 @@
 // The object `prepare` returns: one convolution with fixed weights, called for inputs of any size.
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "bindings/operations.h"
@@ -21,7 +20,6 @@ class PreparedConvolution {
 
  private:
   ForwardSpec spec_;
-  std::optional<Array> bias_;
   std::shared_ptr<PreparedConv> weights_;
 };
 

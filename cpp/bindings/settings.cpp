@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/call.h"
+#include "bindings/description.h"
 #include "bindings/vulkan_devices.h"
 #include "core/error.h"
 #include "cpu/memory.h"
@@ -15,14 +16,27 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-OpenDevice open_device(py::handle device) { return DeviceTable::instance().open(parse_word(device, "device")); }
-
 std::string required_word(py::handle value, const char* name) {
   if (value.is_none()) throw py::type_error(std::string(name) + " must be a string, got None");
   return parse_word(value, name);
 }
 
-int device_index(py::handle device) { return DeviceTable::instance().index_of(required_word(device, "device")); }
+// None: the device a call would use.
+int device_index(py::handle device) {
+  DeviceTable& table = DeviceTable::instance();
+  return table.index_of(device.is_none() ? table.open({}).name : parse_word(device, "device"));
+}
+
+// Work in flight at the end of the process would meet a driver that is being unloaded.
+void wait_at_exit() {
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    py::gil_scoped_release release;
+    for (const OpenDevice& d : DeviceTable::instance().opened()) try {
+        d.backend->synchronize();
+      } catch (const Error&) {  // nobody is left to be told
+      }
+  }));
+}
 
 py::list device_list() {
   py::list list;
@@ -80,12 +94,16 @@ void bind_threads_and_memory(py::module_& m) {
   m.def("num_threads", &cpu::num_threads);
   m.def("memory_info", [](py::handle device) {
     const int index = device_index(device);
+    DeviceMemory memory;
     if (index >= 0) {
-      const DeviceMemory info = vulkan_memory(index);
-      return py::make_tuple(info.used_bytes, info.peak_used_bytes, info.cached_bytes);
+      py::gil_scoped_release release;
+      memory = vulkan_memory(index);
+    } else {
+      const cpu::PoolInfo info = cpu::pool_info();
+      memory = {info.used_bytes, info.peak_used_bytes, info.cached_bytes, 0, cpu::host_memory_bytes()};
     }
-    const cpu::PoolInfo info = cpu::pool_info();
-    return py::make_tuple(info.used_bytes, info.peak_used_bytes, info.cached_bytes);
+    return py::make_tuple(memory.used_bytes, memory.peak_used_bytes, memory.cached_bytes, memory.staging_bytes,
+                          memory.total_bytes);
   });
   m.def("reset_memory_peak", [](py::handle device) {
     const int index = device_index(device);
@@ -153,6 +171,7 @@ void bind_settings(py::module_& m) {
   bind_threads_and_memory(m);
   bind_explain(m);
   m.def("build_info", build_info);
+  wait_at_exit();
 }
 
 }  // namespace vkconv::bindings

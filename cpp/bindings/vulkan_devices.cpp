@@ -4,6 +4,7 @@
 
 #if VKCONV_VULKAN
 #include "vulkan/backend.h"
+#include "vulkan/description.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -66,10 +67,25 @@ std::shared_ptr<Backend> make_vulkan_backend(int index) { return vulkan::make_ba
 
 DeviceMemory vulkan_memory(int index) {
   const vulkan::MemoryInfo info = vulkan::memory_info(index);
-  return {info.used_bytes, info.peak_used_bytes, info.reserved_bytes - info.used_bytes};
+  return {info.used_bytes, info.peak_used_bytes, info.reserved_bytes - info.used_bytes, info.staging_bytes,
+          info.budget_bytes};
 }
 void reset_vulkan_memory_peak(int index) { vulkan::reset_memory_peak(index); }
 void trim_vulkan_memory(int index) { vulkan::trim_memory(index); }
+
+std::string vulkan_description(int index) {
+  return vulkan::to_json(vulkan::enumerate_devices().devices.at(static_cast<std::size_t>(index)).traits);
+}
+std::vector<std::pair<std::string, std::string>> vulkan_descriptions() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const vulkan::Description& d : vulkan::descriptions()) all.emplace_back(d.name, d.json);
+  return all;
+}
+std::shared_ptr<Backend> make_described_backend(const std::string& json, std::string& name) {
+  vulkan::Traits traits = vulkan::traits_from_json(json);
+  name = traits.name;
+  return vulkan::make_planning_backend(std::move(traits));
+}
 std::vector<std::string> take_validation_messages() { return vulkan::take_validation_messages(); }
 
 }  // namespace vkconv::bindings
@@ -83,6 +99,11 @@ std::shared_ptr<Backend> make_vulkan_backend(int) { throw DeviceError(vulkan_dev
 DeviceMemory vulkan_memory(int) { throw DeviceError(vulkan_devices().reason); }
 void reset_vulkan_memory_peak(int) { throw DeviceError(vulkan_devices().reason); }
 void trim_vulkan_memory(int) { throw DeviceError(vulkan_devices().reason); }
+std::string vulkan_description(int) { throw DeviceError(vulkan_devices().reason); }
+std::vector<std::pair<std::string, std::string>> vulkan_descriptions() { return {}; }
+std::shared_ptr<Backend> make_described_backend(const std::string&, std::string&) {
+  throw DeviceError(vulkan_devices().reason);
+}
 std::vector<std::string> take_validation_messages() { return {}; }
 
 }  // namespace vkconv::bindings

@@ -18,11 +18,16 @@ std::shared_ptr<Backend> make_vulkan_backend(int index);
 
 // Memory of the pool of device `index`.
 struct DeviceMemory {
-  std::size_t used_bytes = 0, peak_used_bytes = 0, cached_bytes = 0;
+  std::uint64_t used_bytes = 0, peak_used_bytes = 0, cached_bytes = 0, staging_bytes = 0, total_bytes = 0;
 };
 DeviceMemory vulkan_memory(int index);
 void reset_vulkan_memory_peak(int index);
 void trim_vulkan_memory(int index);
+// Descriptions of devices as JSON: of a device that is here, and the committed ones by name.
+std::string vulkan_description(int index);
+std::vector<std::pair<std::string, std::string>> vulkan_descriptions();
+// A backend that plans only. Sets `name` to the described device's.
+std::shared_ptr<Backend> make_described_backend(const std::string& json, std::string& name);
 // What the validation layer said since the last call; empty unless VKCONV_VALIDATION is set.
 std::vector<std::string> take_validation_messages();
 

@@ -1,5 +1,5 @@
-// What the language bindings see of a device: problems on host arrays. One implementation a device kind; everything
-// behind it (planner, plans, device memory) is typed by its Device.
+// What the language bindings see of a device: problems on arrays of the host or of the device. One implementation a
+// device kind; everything behind it (planner, plans, device memory) is typed by its Device.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/planner.h"
+#include "core/strided_array.h"
 #include "cpu/device.h"
 
 namespace vkconv {
@@ -14,7 +15,22 @@ namespace vkconv {
 // Views of host memory, whatever the device.
 using HostOperands = Operands<cpu::Device>;
 
-// Weights a user prepared. Kept on their device in every layout the plans of different input sizes have asked for.
+// Memory of a device that an array lives in. It may be freed while recorded work still uses it; it serves later work
+// of its device only.
+class ArrayMemory {
+ public:
+  virtual ~ArrayMemory() = default;
+  virtual std::byte* address() const = 0;  // what operands hold: a number, unless it is host()
+  virtual std::byte* host() const = 0;     // the same bytes as the host sees them; null where it does not
+};
+
+// The memory of operands that live on the device; null for operands in host memory.
+struct Residents {
+  const ArrayMemory *input = nullptr, *weight = nullptr, *output = nullptr, *bias = nullptr, *addend = nullptr;
+};
+
+// Weights, and the bias, that a user prepared. Kept on their device in every layout the plans of different input sizes
+// have asked for.
 class PreparedConv {
  public:
   virtual ~PreparedConv() = default;
@@ -25,15 +41,36 @@ struct PlanSummary {
   std::size_t workspace_bytes = 0;
 };
 
+// One use of a plan.
+struct Execution {
+  HostOperands operands;
+  PreparedConv* prepared = nullptr;  // stands for operands.weight and operands.bias
+  Residents residents;
+  double* device_seconds = nullptr;  // asks for the device's own time, 0 where it has no clock; the call then waits
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Computes the array that the pass writes and returns when it is in host memory. `prepared` stands for
-  // operands.weight when given. Safe to call from many threads. `request.problem` is canonical.
-  virtual void run(const PlanRequest& request, const HostOperands& operands, PreparedConv* prepared) = 0;
-  // Copies the weight (shape from `p`), so the caller's array may change afterwards.
-  virtual std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const WeightView<std::byte*>& weight) = 0;
+  // Computes the array that the pass writes. Returns when it is in host memory or, where it is a resident, when the
+  // work is recorded: residents are used in the order of the calls, host memory is read before the call returns.
+  // An array is written only on the device when any operand is a resident. What fails on the device after the call
+  // is thrown by the next call that waits. Safe to call from many threads. `request.problem` is canonical.
+  virtual void execute(const PlanRequest& request, const Execution& execution) = 0;
+  void run(const PlanRequest& request, const HostOperands& operands, PreparedConv* prepared) {
+    execute(request, {operands, prepared, {}, nullptr});
+  }
+  // Copies the weight (shape from `p`) and, when p.epilogue.bias, the bias, so the caller's arrays may change
+  // afterwards.
+  virtual std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const HostOperands& operands) = 0;
+
+  // Memory for a result, its content undefined; memory with a packed copy of a host array.
+  virtual std::shared_ptr<ArrayMemory> allocate(std::size_t bytes) = 0;
+  virtual std::shared_ptr<ArrayMemory> upload(const StridedArray& from) = 0;
+  // Waits for the work recorded so far. `from` views `memory`; `to` is packed, of equal extents, in host memory.
+  virtual void download(const ArrayMemory& memory, const StridedArray& from, const StridedArray& to) = 0;
+  virtual void synchronize() = 0;
 
   virtual PlanSummary summary(const PlanRequest& request) = 0;
   virtual std::vector<Candidate> explain(const ConvProblem& p, std::size_t workspace_limit_bytes) = 0;

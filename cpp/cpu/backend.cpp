@@ -4,16 +4,44 @@
 #include <map>
 #include <mutex>
 
+#include "cpu/strided_copy.h"
+
 namespace vkconv::cpu {
 namespace {
 
-// The user's weight copied as (O, KD, KH, KW, I), and its prepared layouts by name.
+// Between arrays of equal extents.
+void copy(const StridedArray& from, const StridedArray& to) {
+  StridedCopy c;
+  c.from = from.data;
+  c.to = to.data;
+  c.element_bytes = from.element_bytes;
+  for (std::size_t i = 0; i < from.extent.size(); ++i) {
+    if (from.extent[i] == 1) continue;
+    c.extent[c.axes] = from.extent[i];
+    c.from_stride[c.axes] = from.stride[i] * static_cast<std::int64_t>(from.element_bytes);
+    c.to_stride[c.axes++] = to.stride[i] * static_cast<std::int64_t>(from.element_bytes);
+  }
+  run(c);
+}
+
+class HostMemory final : public ArrayMemory {
+ public:
+  explicit HostMemory(std::size_t bytes) : buffer_(bytes) {}
+  std::byte* address() const override { return buffer_.pointer(); }
+  std::byte* host() const override { return buffer_.pointer(); }
+
+ private:
+  Buffer buffer_;
+};
+
+// The user's weight copied as (O, KD, KH, KW, I), and its prepared layouts by name; the user's bias.
 class PreparedCpu final : public PreparedConv {
  public:
-  PreparedCpu(const ConvProblem& p, const WeightView<std::byte*>& weight)
+  PreparedCpu(const ConvProblem& p, const HostOperands& operands)
       : storage_(static_cast<std::size_t>(p.weight_elements()) * size_bytes(p.dtype)) {
     view_ = contiguous_weight(storage_.pointer(), p);
     const std::size_t element = size_bytes(p.dtype);
+    const WeightView<std::byte*>& weight = operands.weight;
     std::byte* to = storage_.pointer();
     for (std::int64_t g = 0; g < p.groups; ++g)
       for (std::int64_t o = 0; o < p.out_channels_per_group(); ++o)
@@ -25,9 +53,14 @@ class PreparedCpu final : public PreparedConv {
                                           w * weight.tap[2] + i * weight.in;
                 std::memcpy(to, weight.data + from * static_cast<std::int64_t>(element), element);
               }
+    if (!p.epilogue.bias) return;
+    const std::size_t bytes = static_cast<std::size_t>(p.out_channels) * size_bytes(accumulator(p.dtype));
+    bias_ = Buffer(bytes);
+    if (bytes > 0) std::memcpy(bias_.pointer(), operands.bias, bytes);
   }
 
   const WeightView<std::byte*>& view() const { return view_; }
+  std::byte* bias() const { return bias_.pointer(); }
 
   const PreparedWeights<Device>* layout_for(const Plan<Device>& plan) {
     const std::string name = plan.weight_layout();
@@ -43,6 +76,7 @@ class PreparedCpu final : public PreparedConv {
 
  private:
   Buffer storage_;
+  Buffer bias_;
   WeightView<std::byte*> view_;
   std::mutex mutex_;
   std::map<std::string, PreparedWeights<Device>> layouts_;
@@ -52,22 +86,34 @@ class CpuBackend final : public PlanningBackend<Device> {
  public:
   using PlanningBackend::PlanningBackend;
 
-  void run(const PlanRequest& request, const HostOperands& operands, PreparedConv* prepared) override {
+  void execute(const PlanRequest& request, const Execution& execution) override {
     const auto plan = planner_.plan(request);
     Buffer workspace;
     if (plan->workspace_bytes() > 0) workspace = Buffer(plan->workspace_bytes());
     Device::Stream stream;
-    if (!prepared) return plan->execute(stream, operands, workspace.pointer());
-    auto& own = static_cast<PreparedCpu&>(*prepared);
-    HostOperands with_weight = operands;
-    with_weight.weight = own.view();
-    with_weight.prepared = own.layout_for(*plan);
-    plan->execute(stream, with_weight, workspace.pointer());
+    HostOperands operands = execution.operands;
+    if (execution.prepared) {
+      auto& own = static_cast<PreparedCpu&>(*execution.prepared);
+      operands.weight = own.view();
+      operands.bias = own.bias();
+      operands.prepared = own.layout_for(*plan);
+    }
+    plan->execute(stream, operands, workspace.pointer());
+    if (execution.device_seconds) *execution.device_seconds = 0;
   }
 
-  std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const WeightView<std::byte*>& weight) override {
-    return std::make_shared<PreparedCpu>(p, weight);
+  std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const HostOperands& operands) override {
+    return std::make_shared<PreparedCpu>(p, operands);
   }
+
+  std::shared_ptr<ArrayMemory> allocate(std::size_t bytes) override { return std::make_shared<HostMemory>(bytes); }
+  std::shared_ptr<ArrayMemory> upload(const StridedArray& from) override {
+    auto memory = std::make_shared<HostMemory>(from.bytes());
+    copy(from, packed(from, memory->address()));
+    return memory;
+  }
+  void download(const ArrayMemory&, const StridedArray& from, const StridedArray& to) override { copy(from, to); }
+  void synchronize() override {}
 };
 
 }  // namespace

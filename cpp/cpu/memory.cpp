@@ -1,6 +1,7 @@
 #include "cpu/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -111,5 +112,10 @@ Buffer::~Buffer() {
 PoolInfo pool_info() { return pool().info(); }
 void reset_pool_peak() { pool().reset_peak(); }
 void trim_pool() { pool().trim(); }
+
+std::uint64_t host_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) : 0;
+}
 
 }  // namespace vkconv::cpu

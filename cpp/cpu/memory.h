@@ -2,6 +2,7 @@
 // (5.5 MB: 1.3 ms against 0.04 ms reused), so freed blocks are kept, up to kPoolLimitBytes in all.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace vkconv::cpu {
@@ -41,5 +42,7 @@ struct PoolInfo {
 PoolInfo pool_info();
 void reset_pool_peak();
 void trim_pool();  // gives every cached block back to the system
+
+std::uint64_t host_memory_bytes();  // of the machine; 0 where the system does not say
 
 }  // namespace vkconv::cpu

@@ -1,17 +1,20 @@
 #include "vulkan/backend.h"
 
-#include <cstring>
-#include <map>
-#include <mutex>
+#include <array>
+#include <optional>
+#include <vector>
 
 #include "algorithms/registry_vulkan.h"
+#include "vulkan/array_queue.h"
 #include "vulkan/device.h"
+#include "vulkan/host_import.h"
+#include "vulkan/logical_device.h"
+#include "vulkan/parts.h"
+#include "vulkan/prepared.h"
 #include "vulkan/transfer.h"
 
 namespace vkconv::vulkan {
 namespace {
-
-using Arrays = Operands<Device>;
 
 struct DeviceArray {
   HostArray host;
@@ -34,168 +37,244 @@ std::array<std::int64_t, 6> packed_strides(const HostArray& array, const HostArr
   return stride;
 }
 
-View<Pointer> packed_view(Pointer data, const std::array<std::int64_t, 6>& s) {
-  return {data, {s[1], s[2], s[3], s[4], 1}};
-}
-WeightView<Pointer> packed_weight(Pointer data, const std::array<std::int64_t, 6>& s) {
-  return {data, s[0], s[1], s[5], {s[2], s[3], s[4]}};
-}
+Pointer address_of(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
-// A prepared weight on one device, as given and in every layout asked for.
-struct DeviceWeights {
-  std::shared_ptr<LogicalDevice> device;
-  Buffer raw;
-  std::map<std::string, PreparedWeights<Device>> layouts;
+// What must outlive the stream of a call on host arrays.
+struct HostSide {
+  DeviceArray written;  // without a buffer where the device writes host memory
+  std::vector<HostImport> imports;
 };
 
-// The user's weight, packed on the host and uploaded when it is first used and after the device was lost.
-class PreparedVulkan final : public PreparedConv {
+// The arrays of one execution as the device sees them: residents where they are, host arrays imported when `side` says
+// that the call waits, else uploaded and kept by the stream.
+class Arrays {
  public:
-  PreparedVulkan(const ConvProblem& p, const WeightView<std::byte*>& weight)
-      : problem_(p), host_(static_cast<std::size_t>(p.weight_elements()) * size_bytes(p.dtype)) {
-    const HostArray array = host_array(weight, p, p.dtype);
-    pack(array, 0, array.elements(), host_.pointer());
-  }
+  Arrays(const ConvProblem& p, const Execution& execution, Stream& stream, HostSide* side)
+      : p_(p), host_(execution.operands), residents_(execution.residents), stream_(stream), side_(side) {}
 
-  // Fills operands.weight and operands.prepared, valid while the result is held. Calls that want the same layout wait
-  // for the one that makes it.
-  std::shared_ptr<const DeviceWeights> fill(Arrays& operands, const Plan<Device>& plan,
-                                            const std::shared_ptr<LogicalDevice>& device) {
-    std::lock_guard lock(mutex_);
-    if (!weights_ || weights_->device != device) weights_ = upload_to(device);
-    operands.weight = contiguous_weight(weights_->raw.pointer(), problem_);
-    if (const std::string name = plan.weight_layout(); !name.empty()) {
-      auto it = weights_->layouts.find(name);
-      if (it == weights_->layouts.end()) {
-        Stream stream(device);
-        PreparedWeights<Device> made = plan.prepare(stream, operands.weight);
-        stream.wait();
-        it = weights_->layouts.emplace(name, std::move(made)).first;
-      }
-      operands.prepared = &it->second;
-    }
-    return weights_;
-  }
+  Operands<Device> operands;
 
- private:
-  std::shared_ptr<DeviceWeights> upload_to(const std::shared_ptr<LogicalDevice>& device) {
-    Stream stream(device);
-    const HostArray array = host_array(contiguous_weight(host_.pointer(), problem_), problem_, problem_.dtype);
-    auto weights = std::make_shared<DeviceWeights>();
-    weights->device = device;
-    weights->raw = stream.allocate(array.bytes());
-    upload(stream, array, weights->raw);
-    stream.wait();
-    return weights;
-  }
-
-  const ConvProblem problem_;
-  cpu::Buffer host_;
-  std::mutex mutex_;
-  std::shared_ptr<DeviceWeights> weights_;
-};
-
-// One call: uploads what the pass reads, runs the plan and downloads what it writes.
-class Call {
- public:
-  Call(const ConvProblem& p, const HostOperands& host, std::shared_ptr<LogicalDevice> device)
-      : p_(p), host_(host), device_(std::move(device)), stream_(device_) {}
-
-  void run(const Plan<Device>& plan, PreparedVulkan* prepared) {
-    if (prepared) weights_ = prepared->fill(operands_, plan, device_);
+  void bind(bool prepared) {
     bind_input();
     bind_output();
-    if (!prepared) bind_weight();
-    bind_epilogue();
-    Pointer workspace = 0;
-    if (plan.workspace_bytes() > 0) {
-      Buffer buffer = stream_.allocate(plan.workspace_bytes());
-      workspace = buffer.pointer();
-      stream_.keep(std::move(buffer));
-    }
-    plan.execute(stream_, operands_, workspace);
-    download(stream_, written_.buffer, written_.host);
+    if (prepared) return bind_addend();
+    bind_weight();
+    bind_bias();
+    bind_addend();
+  }
+  // Waits, with what was written in the host's array.
+  void finish() {
+    const DeviceArray& written = side_->written;
+    if (written.buffer.pointer())
+      download(stream_, written.buffer, written.host);
+    else
+      stream_.wait();
   }
 
  private:
   // Packed strides of the device copy of an array that is read, or of the array that will be written. `repeats`:
   // axes of stride 0 keep it.
   std::array<std::int64_t, 6> bind(const HostArray& array, bool written, bool repeats, Pointer& data) {
-    DeviceArray made{array, {}};
-    if (repeats) store_broadcasts_once(made.host);
-    made.buffer = stream_.allocate(made.host.bytes());
-    data = made.buffer.pointer();
-    const auto stride = packed_strides(array, made.host);
+    HostArray stored = array;
+    if (repeats) store_broadcasts_once(stored);
     if (written) {
-      written_ = std::move(made);
+      side_->written = {stored, stream_.allocate(stored.bytes())};
+      data = side_->written.buffer.pointer();
     } else {
-      upload(stream_, made.host, made.buffer);
-      stream_.keep(std::move(made.buffer));
+      data = upload_new(stream_, stored);
     }
-    return stride;
+    return packed_strides(array, stored);
+  }
+
+  View<Pointer> bind(const ArrayMemory* resident, const View<std::byte*>& v, const HostArray& array, bool written) {
+    if (resident) return {address_of(v.data), v.stride};
+    if (side_)
+      if (auto import = HostImport::make(stream_.device(), array))
+        return {side_->imports.emplace_back(std::move(*import)).pointer_to(v.data), v.stride};
+    Pointer data = 0;
+    const auto s = bind(array, written, !written, data);
+    return {data, {s[1], s[2], s[3], s[4], 1}};
   }
 
   void bind_input() {
     const bool written = p_.pass == Pass::input_grad;
-    Pointer data = 0;
-    const HostArray array = host_array(host_.input, p_.batch, p_.input, p_.in_channels, type(written));
-    const auto strides = bind(array, written, !written, data);
-    operands_.input = packed_view(data, strides);
+    operands.input = bind(residents_.input, host_.input,
+                          host_array(host_.input, p_.batch, p_.input, p_.in_channels, type(written)), written);
   }
 
   void bind_output() {
     const bool written = p_.pass == Pass::forward;
-    Pointer data = 0;
-    const HostArray array = host_array(host_.output, p_.batch, p_.output, p_.out_channels, type(written));
-    const auto strides = bind(array, written, !written, data);
-    operands_.output = packed_view(data, strides);
+    operands.output = bind(residents_.output, host_.output,
+                           host_array(host_.output, p_.batch, p_.output, p_.out_channels, type(written)), written);
   }
 
   void bind_weight() {
+    const WeightView<std::byte*>& w = host_.weight;
+    if (residents_.weight) {
+      operands.weight = {address_of(w.data), w.group, w.out, w.in, w.tap};
+      return;
+    }
     const bool written = p_.pass == Pass::weight_grad;
     Pointer data = 0;
-    const auto s = bind(host_array(host_.weight, p_, type(written)), written, false, data);
-    operands_.weight = packed_weight(data, s);
+    const auto s = bind(host_array(w, p_, type(written)), written, false, data);
+    operands.weight = {data, s[0], s[1], s[5], {s[2], s[3], s[4]}};
   }
 
-  void bind_epilogue() {
+  void bind_bias() {
+    if (!p_.epilogue.bias) return;
+    if (residents_.bias) {
+      operands.bias = address_of(host_.bias);
+      return;
+    }
+    const HostArray bias{
+        host_.bias, {1, 1, 1, 1, 1, p_.out_channels}, {0, 0, 0, 0, 0, 1}, size_bytes(accumulator(p_.dtype))};
+    bind(bias, false, false, operands.bias);
+  }
+
+  void bind_addend() {
+    if (!p_.epilogue.addend) return;
     const DType t = accumulator(p_.dtype);
-    if (p_.epilogue.bias) {
-      const HostArray bias{host_.bias, {1, 1, 1, 1, 1, p_.out_channels}, {0, 0, 0, 0, 0, 1}, size_bytes(t)};
-      bind(bias, false, false, operands_.bias);
-    }
-    if (p_.epilogue.addend) {
-      Pointer data = 0;
-      const auto s = bind(host_array(host_.addend, p_.batch, p_.output, p_.out_channels, t), false, true, data);
-      operands_.addend = packed_view(data, s);
-    }
+    operands.addend =
+        bind(residents_.addend, host_.addend, host_array(host_.addend, p_.batch, p_.output, p_.out_channels, t), false);
   }
 
   DType type(bool written) const { return written ? p_.output_dtype : p_.dtype; }
 
   const ConvProblem& p_;
   const HostOperands& host_;
-  std::shared_ptr<LogicalDevice> device_;
-  Arrays operands_;
-  std::shared_ptr<const DeviceWeights> weights_;
-  DeviceArray written_;
-  Stream stream_;
+  const Residents& residents_;
+  Stream& stream_;
+  HostSide* side_;
 };
+
+bool writes_resident(const ConvProblem& p, const Residents& r) {
+  return p.pass == Pass::forward ? r.output : p.pass == Pass::input_grad ? r.input : r.weight;
+}
+
+void require_queue(const Residents& residents, const ArrayQueue& queue) {
+  for (const ArrayMemory* memory :
+       {residents.input, residents.weight, residents.output, residents.bias, residents.addend})
+    if (memory && static_cast<const DeviceMemory*>(memory)->queue() != &queue)
+      throw DeviceError("an array lies in memory of a Vulkan device that was lost");
+}
 
 class VulkanBackend final : public PlanningBackend<Device> {
  public:
   VulkanBackend(int index, Traits traits) : PlanningBackend(std::move(traits)), index_(index) {}
 
-  void run(const PlanRequest& request, const HostOperands& operands, PreparedConv* prepared) override {
-    const auto plan = planner_.plan(request);
-    Call(request.problem, operands, open_device(index_)).run(*plan, static_cast<PreparedVulkan*>(prepared));
+  // Short memory: arrays that nothing refers to any more may still be in use, else host arrays go in two parts.
+  void execute(const PlanRequest& request, const Execution& execution) override {
+    try {
+      attempt(request, execution);
+    } catch (const OutOfMemory&) {
+      const auto queue = open_queue(index_);
+      queue->wait();
+      queue->device()->memory().trim();
+      try {
+        attempt(request, execution);
+      } catch (const OutOfMemory&) {
+        if (!execute_halves(request, execution)) throw;
+      }
+    }
   }
 
-  std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const WeightView<std::byte*>& weight) override {
-    return std::make_shared<PreparedVulkan>(p, weight);
+  std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const HostOperands& operands) override {
+    return std::make_shared<PreparedVulkan>(p, operands);
   }
+
+  std::shared_ptr<ArrayMemory> allocate(std::size_t bytes) override {
+    auto queue = open_queue(index_);
+    Buffer buffer = queue->allocate(bytes);
+    return std::make_shared<DeviceMemory>(std::move(queue), std::move(buffer));
+  }
+
+  std::shared_ptr<ArrayMemory> upload(const StridedArray& from) override {
+    const auto queue = open_queue(index_);
+    auto memory = std::make_shared<DeviceMemory>(queue, queue->allocate_unused(from.bytes()));
+    Stream stream(queue->device());
+    vulkan::upload(stream, from, memory->buffer());
+    if (stream.recorded() > 0) queue->adopt(std::move(stream));
+    return memory;
+  }
+
+  void download(const ArrayMemory& opaque, const StridedArray& from, const StridedArray& to) override {
+    const auto& memory = static_cast<const DeviceMemory&>(opaque);
+    const auto queue = open_queue(index_);
+    require_queue({.input = &memory}, *queue);
+    queue->wait();
+    Stream stream(queue->device());
+    download_view(stream, memory.buffer(), from, to);
+  }
+
+  void synchronize() override { open_queue(index_)->wait(); }
 
  private:
+  using Work = const Plan<Device>;
+
+  void attempt(const PlanRequest& request, const Execution& execution) {
+    const auto plan = planner_.plan(request);
+    const auto queue = open_queue(index_);
+    require_queue(execution.residents, *queue);
+    if (writes_resident(request.problem, execution.residents) && !execution.device_seconds)
+      record(request.problem, *plan, execution, queue);
+    else
+      run_now(request.problem, *plan, execution, queue);
+  }
+
+  bool execute_halves(const PlanRequest& request, const Execution& execution) {
+    const Residents& r = execution.residents;
+    if (r.input || r.weight || r.output || r.bias) return false;
+    const std::vector<Part> parts = halves(request.problem, execution.operands);
+    double seconds = 0;
+    for (const Part& part : parts) {
+      Execution half{part.operands, execution.prepared, {}, execution.device_seconds};
+      execute({part.problem, "", request.workspace_limit_bytes}, half);
+      if (execution.device_seconds) seconds += *execution.device_seconds;
+    }
+    if (execution.device_seconds) *execution.device_seconds = seconds;
+    return !parts.empty();
+  }
+
+  static void record(const ConvProblem& p, Work& plan, const Execution& execution,
+                     const std::shared_ptr<ArrayQueue>& queue) {
+    std::optional<DeviceMemory> workspace;
+    if (plan.workspace_bytes() > 0) workspace.emplace(queue, queue->allocate(plan.workspace_bytes()));
+    Operands<Device> operands;
+    const auto weights = fill(operands, plan, execution, queue);
+    queue->record([&](Stream& stream) {
+      Arrays arrays(p, execution, stream, nullptr);
+      arrays.operands = operands;
+      arrays.bind(weights != nullptr);
+      plan.execute(stream, arrays.operands, workspace ? workspace->buffer().pointer() : 0);
+    });
+  }
+
+  // In a stream of its own, behind what is recorded.
+  static void run_now(const ConvProblem& p, Work& plan, const Execution& execution,
+                      const std::shared_ptr<ArrayQueue>& queue) {
+    HostSide side;
+    Operands<Device> operands;
+    const auto weights = fill(operands, plan, execution, queue);
+    queue->flush();
+    Stream stream(queue->device());
+    Arrays arrays(p, execution, stream, &side);
+    arrays.operands = operands;
+    arrays.bind(weights != nullptr);
+    Pointer workspace = 0;
+    if (plan.workspace_bytes() > 0) workspace = stream.keep(stream.allocate(plan.workspace_bytes())).pointer();
+    if (execution.device_seconds) stream.start_timer();
+    plan.execute(stream, arrays.operands, workspace);
+    if (execution.device_seconds) stream.stop_timer();
+    arrays.finish();
+    if (execution.device_seconds) *execution.device_seconds = stream.timed_seconds();
+  }
+
+  static std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, Work& plan, const Execution& execution,
+                                                   const std::shared_ptr<ArrayQueue>& queue) {
+    if (!execution.prepared) return nullptr;
+    return static_cast<PreparedVulkan*>(execution.prepared)->fill(operands, plan, queue);
+  }
+
   const int index_;
 };
 

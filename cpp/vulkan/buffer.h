@@ -20,9 +20,10 @@ enum class MemoryKind : std::uint8_t {
 };
 
 struct MemoryInfo {
-  std::uint64_t used_bytes = 0, peak_used_bytes = 0;  // in buffers
-  std::uint64_t reserved_bytes = 0;                   // in blocks of the pool, used or not
-  std::uint64_t heap_bytes = 0;                       // of the device
+  std::uint64_t used_bytes = 0, peak_used_bytes = 0;  // in buffers of arrays and workspaces
+  std::uint64_t reserved_bytes = 0;                   // in blocks for them, used or not
+  std::uint64_t staging_bytes = 0;                    // in blocks for transfers and parameters
+  std::uint64_t budget_bytes = 0;                     // what this process may use of the heap arrays live in
 };
 
 // Owns one range of the pool and keeps the pool alive. The content is undefined. Freed memory may be handed out again

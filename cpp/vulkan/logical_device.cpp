@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "vulkan/cooperative_matrix.h"
-#include "vulkan/shaders.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -13,7 +12,6 @@ namespace {
 // Polling sees the end of short work about 30 us before a wait in the driver returns.
 constexpr auto kPollTime = std::chrono::microseconds(200);
 
-constexpr auto kSaveInterval = std::chrono::seconds(1);
 constexpr std::uint64_t kNoTimeout = ~std::uint64_t{0};
 
 // A family that computes and does not draw runs beside graphics; else the first that computes.
@@ -31,14 +29,9 @@ std::uint32_t compute_family(const vk::raii::PhysicalDevice& physical) {
   return best;
 }
 
-// A driver update or another device makes compiled pipelines useless.
-std::string cache_identity(const vk::raii::PhysicalDevice& physical) {
-  const auto p = physical.getProperties();
-  std::string s = std::string(p.deviceName.data()) + " " + std::to_string(p.vendorID) + ":" +
-                  std::to_string(p.deviceID) + " driver " + std::to_string(p.driverVersion) + " ";
-  constexpr char digits[] = "0123456789abcdef";
-  for (const std::uint8_t byte : p.pipelineCacheUUID) (s += digits[byte >> 4]) += digits[byte & 15];
-  return s;
+vk::raii::PipelineLayout make_layout(const vk::raii::Device& device) {
+  const vk::PushConstantRange push(vk::ShaderStageFlagBits::eCompute, 0, sizeof(PushConstants));
+  return {device, vk::PipelineLayoutCreateInfo({}, {}, push)};
 }
 
 }  // namespace
@@ -54,24 +47,21 @@ std::shared_ptr<LogicalDevice> LogicalDevice::create(const PhysicalDevice& physi
 
 LogicalDevice::LogicalDevice(const PhysicalDevice& physical)
     : traits_(physical.info.traits),
+      memory_properties_(physical.handle.getMemoryProperties()),
       queue_family_(compute_family(physical.handle)),
       device_(create_device(physical)),
-      memory_(physical.handle, device_, traits_),
-      cache_file_(PipelineCacheFile::default_directory(), cache_identity(physical.handle)) {
+      pipeline_layout_(make_layout(device_)),
+      pipelines_(physical.handle, device_, *pipeline_layout_, traits_),
+      memory_(physical.handle, device_, traits_) {
   queue_ = device_.getQueue(queue_family_, 0);
   const std::uint32_t bits = physical.handle.getQueueFamilyProperties()[queue_family_].timestampValidBits;
   timestamp_mask_ = bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
   const vk::SemaphoreTypeCreateInfo timeline(vk::SemaphoreType::eTimeline, 0);
   timeline_ = vk::raii::Semaphore(device_, vk::SemaphoreCreateInfo({}, &timeline));
-  const vk::PushConstantRange push(vk::ShaderStageFlagBits::eCompute, 0, sizeof(PushConstants));
-  pipeline_layout_ = vk::raii::PipelineLayout(device_, vk::PipelineLayoutCreateInfo({}, {}, push));
-  const std::vector<std::byte> stored = cache_file_.load();
-  cache_bytes_ = stored.size();
-  pipeline_cache_ = vk::raii::PipelineCache(device_, vk::PipelineCacheCreateInfo({}, stored.size(), stored.data()));
 }
 
 LogicalDevice::~LogicalDevice() {
-  save_pipeline_cache();
+  pipelines_.save();
   try {
     device_.waitIdle();
   } catch (const std::exception&) {  // lost: nothing runs any more
@@ -117,6 +107,8 @@ vk::raii::Device LogicalDevice::create_device(const PhysicalDevice& physical) {
         std::any_of(shapes.begin(), shapes.end(), [](const auto& s) { return s.operand == DType::bf16; });
     *end = &bfloat16;
   }
+  if (f.external_memory_host) extensions.push_back(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+  if (f.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   for (const auto& e : physical.handle.enumerateDeviceExtensionProperties())
     if (std::string_view(e.extensionName) == "VK_KHR_portability_subset")  // must be enabled where it is offered
       extensions.push_back("VK_KHR_portability_subset");
@@ -140,60 +132,8 @@ Buffer LogicalDevice::allocate(std::size_t bytes, MemoryKind kind) {
   return memory_.allocate(std::shared_ptr<MemoryPool>(shared_from_this(), &memory_), bytes, kind);
 }
 
-vk::Pipeline LogicalDevice::pipeline(const Kernel& kernel) {
-  PipelineEntry* entry;
-  {
-    std::lock_guard lock(pipelines_mutex_);
-    entry = &pipelines_[kernel];  // entries never move
-  }
-  std::lock_guard lock(entry->mutex);
-  if (!*entry->pipeline) {
-    entry->pipeline = create_pipeline(kernel);
-    cache_is_stale_ = true;
-  }
-  return *entry->pipeline;
-}
-
-vk::raii::Pipeline LogicalDevice::create_pipeline(const Kernel& kernel) {
-  const std::span<const std::uint32_t> words = spirv(kernel.shader);
-  std::vector<vk::SpecializationMapEntry> entries;
-  for (std::uint32_t i = 0; i < kernel.constants.size(); ++i) entries.push_back({i, i * 4, 4});
-  const vk::SpecializationInfo constants(static_cast<std::uint32_t>(entries.size()), entries.data(),
-                                         kernel.constants.size() * 4, kernel.constants.data());
-  return call("create a pipeline", [&] {
-    const vk::raii::ShaderModule module(device_, vk::ShaderModuleCreateInfo({}, words.size_bytes(), words.data()));
-    const vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo size(kernel.subgroup_size);
-    vk::PipelineShaderStageCreateInfo stage({}, vk::ShaderStageFlagBits::eCompute, *module, "main", &constants);
-    if (kernel.subgroup_size != 0) {
-      stage.pNext = &size;
-      if (traits_.features.full_subgroups) stage.flags = vk::PipelineShaderStageCreateFlagBits::eRequireFullSubgroups;
-    }
-    return vk::raii::Pipeline(
-        device_, pipeline_cache_,
-        vk::ComputePipelineCreateInfo(vk::PipelineCreateFlagBits::eDispatchBase, stage, *pipeline_layout_));
-  });
-}
-
-// Pipelines come in bursts, so the first is saved at once and the others with those of the next kSaveInterval.
-void LogicalDevice::save_pipeline_cache_if_due() {
-  if (!cache_is_stale_) return;
-  {
-    std::lock_guard lock(cache_mutex_);
-    const auto now = std::chrono::steady_clock::now();
-    if (now - cache_saved_ < kSaveInterval) return;
-    cache_saved_ = now;
-  }
-  save_pipeline_cache();
-}
-
-void LogicalDevice::save_pipeline_cache() noexcept {
-  if (!cache_is_stale_.exchange(false)) return;
-  try {
-    const std::vector<std::uint8_t> data = pipeline_cache_.getData();
-    if (cache_bytes_.exchange(data.size()) == data.size()) return;  // every pipeline was in the cache
-    cache_file_.save(std::as_bytes(std::span(data)));
-  } catch (const std::exception&) {  // lost, or out of memory: nothing is saved
-  }
+PipelinePtr LogicalDevice::pipeline(const Kernel& kernel) {
+  return call("create a pipeline", [&] { return pipelines_.get(kernel); });
 }
 
 CommandRecorder LogicalDevice::take_recorder() {
@@ -250,8 +190,12 @@ std::uint64_t LogicalDevice::submit(vk::CommandBuffer commands) {
   });
 }
 
+std::uint64_t LogicalDevice::completed() {
+  return call("ask the device", [&] { return timeline_.getCounterValue(); });
+}
+
 void LogicalDevice::wait(std::uint64_t number) {
-  save_pipeline_cache_if_due();  // while the device works
+  pipelines_.save_if_due();  // while the device works
   call("wait for the device", [&] {
     if (traits_.type != DeviceType::software) {  // there it would take the processor from the work
       const auto deadline = std::chrono::steady_clock::now() + kPollTime;

@@ -1,16 +1,13 @@
 // One VkDevice with its queue, pipelines and memory: what all streams of a device share.
 #pragma once
 #include <atomic>
-#include <chrono>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "vulkan/instance.h"
-#include "vulkan/kernel.h"
 #include "vulkan/memory_pool.h"
-#include "vulkan/pipeline_cache.h"
+#include "vulkan/pipelines.h"
 #include "vulkan/raii.h"
 
 namespace vkconv::vulkan {
@@ -41,12 +38,14 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   ~LogicalDevice();
 
   const Traits& traits() const { return traits_; }
+  const vk::raii::Device& handle() const { return device_; }
+  const vk::PhysicalDeviceMemoryProperties& memory_properties() const { return memory_properties_; }
   Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);
   MemoryPool& memory() { return memory_; }
   MatrixLayouts& matrix_layouts() { return matrix_layouts_; }
 
-  // Created at first use; different pipelines are compiled in parallel.
-  vk::Pipeline pipeline(const Kernel& kernel);
+  PipelinePtr pipeline(const Kernel& kernel);
+  Pipelines& pipelines() { return pipelines_; }
   vk::PipelineLayout pipeline_layout() const { return *pipeline_layout_; }
 
   CommandRecorder take_recorder();
@@ -58,6 +57,8 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
 
   // Submits and returns the number to wait for. Work of all streams runs in the order of its numbers.
   std::uint64_t submit(vk::CommandBuffer commands);
+  std::uint64_t submits() const { return submitted_; }  // so far, the last number
+  std::uint64_t completed();                            // the last number whose work has ended
   void wait(std::uint64_t number);
 
   // Set by the first call that reports it. open_device() replaces a lost device.
@@ -65,42 +66,26 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   void set_lost() { lost_ = true; }
 
  private:
-  struct PipelineEntry {
-    std::mutex mutex;
-    vk::raii::Pipeline pipeline{nullptr};
-  };
-
   explicit LogicalDevice(const PhysicalDevice& physical);
   vk::raii::Device create_device(const PhysicalDevice& physical);
-  vk::raii::Pipeline create_pipeline(const Kernel& kernel);
-  void save_pipeline_cache_if_due();
-  void save_pipeline_cache() noexcept;
   template <class F>
   decltype(auto) call(const char* what, F&& f);
 
   const Traits traits_;
+  const vk::PhysicalDeviceMemoryProperties memory_properties_;
   std::uint32_t queue_family_ = 0;
   std::uint64_t timestamp_mask_ = 0;
   vk::raii::Device device_;
   vk::raii::Queue queue_{nullptr};
   vk::raii::Semaphore timeline_{nullptr};
-  vk::raii::PipelineLayout pipeline_layout_{nullptr};
-  vk::raii::PipelineCache pipeline_cache_{nullptr};
+  vk::raii::PipelineLayout pipeline_layout_;
+  Pipelines pipelines_;
   MemoryPool memory_;
   MatrixLayouts matrix_layouts_;
   std::atomic<bool> lost_{false};
 
   std::mutex queue_mutex_;
-  std::uint64_t submitted_ = 0;
-
-  std::mutex pipelines_mutex_;
-  std::map<Kernel, PipelineEntry> pipelines_;
-
-  PipelineCacheFile cache_file_;
-  std::mutex cache_mutex_;
-  std::atomic<bool> cache_is_stale_{false};  // pipelines were created since it was saved
-  std::atomic<std::size_t> cache_bytes_{0};  // on disk
-  std::chrono::steady_clock::time_point cache_saved_;
+  std::atomic<std::uint64_t> submitted_{0};
 
   std::mutex recorders_mutex_;
   std::vector<CommandRecorder> recorders_;

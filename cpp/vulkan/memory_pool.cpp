@@ -1,10 +1,9 @@
 #include "vulkan/memory_pool.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 
+#include "cpu/memory.h"
 #include "vulkan/instance.h"
 
 namespace vkconv::vulkan {
@@ -18,12 +17,6 @@ constexpr std::uint64_t kParamsBlockBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kKeptBytes = std::uint64_t{512} << 20;
 
 constexpr vk::MemoryPropertyFlags kMappable = Property::eHostVisible | Property::eHostCoherent;
-
-// A rasteriser reports a heap of any size; its memory is the host's.
-std::uint64_t host_memory_bytes() {
-  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_bytes > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) : 0;
-}
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
@@ -71,10 +64,14 @@ std::uint32_t choose_type(const vk::PhysicalDeviceMemoryProperties& memory, Memo
 }  // namespace
 
 MemoryPool::MemoryPool(const vk::raii::PhysicalDevice& physical, const vk::raii::Device& device, const Traits& traits)
-    : device_(device), limits_(traits.limits) {
+    : physical_(physical),
+      device_(device),
+      limits_(traits.limits),
+      asks_driver_(traits.features.memory_budget && traits.type != DeviceType::software) {
   const auto memory = physical.getMemoryProperties();
   for (std::uint32_t i = 0; i < memory.memoryHeapCount; ++i) heap_bytes_[i] = memory.memoryHeaps[i].size;
-  if (traits.type == DeviceType::software) heap_bytes_[0] = std::max(heap_bytes_[0], host_memory_bytes());
+  // A rasteriser reports a heap of any size; its memory is the host's.
+  if (traits.type == DeviceType::software) heap_bytes_[0] = std::max(heap_bytes_[0], cpu::host_memory_bytes());
   for (const MemoryKind kind : {MemoryKind::device, MemoryKind::staging, MemoryKind::params}) {
     Type& t = types_[static_cast<int>(kind)];
     t.index = choose_type(memory, kind, traits.unified_memory);
@@ -85,7 +82,7 @@ MemoryPool::MemoryPool(const vk::raii::PhysicalDevice& physical, const vk::raii:
     const std::uint64_t wanted = kind == MemoryKind::params ? kParamsBlockBytes : kArrayBlockBytes;
     t.block_bytes = std::min({wanted, aligned(heap_bytes_[t.heap] / 16), aligned(limits_.allocation_bytes / 2)});
   }
-  info_.heap_bytes = heap_bytes_[type(MemoryKind::device).heap];
+  info_.budget_bytes = heap_bytes_[type(MemoryKind::device).heap];
 }
 
 Buffer MemoryPool::allocate(std::shared_ptr<MemoryPool> self, std::size_t bytes, MemoryKind kind) {
@@ -131,13 +128,12 @@ MemoryPool::Block& MemoryPool::make_block(std::uint64_t bytes, MemoryKind kind, 
   const Type& t = type(kind);
   std::uint64_t size = shared ? t.block_bytes : rounded_block_bytes(bytes);
   if (size > limits_.allocation_bytes - kBufferAlignmentBytes) size = bytes;
-  const auto fits = [&] { return heap_reserved_[t.heap] + size + kBufferAlignmentBytes <= heap_bytes_[t.heap]; };
+  const auto fits = [&] { return size + kBufferAlignmentBytes <= available_bytes(kind); };
   if (!fits()) release_unused(0);
   if (!fits()) size = bytes;
   if (!fits())
     throw OutOfMemory("out of device memory: " + std::to_string(bytes) + " bytes wanted, " +
-                      std::to_string(heap_bytes_[t.heap] - heap_reserved_[t.heap]) + " of " +
-                      std::to_string(heap_bytes_[t.heap]) + " left");
+                      std::to_string(available_bytes(kind)) + " of " + std::to_string(heap_bytes_[t.heap]) + " left");
   std::unique_ptr<Block> block;
   try {
     block = create_block(size, kind);
@@ -149,7 +145,7 @@ MemoryPool::Block& MemoryPool::make_block(std::uint64_t bytes, MemoryKind kind, 
   Block& made = *block;
   blocks_.emplace(made.address, std::move(block));
   heap_reserved_[t.heap] += made.reserved_bytes;
-  info_.reserved_bytes += made.reserved_bytes;
+  reserved_of(kind) += made.reserved_bytes;
   unused_bytes_ += made.size_bytes;
   return made;
 }
@@ -185,6 +181,7 @@ void MemoryPool::take(const Range& range, std::uint64_t bytes) {
   block.free.erase(it);
   if (rest > 0) block.free.emplace(range.offset + bytes, rest);
   block.used_bytes += bytes;
+  if (block.kind != MemoryKind::device) return;
   info_.used_bytes += bytes;
   info_.peak_used_bytes = std::max(info_.peak_used_bytes, info_.used_bytes);
 }
@@ -193,7 +190,7 @@ void MemoryPool::give(void* opaque, std::uint64_t offset, std::uint64_t bytes) n
   std::lock_guard lock(mutex_);
   Block& block = *static_cast<Block*>(opaque);
   block.used_bytes -= bytes;
-  info_.used_bytes -= bytes;
+  if (block.kind == MemoryKind::device) info_.used_bytes -= bytes;
   auto next = block.free.lower_bound(offset);
   if (next != block.free.end() && offset + bytes == next->first) {
     bytes += next->second;
@@ -209,7 +206,7 @@ void MemoryPool::give(void* opaque, std::uint64_t offset, std::uint64_t bytes) n
   if (bytes > 0) block.free.emplace_hint(next, offset, bytes);
   if (block.used_bytes > 0) return;
   unused_bytes_ += block.size_bytes;
-  release_unused(std::min(kKeptBytes, info_.heap_bytes / 4));
+  release_unused(std::min(kKeptBytes, heap_bytes_[type(block.kind).heap] / 4));
 }
 
 void MemoryPool::release_unused(std::uint64_t kept_bytes) noexcept {
@@ -220,10 +217,31 @@ void MemoryPool::release_unused(std::uint64_t kept_bytes) noexcept {
       continue;
     }
     heap_reserved_[type(block.kind).heap] -= block.reserved_bytes;
-    info_.reserved_bytes -= block.reserved_bytes;
+    reserved_of(block.kind) -= block.reserved_bytes;
     unused_bytes_ -= block.size_bytes;
     it = blocks_.erase(it);
   }
+}
+
+std::uint64_t& MemoryPool::reserved_of(MemoryKind kind) {
+  return kind == MemoryKind::device ? info_.reserved_bytes : info_.staging_bytes;
+}
+
+std::uint64_t MemoryPool::available_bytes(MemoryKind kind) const {
+  const auto rest = [](std::uint64_t limit, std::uint64_t used) { return limit > used ? limit - used : 0; };
+  const std::uint32_t heap = type(kind).heap;
+  std::uint64_t available = rest(heap_bytes_[heap], heap_reserved_[heap]);
+  if (kind == MemoryKind::device) available = std::min(available, rest(budget_bytes_, info_.reserved_bytes));
+  if (!asks_driver_) return available;
+  const auto budget =
+      physical_.getMemoryProperties2<vk::PhysicalDeviceMemoryProperties2, vk::PhysicalDeviceMemoryBudgetPropertiesEXT>()
+          .get<vk::PhysicalDeviceMemoryBudgetPropertiesEXT>();
+  return std::min(available, rest(budget.heapBudget[heap], budget.heapUsage[heap]));
+}
+
+void MemoryPool::set_budget(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  budget_bytes_ = bytes;
 }
 
 void MemoryPool::trim() {
@@ -233,7 +251,9 @@ void MemoryPool::trim() {
 
 MemoryInfo MemoryPool::info() const {
   std::lock_guard lock(mutex_);
-  return info_;
+  MemoryInfo info = info_;
+  info.budget_bytes = std::min(info.budget_bytes, budget_bytes_);
+  return info;
 }
 
 void MemoryPool::reset_peak() {

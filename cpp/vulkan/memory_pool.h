@@ -27,6 +27,8 @@ class MemoryPool {
   void trim();  // gives every unused block back to the system
   MemoryInfo info() const;
   void reset_peak();
+  // The most that arrays and workspaces may reserve; the heap's own limit holds as well.
+  void set_budget(std::uint64_t bytes);
   BufferRange find(Pointer pointer) const;
   // Whether the host reads memory of this kind at the speed of its own.
   bool host_cached(MemoryKind kind) const { return type(kind).host_cached; }
@@ -60,9 +62,13 @@ class MemoryPool {
   void take(const Range& range, std::uint64_t bytes);
   void give(void* block, std::uint64_t offset, std::uint64_t bytes) noexcept;
   void release_unused(std::uint64_t kept_bytes) noexcept;
+  std::uint64_t& reserved_of(MemoryKind kind);
+  std::uint64_t available_bytes(MemoryKind kind) const;
 
+  const vk::raii::PhysicalDevice& physical_;
   const vk::raii::Device& device_;
   const Limits limits_;
+  const bool asks_driver_;  // the driver says what other processes leave of a heap
   std::array<Type, 3> types_;
   std::array<std::uint64_t, VK_MAX_MEMORY_HEAPS> heap_bytes_{}, heap_reserved_{};
 
@@ -70,6 +76,7 @@ class MemoryPool {
   std::map<Pointer, std::unique_ptr<Block>> blocks_;  // by address
   std::uint64_t unused_bytes_ = 0;                    // in blocks without a buffer
   MemoryInfo info_;
+  std::uint64_t budget_bytes_ = ~std::uint64_t{0};
 };
 
 }  // namespace vkconv::vulkan

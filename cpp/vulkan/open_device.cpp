@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "vulkan/array_queue.h"
 #include "vulkan/device.h"
 #include "vulkan/logical_device.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 struct Slots {
   std::mutex mutex;
-  std::map<int, std::shared_ptr<LogicalDevice>> devices;
+  std::map<int, std::shared_ptr<ArrayQueue>> queues;
 };
 
 // Never destroyed: buffers may outlive static destructors.
@@ -19,7 +20,7 @@ Slots& slots() {
 
 }  // namespace
 
-std::shared_ptr<LogicalDevice> open_device(int index) {
+std::shared_ptr<ArrayQueue> open_queue(int index) {
   const Instance& instance = Instance::get();
   if (index < 0 || index >= static_cast<int>(instance.devices().size())) {
     const std::string name = "there is no device 'vulkan:" + std::to_string(index) + "': ";
@@ -31,14 +32,24 @@ std::shared_ptr<LogicalDevice> open_device(int index) {
     throw DeviceError("'" + physical.info.traits.name + "' cannot be used: " + physical.info.unusable);
   Slots& s = slots();
   std::lock_guard lock(s.mutex);
-  std::shared_ptr<LogicalDevice>& device = s.devices[index];
-  if (device && device->lost()) device.reset();
-  if (!device) device = LogicalDevice::create(physical);
-  return device;
+  std::shared_ptr<ArrayQueue>& queue = s.queues[index];
+  if (queue && queue->device()->lost()) queue.reset();
+  if (!queue) queue = std::make_shared<ArrayQueue>(LogicalDevice::create(physical));
+  return queue;
 }
 
-MemoryInfo memory_info(int index) { return open_device(index)->memory().info(); }
+std::shared_ptr<LogicalDevice> open_device(int index) { return open_queue(index)->device(); }
+
+MemoryInfo memory_info(int index) {
+  const auto queue = open_queue(index);
+  queue->collect();
+  return queue->device()->memory().info();
+}
 void reset_memory_peak(int index) { open_device(index)->memory().reset_peak(); }
-void trim_memory(int index) { open_device(index)->memory().trim(); }
+void trim_memory(int index) {
+  const auto queue = open_queue(index);
+  queue->collect();
+  queue->device()->memory().trim();
+}
 
 }  // namespace vkconv::vulkan

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "vulkan/cooperative_matrix.h"
+#include "vulkan/description.h"
 #include "vulkan/instance.h"
 
 namespace vkconv::vulkan {
@@ -137,7 +138,7 @@ DeviceInfo describe(const vk::raii::Instance& instance, const vk::raii::Physical
   traits.vendor_id = properties.vendorID;
   traits.device_id = properties.deviceID;
   traits.api_version = properties.apiVersion;
-  traits.rates = estimated_rates(traits.type);
+  traits.rates = known_rates(traits);
   read_memory(device, traits);
   if (properties.apiVersion < VK_API_VERSION_1_2) {
     info.unusable = "the driver offers Vulkan " + std::to_string(VK_API_VERSION_MAJOR(properties.apiVersion)) + "." +

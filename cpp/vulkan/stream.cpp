@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "core/checked.h"
@@ -26,13 +27,16 @@ struct Stream::State {
   std::uint64_t recorded = 0;   // commands
   double seconds = 0;           // estimate of what is recorded and not submitted
   std::uint64_t submitted = 0;  // number of the last submit, 0 when nothing runs
-  std::vector<Buffer> kept;
+  std::deque<Buffer> kept;
+  std::size_t kept_bytes = 0;
+  std::vector<PipelinePtr> pipelines;  // in use; each once in a row
   Buffer chunk;
   std::size_t chunk_used = 0;
 
   const vk::raii::CommandBuffer& commands();
   const vk::raii::CommandBuffer& next_command();
   Pointer write_params(std::span<const std::byte> params);
+  vk::Pipeline pipeline(const Kernel& kernel);
 };
 
 // The command buffer being recorded.
@@ -76,6 +80,13 @@ Pointer Stream::State::write_params(std::span<const std::byte> params) {
   return chunk.pointer() + std::exchange(chunk_used, chunk_used + bytes);
 }
 
+vk::Pipeline Stream::State::pipeline(const Kernel& kernel) {
+  PipelinePtr p = device->pipeline(kernel);
+  const vk::Pipeline handle = **p;
+  if (pipelines.empty() || pipelines.back() != p) pipelines.push_back(std::move(p));
+  return handle;
+}
+
 Stream::Stream(std::shared_ptr<LogicalDevice> device) : state_(std::make_unique<State>(std::move(device))) {}
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
@@ -96,7 +107,7 @@ Stream::~Stream() {
 void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> params, Groups groups, double seconds) {
   if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return;
   State& s = *state_;
-  const vk::Pipeline pipeline = s.device->pipeline(kernel);
+  const vk::Pipeline pipeline = s.pipeline(kernel);
   const PushConstants push{s.write_params(params), groups[0], groups[1]};
   // Parts along the longest axis, of equal estimated time, independent of each other.
   const int axis = static_cast<int>(std::max_element(groups.begin(), groups.end()) - groups.begin());
@@ -127,6 +138,8 @@ Groups Stream::linear_groups(std::uint64_t count) const {
 void Stream::barrier() { state_->waits = true; }
 void Stream::do_not_wait() { state_->waits = false; }
 std::uint64_t Stream::recorded() const { return state_->recorded; }
+double Stream::unsubmitted_seconds() const { return state_->seconds; }
+std::size_t Stream::kept_bytes() const { return state_->kept_bytes; }
 
 void Stream::copy(Pointer to, Pointer from, std::size_t bytes) {
   if (bytes == 0) return;
@@ -145,7 +158,10 @@ void Stream::fill(Pointer to, std::size_t bytes, std::uint32_t value) {
 
 Buffer Stream::allocate(std::size_t bytes) { return allocate(bytes, MemoryKind::device); }
 Buffer Stream::allocate(std::size_t bytes, MemoryKind kind) { return state_->device->allocate(bytes, kind); }
-void Stream::keep(Buffer buffer) { state_->kept.push_back(std::move(buffer)); }
+const Buffer& Stream::keep(Buffer buffer) {
+  state_->kept_bytes += buffer.size_bytes();
+  return state_->kept.emplace_back(std::move(buffer));
+}
 
 std::uint64_t Stream::submit() {
   State& s = *state_;
@@ -170,6 +186,8 @@ void Stream::wait() {
   s.device->wait(s.submitted);
   s.submitted = 0;
   s.kept.clear();
+  s.kept_bytes = 0;
+  s.pipelines.clear();
   s.chunk_used = 0;
   s.used_commands = 0;
   vulkan_call("record", [&] { s.recorder.pool.reset(); });

@@ -62,7 +62,7 @@ class Stream {
 
   Buffer allocate(std::size_t bytes);  // throws OutOfMemory
   Buffer allocate(std::size_t bytes, MemoryKind kind);
-  void keep(Buffer buffer);  // until wait() returns
+  const Buffer& keep(Buffer buffer);  // until wait() returns
 
   std::uint64_t submit();               // what was recorded so far; does not wait, returns the number to wait for
   void wait_for(std::uint64_t number);  // a submit of this stream
@@ -73,6 +73,10 @@ class Stream {
   void stop_timer();
   double timed_seconds() const;
 
+  std::uint64_t recorded() const;      // commands since the stream was made
+  double unsubmitted_seconds() const;  // estimate of what is recorded and not submitted
+  std::size_t kept_bytes() const;      // in buffers of keep()
+
   const Traits& traits() const;
   LogicalDevice& device() const;
 
@@ -80,7 +84,6 @@ class Stream {
   struct State;
   void dispatch_bytes(const Kernel& kernel, std::span<const std::byte> params, Groups groups, double seconds);
 
-  std::uint64_t recorded() const;  // commands since the stream was made
   void do_not_wait();
 
   std::unique_ptr<State> state_;

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "core/checked.h"
+#include "cpu/memory.h"
 #include "cpu/thread_pool.h"
 #include "vulkan/logical_device.h"
 
@@ -14,6 +15,8 @@ namespace {
 constexpr std::int64_t kTaskBytes = 256 << 10;  // of one packing task
 constexpr std::int64_t kSliceBytes = 8 << 20;   // of one staging copy
 constexpr std::size_t kSlicesInFlight = 4;
+// Smaller arrays go where the host writes and kernels read without a copy, as parameters do.
+constexpr std::size_t kSmallBytes = 16 << 10;
 
 // The array with axes of extent 1 dropped and contiguous neighbours merged; the last axis is the run copied at once.
 struct Rows {
@@ -112,12 +115,6 @@ struct Slice {
 
 }  // namespace
 
-std::int64_t HostArray::elements() const {
-  std::int64_t n = 1;
-  for (const std::int64_t e : extent) n *= e;
-  return n;
-}
-
 HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels,
                      DType t) {
   HostArray a{v.data, {1, batch, extent[0], extent[1], extent[2], channels}, {}, size_bytes(t)};
@@ -145,6 +142,13 @@ void upload(Stream& stream, const HostArray& array, const Buffer& to) {
   upload_staged(stream, array, to.pointer());
 }
 
+Pointer upload_new(Stream& stream, const HostArray& array) {
+  const bool small = array.bytes() <= kSmallBytes;
+  const Buffer& made = stream.keep(stream.allocate(array.bytes(), small ? MemoryKind::params : MemoryKind::device));
+  upload(stream, array, made);
+  return made.pointer();
+}
+
 void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
   std::deque<Slice> in_flight;
   for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
@@ -159,7 +163,8 @@ void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
     pack(array, begin, end, slice.staging.mapped());
     stream.copy(to + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
                 copied_bytes(end - begin, array.element_bytes));
-    slice.submitted = stream.submit();
+    const bool more = end < array.elements();
+    slice.submitted = more ? stream.submit() : 0;  // the last slice goes with what follows
     in_flight.push_back(std::move(slice));
   });
   for (Slice& slice : in_flight) stream.keep(std::move(slice.staging));
@@ -171,6 +176,26 @@ void download(Stream& stream, const Buffer& from, const HostArray& array) {
     return unpack(array, 0, array.elements(), from.mapped());
   }
   download_staged(stream, from.pointer(), array);
+}
+
+void download_view(Stream& stream, const Buffer& from, const HostArray& view, const HostArray& to) {
+  const auto offset = reinterpret_cast<std::uintptr_t>(view.data) - from.pointer();
+  if (from.mapped() && stream.device().memory().host_cached(MemoryKind::device)) {
+    stream.wait();
+    HostArray seen = view;
+    seen.data = from.mapped() + offset;
+    return pack(seen, 0, seen.elements(), to.data);
+  }
+  if (view.stride == packed(view, nullptr).stride) return download_staged(stream, from.pointer() + offset, to);
+  // All that the view spans is copied, and gathered on the host.
+  const Span span = span_of(view);
+  const auto element = static_cast<std::int64_t>(view.element_bytes);
+  const cpu::Buffer all(static_cast<std::size_t>(span.elements() * element));
+  const HostArray flat{all.pointer(), {1, 1, 1, 1, 1, span.elements()}, {0, 0, 0, 0, 0, 1}, view.element_bytes};
+  download_staged(stream, from.pointer() + offset + static_cast<std::uint64_t>(span.lo * element), flat);
+  HostArray seen = view;
+  seen.data = all.pointer() - span.lo * element;
+  pack(seen, 0, seen.elements(), to.data);
 }
 
 void download_staged(Stream& stream, Pointer from, const HostArray& array) {

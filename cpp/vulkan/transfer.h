@@ -1,24 +1,16 @@
 // Arrays between the host and the device. Any strides on the host; contiguous, in the order of the axes, on the
 // device. Packing runs in the thread pool and, where a copy engine is needed, beside the copies of other slices.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "core/strided_array.h"
 #include "core/view.h"
 #include "vulkan/stream.h"
 
 namespace vkconv::vulkan {
 
-// A host array of up to six axes, strides in elements.
-struct HostArray {
-  std::byte* data = nullptr;
-  std::array<std::int64_t, 6> extent{1, 1, 1, 1, 1, 1}, stride{};
-  std::size_t element_bytes = 4;
-
-  std::int64_t elements() const;
-  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes; }
-};
+using HostArray = StridedArray;
 
 HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels,
                      DType t);
@@ -30,8 +22,13 @@ void unpack(const HostArray& array, std::int64_t begin, std::int64_t end, const 
 
 // Copies `array` into `to`, which holds at least array.bytes() and which nothing recorded before uses.
 void upload(Stream& stream, const HostArray& array, const Buffer& to);
+// The same into new memory, which the stream keeps.
+Pointer upload_new(Stream& stream, const HostArray& array);
 // Waits for the stream and copies `from` into `array`.
 void download(Stream& stream, const Buffer& from, const HostArray& array);
+
+// Waits for the stream and copies a view of `from`, its data an address, into `to`, packed and of equal extents.
+void download_view(Stream& stream, const Buffer& from, const HostArray& view, const HostArray& to);
 
 // The same through staging buffers, a few slices in flight: what upload and download do where the host cannot map
 // device memory, or reads it slowly.

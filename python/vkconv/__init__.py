@@ -2,8 +2,10 @@
 
 Arrays have the channels last: input ``(N, spatial..., C)``, weight ``(O, kernel..., C / groups)``, output
 ``(N, spatial..., O)``, with one, two or three spatial axes, in float32, float16, bfloat16 (of ml_dtypes) or float64.
+`array` puts an array on a device, where operations leave their results.
 """
 
+from vkconv._arrays import array, synchronize
 from vkconv._borders import BorderedConv
 from vkconv._config import (
     Device,
@@ -26,8 +28,9 @@ from vkconv._config import (
     trim_memory,
     version,
 )
-from vkconv._core import DeviceError, Error, PreparedConv
+from vkconv._core import Array, DeviceDescription, DeviceError, Error, PreparedConv
 from vkconv._depthwise import depthwise_conv, depthwise_conv1d, depthwise_conv2d, depthwise_conv3d
+from vkconv._descriptions import describe_device, described_devices
 from vkconv._dlpack import from_dlpack
 from vkconv._explain import Candidate, Explanation, explain
 from vkconv._gradients import conv_bias_grad, conv_input_grad, conv_weight_grad
@@ -40,9 +43,11 @@ from vkconv._unfold import fold, unfold
 __version__ = version
 
 __all__ = [
+    "Array",
     "BorderedConv",
     "Candidate",
     "Device",
+    "DeviceDescription",
     "DeviceError",
     "Error",
     "Explanation",
@@ -51,6 +56,7 @@ __all__ = [
     "PreparedConv",
     "__version__",
     "algorithms",
+    "array",
     "build_info",
     "causal_conv1d",
     "causal_conv3d",
@@ -70,6 +76,8 @@ __all__ = [
     "depthwise_conv1d",
     "depthwise_conv2d",
     "depthwise_conv3d",
+    "describe_device",
+    "described_devices",
     "device",
     "devices",
     "explain",
@@ -86,6 +94,7 @@ __all__ = [
     "set_default_device",
     "set_num_threads",
     "set_plan_cache_capacity",
+    "synchronize",
     "trim_memory",
     "unfold",
     "version",

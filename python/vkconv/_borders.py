@@ -13,7 +13,7 @@ import numpy as np
 
 from vkconv import _core
 from vkconv._core import PreparedConv
-from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, PlainPads
+from vkconv._types import AnyArray, Array, ArrayT, Axes, Padding, PaddingMode, Pads, PlainPads
 
 MODES = ("zeros", "reflect", "symmetric", "edge", "circular", "constant")
 
@@ -97,7 +97,7 @@ def folded(grad: Array, border: PlainPads, mode: PaddingMode) -> Array:
     return grad
 
 
-def kernel_of(weight: Array, mode: PaddingMode) -> tuple[int, ...]:
+def kernel_of(weight: AnyArray, mode: PaddingMode) -> tuple[int, ...]:
     """Its spatial extents."""
     _require_array(weight, "weight", mode)
     return weight.shape[1:-1]
@@ -110,20 +110,21 @@ def _require_array(value: object, name: str, mode: PaddingMode) -> None:
 
 
 def add(
-    input: Array,
+    input: AnyArray,
     kernel: Sequence[int],
     stride: Axes,
     padding: Padding,
     dilation: Axes,
     pads: Pads | None,
     mode: PaddingMode,
-) -> Array:
+) -> Any:  # of the input's type
     """The input as a convolution without padding wants it."""
     _require_array(input, "input", mode)
     if input.ndim != len(kernel) + 2:
         raise ValueError(f"input has {input.ndim} dimensions, wanted {len(kernel) + 2}")
     border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))
-    return bordered(input, border, mode)[kept]
+    host: Any = input  # a NumPy array, as checked
+    return bordered(host, border, mode)[kept]
 
 
 class Adjoint:
@@ -147,8 +148,9 @@ class Adjoint:
         self.shape = (shape[0], *(n + lo + hi for n, (lo, hi), _ in extents), shape[-1])
         self._whole = (shape[0], *(n + lo + hi for n, _, (lo, hi) in extents), shape[-1])
 
-    def __call__(self, grad: Array, out: Array | None) -> Array:
+    def __call__(self, grad: Any, out: Any) -> Any:  # of the type of grad
         """From the gradient for the input with its border to that for the input."""
+        _require_array(grad, "grad", self._mode)
         whole = np.zeros(self._whole, grad.dtype)
         whole[self._kept] = grad
         made = folded(whole, self._border, self._mode)
@@ -174,8 +176,9 @@ class BorderedConv:
         parse(mode)
         self._conv, self._border = conv, (kernel, stride, padding, dilation, pads, mode)
 
-    def __call__(self, input: Array, out: Array | None = None, addend: Array | None = None) -> Array:
-        return self._conv(add(input, *self._border), out, addend)
+    def __call__(self, input: ArrayT, out: ArrayT | None = None, addend: AnyArray | None = None) -> ArrayT:
+        whole: ArrayT = add(input, *self._border)
+        return self._conv(whole, out, addend)
 
     def __repr__(self) -> str:
         return f"{repr(self._conv)[:-1]}, padding_mode={self._border[-1]!r}>"

@@ -1,8 +1,9 @@
 """Devices, plan caches, threads, memory and facts about the build.
 
 Environment variables set what a program does not: VKCONV_DEVICE (default device), VKCONV_NUM_THREADS,
-VKCONV_WORKSPACE_LIMIT (bytes), VKCONV_LOG (1: one line a call on stderr with device, problem string, plan and
-milliseconds). Each is read when it is first needed.
+VKCONV_WORKSPACE_LIMIT (bytes), VKCONV_LOG (1: one line a call on stderr with device, problem string, plan,
+milliseconds and how many of them the device's own clock counts; calls on Arrays then wait). Each is read when it is
+first needed.
 """
 
 from __future__ import annotations
@@ -37,11 +38,18 @@ class PlanCacheInfo(NamedTuple):
 
 
 class MemoryInfo(NamedTuple):
-    """Memory of results, workspaces and prepared weights on a device, in bytes. Freed blocks are cached for reuse."""
+    """Memory on a device, in bytes.
+
+    ``used`` is in Arrays, results, workspaces and prepared weights; ``peak`` is the most it was; ``cached`` was freed
+    and is kept for reuse; ``staging`` is host memory for transfers to and from the device; ``total`` is what this
+    process may use.
+    """
 
     used: int
     peak: int
     cached: int
+    staging: int
+    total: int
 
 
 def devices() -> list[Device]:
@@ -121,17 +129,17 @@ def num_threads() -> int:
     return _core.num_threads()
 
 
-def memory_info(device: str = "cpu") -> MemoryInfo:
-    """Memory in use on a device; ``peak`` counts from `reset_memory_peak`. Results are always in the CPU's."""
+def memory_info(device: str | None = None) -> MemoryInfo:
+    """Memory on a device, the one a call would use if None; ``peak`` counts from `reset_memory_peak`."""
     return MemoryInfo(*_core.memory_info(device))
 
 
-def reset_memory_peak(device: str = "cpu") -> None:
+def reset_memory_peak(device: str | None = None) -> None:
     """Start counting the peak of `memory_info` anew."""
     _core.reset_memory_peak(device)
 
 
-def trim_memory(device: str = "cpu") -> None:
+def trim_memory(device: str | None = None) -> None:
     """Give a device's cached blocks back to the system."""
     _core.trim_memory(device)
 

@@ -3,18 +3,48 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from vkconv._types import Activation, Array, Axes, NumericPadding, Padding, Pads, Precision
+import numpy as np
+
+from vkconv._types import Activation, AnyArray, ArrayT, Axes, Index, NumericPadding, Padding, Pads, Precision
+from vkconv._types import Array as NumPyArray
 
 ExplainTuple: TypeAlias = tuple[str, str, str | None, int, str, list[tuple[str, float | None, str]]]
 
 class Error(RuntimeError): ...
 class DeviceError(Error): ...
 
+class Array:
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def numpy(self) -> NumPyArray: ...
+    def __getitem__(self, key: Index | tuple[Index, ...], /) -> Array: ...
+    def __len__(self) -> int: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumPyArray: ...
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class DeviceDescription:
+    def __init__(self, json: str, /) -> None: ...
+    @property
+    def json(self) -> str: ...
+
 class PreparedConv:
     def __init__(
         self,
-        weight: Array,
-        bias: Array | None,
+        weight: AnyArray,
+        bias: AnyArray | None,
         stride: Axes,
         padding: Padding,
         kernel_dilation: Axes,
@@ -31,12 +61,12 @@ class PreparedConv:
         workspace_limit: int | None,
         /,
     ) -> None: ...
-    def __call__(self, input: Array, out: Array | None = None, addend: Array | None = None) -> Array: ...
+    def __call__(self, input: ArrayT, out: ArrayT | None = None, addend: AnyArray | None = None) -> ArrayT: ...
 
 def conv(
     rank: int,
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes,
     padding: Padding,
     dilation: Axes,
@@ -44,54 +74,54 @@ def conv(
     groups: int,
     flip: bool,
     pads: Pads | None,
-    bias: Array | None,
+    bias: AnyArray | None,
     activation: Activation | None,
     precision: Precision | None,
     device: str | None,
     algorithm: str | None,
     workspace_limit: int | None,
-    out: Array | None,
+    out: ArrayT | None,
     /,
-) -> Array: ...
+) -> ArrayT: ...
 def depthwise_conv(
     rank: int,
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes,
     padding: Padding,
     dilation: Axes,
     pads: Pads | None,
-    bias: Array | None,
+    bias: AnyArray | None,
     activation: Activation | None,
     precision: Precision | None,
     device: str | None,
     algorithm: str | None,
     workspace_limit: int | None,
-    out: Array | None,
+    out: ArrayT | None,
     /,
-) -> Array: ...
+) -> ArrayT: ...
 def conv_transpose(
     rank: int,
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes,
     padding: NumericPadding,
     dilation: Axes,
     output_padding: Axes,
     groups: int,
     pads: Pads | None,
-    bias: Array | None,
+    bias: AnyArray | None,
     activation: Activation | None,
     precision: Precision | None,
     device: str | None,
     algorithm: str | None,
     workspace_limit: int | None,
-    out: Array | None,
+    out: ArrayT | None,
     /,
-) -> Array: ...
+) -> ArrayT: ...
 def conv_input_grad(
-    grad: Array,
-    weight: Array,
+    grad: ArrayT,
+    weight: AnyArray,
     input_shape: Sequence[int],
     stride: Axes,
     padding: Padding,
@@ -104,12 +134,12 @@ def conv_input_grad(
     device: str | None,
     algorithm: str | None,
     workspace_limit: int | None,
-    out: Array | None,
+    out: ArrayT | None,
     /,
-) -> Array: ...
+) -> ArrayT: ...
 def conv_weight_grad(
-    grad: Array,
-    input: Array,
+    grad: ArrayT,
+    input: AnyArray,
     weight_shape: Sequence[int],
     stride: Axes,
     padding: Padding,
@@ -122,18 +152,18 @@ def conv_weight_grad(
     device: str | None,
     algorithm: str | None,
     workspace_limit: int | None,
-    out: Array | None,
+    out: ArrayT | None,
     /,
-) -> Array: ...
+) -> ArrayT: ...
 def conv_bias_grad(
-    grad: Array,
+    grad: ArrayT,
     precision: Precision | None,
     device: str | None,
     algorithm: str | None,
     workspace_limit: int | None,
-    out: Array | None,
+    out: ArrayT | None,
     /,
-) -> Array: ...
+) -> ArrayT: ...
 def resolved_pads(
     spatial: Sequence[int],
     kernel: Sequence[int],
@@ -143,11 +173,15 @@ def resolved_pads(
     pads: Pads | None,
     /,
 ) -> list[tuple[int, int]]: ...
+def array(x: AnyArray, device: str | None, /) -> Array: ...
+def synchronize(device: str | None, /) -> None: ...
+def described_devices() -> list[str]: ...
+def describe_device(name: str, /) -> DeviceDescription: ...
 def explain_call(op: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ExplainTuple: ...
 def explain_problem(
     problem: str,
     precision: str | None,
-    device: str | None,
+    device: str | DeviceDescription | None,
     algorithm: str | None,
     workspace_limit: int | None,
     /,
@@ -167,7 +201,7 @@ def set_plan_cache_capacity(capacity: int, /) -> None: ...
 def set_num_threads(n: int, /) -> None: ...
 def num_threads() -> int: ...
 def share_threads_of(library: str, /) -> bool: ...
-def memory_info(device: str, /) -> tuple[int, int, int]: ...
-def reset_memory_peak(device: str, /) -> None: ...
-def trim_memory(device: str, /) -> None: ...
+def memory_info(device: str | None, /) -> tuple[int, int, int, int, int]: ...
+def reset_memory_peak(device: str | None, /) -> None: ...
+def trim_memory(device: str | None, /) -> None: ...
 def build_info() -> dict[str, str | bool]: ...

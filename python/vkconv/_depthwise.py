@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from vkconv import _borders, _core
-from vkconv._types import Activation, Array, Axes, Padding, PaddingMode, Pads, Precision
+from vkconv._types import Activation, AnyArray, ArrayT, Axes, Padding, PaddingMode, Pads, Precision
 
 
 def depthwise_conv(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve every channel with its own kernels, along one, two or three spatial axes.
 
     Parameters
@@ -55,22 +55,22 @@ def depthwise_conv(
 
 
 def depthwise_conv1d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve every channel with its own kernels, along one spatial axis.
 
     Parameters
@@ -103,22 +103,22 @@ def depthwise_conv1d(
 
 
 def depthwise_conv2d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve every channel with its own kernels, along two spatial axes.
 
     Parameters
@@ -151,22 +151,22 @@ def depthwise_conv2d(
 
 
 def depthwise_conv3d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve every channel with its own kernels, along three spatial axes.
 
     Parameters

@@ -75,7 +75,7 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
         ``fwd_f32_n1c64o64_i56x56_k3x3_p1x1``.
     *args, **kwargs
         The operation's arguments. A problem string takes ``precision``, ``device``, ``algorithm`` and
-        ``workspace_limit``.
+        ``workspace_limit``. ``device`` may also be a `vkconv.DeviceDescription`.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def _explain_problem(
     problem: str,
     *,
     precision: str | None = None,
-    device: str | None = None,
+    device: str | _core.DeviceDescription | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
 ) -> _core.ExplainTuple:

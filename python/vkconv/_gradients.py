@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkconv import _borders, _core
-from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, Precision
+from vkconv._types import AnyArray, ArrayT, Axes, Padding, PaddingMode, Pads, Precision
 
 
 def conv_input_grad(
-    grad: Array,
-    weight: Array,
+    grad: ArrayT,
+    weight: AnyArray,
     input_shape: Sequence[int],
     stride: Axes = 1,
     padding: Padding = 0,
@@ -30,8 +30,8 @@ def conv_input_grad(
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Gradient with respect to the input.
 
     Parameters
@@ -67,7 +67,8 @@ def conv_input_grad(
             grad, weight, inner.shape, stride, 0, kernel_dilation, 1, groups, flip,
             None, precision, device, algorithm, workspace_limit, None,
         )  # fmt: skip
-        return inner(result, out)
+        made: ArrayT = inner(result, out)
+        return made
     return _core.conv_input_grad(
         grad, weight, input_shape, stride, padding, kernel_dilation, input_dilation, groups, flip,
         pads, precision, device, algorithm, workspace_limit, out,
@@ -75,8 +76,8 @@ def conv_input_grad(
 
 
 def conv_weight_grad(
-    grad: Array,
-    input: Array,
+    grad: ArrayT,
+    input: AnyArray,
     weight_shape: Sequence[int],
     stride: Axes = 1,
     padding: Padding = 0,
@@ -91,8 +92,8 @@ def conv_weight_grad(
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Gradient with respect to the weight.
 
     Parameters
@@ -131,14 +132,14 @@ def conv_weight_grad(
 
 
 def conv_bias_grad(
-    grad: Array,
+    grad: ArrayT,
     *,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Gradient with respect to the bias: the sum over batch and spatial axes.
 
     Parameters

@@ -1,6 +1,7 @@
 """Convolutions, forward.
 
-Every function takes NumPy arrays with the channels last and returns a new one (or ``out``):
+Every function takes NumPy arrays (or Arrays, see `vkconv._arrays`) with the channels last and returns a new one (or
+``out``):
 
     input   (N, spatial..., C)
     weight  (O, kernel..., C / groups)
@@ -57,12 +58,12 @@ missing or lost, MemoryError when memory runs out. Each message names the argume
 from __future__ import annotations
 
 from vkconv import _borders, _core
-from vkconv._types import Activation, Array, Axes, Padding, PaddingMode, Pads, Precision
+from vkconv._types import Activation, AnyArray, ArrayT, Axes, Padding, PaddingMode, Pads, Precision
 
 
 def conv_general(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     kernel_dilation: Axes = 1,
@@ -72,14 +73,14 @@ def conv_general(
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve along one, two or three spatial axes, with every parameter there is.
 
     Parameters
@@ -121,8 +122,8 @@ def conv_general(
 
 
 def conv1d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
@@ -130,14 +131,14 @@ def conv1d(
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve along one spatial axis.
 
     Parameters
@@ -170,8 +171,8 @@ def conv1d(
 
 
 def conv2d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
@@ -179,14 +180,14 @@ def conv2d(
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve along two spatial axes.
 
     Parameters
@@ -219,8 +220,8 @@ def conv2d(
 
 
 def conv3d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: Padding = 0,
     dilation: Axes = 1,
@@ -228,14 +229,14 @@ def conv3d(
     *,
     pads: Pads | None = None,
     padding_mode: PaddingMode = "zeros",
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Convolve along three spatial axes.
 
     Parameters

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from vkconv._borders import BorderedConv, no_input_dilation
 from vkconv._core import PreparedConv
-from vkconv._types import Activation, Array, Axes, NumericPadding, Padding, PaddingMode, Pads, Precision
+from vkconv._types import Activation, AnyArray, Axes, NumericPadding, Padding, PaddingMode, Pads, Precision
 
 
 def prepare(
-    weight: Array,
-    bias: Array | None = None,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     *,
     stride: Axes = 1,
     padding: Padding = 0,
@@ -69,8 +69,8 @@ def prepare(
 
 
 def prepare_transpose(
-    weight: Array,
-    bias: Array | None = None,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     *,
     stride: Axes = 1,
     padding: NumericPadding = 0,

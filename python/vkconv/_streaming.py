@@ -170,7 +170,7 @@ def _run(
     if head == 0:
         return conv_general(input, weight, **options)
     seen = (head - 1) * step + 1
-    begin = conv_general(np.concatenate([state, input[:, :seen]], axis=1), weight, **options)
+    begin: Array = conv_general(np.concatenate([state, input[:, :seen]], axis=1), weight, **options)
     if head == outputs:
         return begin
     output = np.empty((len(begin), outputs, *begin.shape[2:]), begin.dtype)

@@ -4,12 +4,12 @@ spatial axis, a pair ``(lo..., hi...)`` of sequences, or ``pads``: words have no
 from __future__ import annotations
 
 from vkconv import _core
-from vkconv._types import Activation, Array, Axes, NumericPadding, Pads, Precision
+from vkconv._types import Activation, AnyArray, ArrayT, Axes, NumericPadding, Pads, Precision
 
 
 def conv_transpose(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: NumericPadding = 0,
     dilation: Axes = 1,
@@ -17,14 +17,14 @@ def conv_transpose(
     groups: int = 1,
     *,
     pads: Pads | None = None,
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Transposed convolution along one, two or three spatial axes.
 
     Every input element adds ``weight`` times its value to the output, ``stride`` steps from its neighbour's. It is the
@@ -60,8 +60,8 @@ def conv_transpose(
 
 
 def conv_transpose1d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: NumericPadding = 0,
     dilation: Axes = 1,
@@ -69,14 +69,14 @@ def conv_transpose1d(
     groups: int = 1,
     *,
     pads: Pads | None = None,
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Transposed convolution along one spatial axis.
 
     See `conv_transpose`.
@@ -111,8 +111,8 @@ def conv_transpose1d(
 
 
 def conv_transpose2d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: NumericPadding = 0,
     dilation: Axes = 1,
@@ -120,14 +120,14 @@ def conv_transpose2d(
     groups: int = 1,
     *,
     pads: Pads | None = None,
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Transposed convolution along two spatial axes.
 
     See `conv_transpose`.
@@ -162,8 +162,8 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    input: Array,
-    weight: Array,
+    input: ArrayT,
+    weight: AnyArray,
     stride: Axes = 1,
     padding: NumericPadding = 0,
     dilation: Axes = 1,
@@ -171,14 +171,14 @@ def conv_transpose3d(
     groups: int = 1,
     *,
     pads: Pads | None = None,
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     activation: Activation | None = None,
     precision: Precision | None = None,
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: ArrayT | None = None,
+) -> ArrayT:
     """Transposed convolution along three spatial axes.
 
     See `conv_transpose`.

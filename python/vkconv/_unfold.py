@@ -89,7 +89,8 @@ def fold(
     for tap in itertools.product(*map(range, kernel)):
         at = (slice(None),) * (1 + rank) + tap
         places[at] += windows[at]  # the windows of one tap share no element
-    return adjoint(sums, None).astype(windows.dtype, copy=False)
+    made: Array = adjoint(sums, None).astype(windows.dtype, copy=False)
+    return made
 
 
 def _each(value: Axes, rank: int) -> tuple[int, ...]:

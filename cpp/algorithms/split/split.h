@@ -56,6 +56,7 @@ Algorithm<Device> split() {
         if (p.empty_sum()) return Support::no("the sum is empty");
         const std::int64_t limit = context.traits.max_operand_elements;
         const std::int64_t largest = std::max(p.input_elements(), p.output_elements());
+        if (limit == std::numeric_limits<std::int64_t>::max()) return Support::no("every array fits one execution");
         if (largest <= limit)
           return Support::no("no array exceeds the " + std::to_string(limit) + " elements one execution can address");
         if (p.batch == 1 && p.output_pixels() == 1) return Support::no("a single output cannot be split");

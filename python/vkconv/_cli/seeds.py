@@ -93,14 +93,14 @@ def extra_memory_bytes(operation: Operation, device: str) -> float:
         line = next(line for line in status.read_text().splitlines() if line.startswith(field))
         return float(line.split()[1])
 
-    vkconv.trim_memory()
-    vkconv.reset_memory_peak()
-    used, resident = vkconv.memory_info().used, None
+    vkconv.trim_memory("cpu")
+    vkconv.reset_memory_peak("cpu")
+    used, resident = vkconv.memory_info("cpu").used, None
     with contextlib.suppress(OSError, StopIteration):  # not every system tells
         reset.write_text("5")  # the high-water mark starts anew
         resident = kilobytes("VmRSS:")
     operation.function(*operation.operands, **operation.options, device=device)
-    allocated = float(vkconv.memory_info().peak - used)
+    allocated = float(vkconv.memory_info("cpu").peak - used)
     return allocated if resident is None else max(allocated, (kilobytes("VmHWM:") - resident) * 1024)
 
 

@@ -1,0 +1,55 @@
+#include "bindings/description.h"
+
+#include "bindings/arguments.h"
+#include "bindings/vulkan_devices.h"
+#include "core/error.h"
+
+namespace vkconv::bindings {
+namespace {
+
+DeviceDescription describe(const std::string& name) {
+  for (const auto& [known, json] : vulkan_descriptions())
+    if (known == name) return DeviceDescription(json);
+  const int index = DeviceTable::instance().index_of(name);
+  if (index < 0) throw ProblemError("name is 'cpu', wanted a Vulkan device: the CPU plans for itself only");
+  return DeviceDescription(vulkan_description(index));
+}
+
+}  // namespace
+
+DeviceDescription::DeviceDescription(const std::string& json) : json_(json) {
+  std::string name;
+  device_.backend = make_described_backend(json, name);
+  device_.name = "described: " + name;
+}
+
+bool is_description(py::handle device) { return py::isinstance<DeviceDescription>(device); }
+
+OpenDevice open_device(py::handle device) {
+  if (is_description(device)) return device.cast<const DeviceDescription&>().device();
+  return DeviceTable::instance().open(parse_word(device, "device"));
+}
+
+void bind_descriptions(py::module_& m) {
+  py::class_<DeviceDescription>(m, "DeviceDescription",
+                                "Features, limits and rates of a Vulkan device, which `explain` plans for.\n\n"
+                                "Made of JSON text, or by `vkconv.describe_device`.")
+      .def(py::init([](py::handle json) {
+        if (!PyUnicode_Check(json.ptr())) throw py::type_error("json must be a string, got " + type_name(json));
+        return DeviceDescription(json.cast<std::string>());
+      }))
+      .def_property_readonly("json", &DeviceDescription::json)
+      .def("__repr__",
+           [](const DeviceDescription& d) { return "<vkconv.DeviceDescription " + d.device().name.substr(11) + ">"; });
+  m.def("described_devices", [] {
+    py::list names;
+    for (const auto& [name, json] : vulkan_descriptions()) names.append(name);
+    return names;
+  });
+  m.def("describe_device", [](py::handle name) {
+    if (name.is_none()) throw py::type_error("name must be a string, got None");
+    return describe(parse_word(name, "name"));
+  });
+}
+
+}  // namespace vkconv::bindings

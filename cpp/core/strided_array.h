@@ -1,0 +1,41 @@
+// Memory as an array of up to six axes.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace vkconv {
+
+struct StridedArray {
+  std::byte* data = nullptr;
+  std::array<std::int64_t, 6> extent{1, 1, 1, 1, 1, 1}, stride{};  // in elements
+  std::size_t element_bytes = 4;
+
+  std::int64_t elements() const {
+    std::int64_t n = 1;
+    for (const std::int64_t e : extent) n *= e;
+    return n;
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes; }
+};
+
+// Elements before (lo <= 0) and after (hi >= 0) `data` that the array reaches. It has no empty axis.
+struct Span {
+  std::int64_t lo = 0, hi = 0;
+  std::int64_t elements() const { return hi - lo + 1; }
+};
+inline Span span_of(const StridedArray& a) {
+  Span s;
+  for (std::size_t i = 0; i < a.extent.size(); ++i) (a.stride[i] < 0 ? s.lo : s.hi) += (a.extent[i] - 1) * a.stride[i];
+  return s;
+}
+
+// Row-major strides without gaps.
+inline StridedArray packed(StridedArray a, std::byte* data) {
+  a.data = data;
+  std::int64_t next = 1;
+  for (std::size_t i = a.extent.size(); i-- > 0; next *= a.extent[i]) a.stride[i] = next;
+  return a;
+}
+
+}  // namespace vkconv
