@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -337,6 +338,11 @@ def test_log():
     device, problem, plan, milliseconds, unit = lines[0].removeprefix("vkconv ").split()
     assert (device, problem, plan, unit) == ("cpu", "fwd_f32_n1c4o6_i8x9_k3x3_s2x2", "reference", "ms")
     assert float(milliseconds) >= 0
+    for name in [d.name for d in vkconv.devices()[1:2]]:
+        code = f"vkconv.conv1d(x[0], w[0], device='{name}'); vkconv.conv1d(vkconv.array(x[0], '{name}'), w[0])"
+        for line in run(code, VKCONV_LOG="1").stderr.splitlines():
+            whole, own = map(float, re.search(r"([0-9.]+) ms(?: \(([0-9.]+) ms on the device\))?$", line).groups("0"))
+            assert line.startswith(f"vkconv {name} fwd_f32") and 0 <= own <= whole
     for off in ({}, {"VKCONV_LOG": "0"}, {"VKCONV_LOG": ""}):
         assert run(code, **off).stderr == ""
 

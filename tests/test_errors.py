@@ -324,7 +324,7 @@ def test_settings():
         (vkconv.algorithms, "gpu", ValueError),
         (vkconv.plan_cache_info, "gpu", ValueError),
         (vkconv.memory_info, "gpu", ValueError),
-        (vkconv.trim_memory, None, TypeError),
+        (vkconv.trim_memory, 3, TypeError),
         (vkconv.reset_memory_peak, 1, TypeError),
     ):
         with pytest.raises(kind):

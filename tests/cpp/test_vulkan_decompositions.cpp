@@ -44,7 +44,7 @@ TEST_P(VulkanDecomposition, EqualsCpu) {
   backend->run(request, host.operands, nullptr);
   EXPECT_EQ(tools::decode(host.written, tools::written_elements(p), p.output_dtype), expected);
   tools::HostOperands again(p, arrays);
-  const auto prepared = backend->prepare(p, again.operands.weight);
+  const auto prepared = backend->prepare(p, again.operands);
   backend->run(request, again.operands, prepared.get());
   EXPECT_EQ(tools::decode(again.written, tools::written_elements(p), p.output_dtype), expected) << "prepared";
 }

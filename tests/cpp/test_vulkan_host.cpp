@@ -14,27 +14,12 @@
 #include "vulkan/device.h"
 #include "vulkan/logical_device.h"
 #include "vulkan/transfer.h"
+#include "vulkan_test.h"
 
 namespace vkconv::vulkan {
 namespace {
 
-class VulkanHost : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 0); }
-  void SetUp() override {
-    const DeviceList& list = enumerate_devices();
-    ASSERT_EQ(list.reason.find("VKCONV_VALIDATION"), std::string::npos) << list.reason;
-    if (list.devices.empty()) GTEST_SKIP() << list.reason;
-    ASSERT_EQ(list.devices[0].unusable, "");
-    device_ = open_device(0);
-    take_validation_messages();
-  }
-  void TearDown() override {
-    for (const std::string& message : take_validation_messages()) ADD_FAILURE() << message;
-  }
-
-  std::shared_ptr<LogicalDevice> device_;
-};
+class VulkanHost : public VulkanTest {};
 
 std::vector<std::uint32_t> counted(std::size_t n) {
   std::vector<std::uint32_t> v(n);
@@ -156,68 +141,7 @@ TEST(VulkanTransfer, PacksAnyStrides) {
   EXPECT_EQ(written, packed.size());
 }
 
-TEST_F(VulkanHost, PoolReusesAndReturnsMemory) {
-  MemoryPool& pool = device_->memory();
-  pool.trim();
-  const MemoryInfo before = pool.info();
-  {
-    const Buffer a = device_->allocate(1000);
-    EXPECT_EQ(a.pointer() % kBufferAlignmentBytes, 0u);
-    EXPECT_EQ(pool.info().used_bytes, before.used_bytes + 1024);
-    Pointer first;
-    {
-      const Buffer b = device_->allocate(5000);
-      first = b.pointer();
-    }
-    const Buffer again = device_->allocate(4000);
-    EXPECT_EQ(again.pointer(), first);
-    const Buffer large = device_->allocate(std::size_t{80} << 20);
-    EXPECT_GE(pool.info().peak_used_bytes, before.used_bytes + (std::size_t{80} << 20));
-  }
-  EXPECT_EQ(pool.info().used_bytes, before.used_bytes);
-  EXPECT_GT(pool.info().reserved_bytes, before.reserved_bytes);
-  pool.trim();
-  EXPECT_EQ(pool.info().reserved_bytes, before.reserved_bytes);
-}
-
-TEST_F(VulkanHost, PoolMergesFreeRanges) {
-  MemoryPool& pool = device_->memory();
-  pool.trim();
-  std::mt19937 random(3);
-  std::vector<Buffer> live;
-  for (int round = 0; round < 2000; ++round) {
-    if (!live.empty() && random() % 2) {
-      std::swap(live[random() % live.size()], live.back());
-      live.pop_back();
-    } else {
-      live.push_back(device_->allocate(1 + random() % 300'000));
-      const Buffer& made = live.back();
-      for (std::size_t i = 0; i + 1 < live.size(); ++i)
-        ASSERT_TRUE(made.pointer() + made.size_bytes() <= live[i].pointer() ||
-                    live[i].pointer() + live[i].size_bytes() <= made.pointer());
-    }
-  }
-  live.clear();
-  const Buffer half = device_->allocate(std::size_t{30} << 20), other = device_->allocate(std::size_t{30} << 20);
-  EXPECT_LE(pool.info().reserved_bytes, std::uint64_t{260} << 20);
-}
-
-TEST_F(VulkanHost, OutOfMemoryLeavesTheDeviceWorking) {
-  const Limits& limits = device_->traits().limits;
-  EXPECT_THROW(device_->allocate(limits.allocation_bytes), OutOfMemory);
-  EXPECT_THROW(device_->allocate(~std::size_t{0}), OutOfMemory);
-  EXPECT_GT(device_->allocate(1 << 20).pointer(), 0u);
-  EXPECT_FALSE(device_->lost());
-}
-
 // ---- the reference algorithm proves streams, parameters, pipelines and the backend
-
-std::vector<double> run_backend(Backend& backend, const ConvProblem& p, const tools::Arrays& arrays,
-                                const std::string& algorithm, PreparedConv* prepared = nullptr) {
-  tools::HostOperands host(p, arrays);
-  backend.run({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes}, host.operands, prepared);
-  return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
-}
 
 class VulkanReference : public VulkanHost, public ::testing::WithParamInterface<const char*> {};
 
@@ -295,7 +219,7 @@ TEST_F(VulkanHost, PreparedWeightsAreACopy) {
   tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
   const std::vector<double> expected = run_backend(*backend, p, arrays, "reference");
   tools::HostOperands host(p, arrays);
-  const auto prepared = backend->prepare(p, host.operands.weight);
+  const auto prepared = backend->prepare(p, host.operands);
   std::fill(arrays.weight.begin(), arrays.weight.end(), 100.0);
   EXPECT_EQ(run_backend(*backend, p, arrays, "reference", prepared.get()), expected);
   EXPECT_NE(run_backend(*backend, p, arrays, "reference"), expected);
@@ -335,7 +259,7 @@ TEST_F(VulkanHost, ALostDeviceIsCreatedAgain) {
   const auto backend = make_backend(0);
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
   tools::HostOperands host(p, arrays);
-  const auto prepared = backend->prepare(p, host.operands.weight);
+  const auto prepared = backend->prepare(p, host.operands);
   const auto expected = run_backend(*backend, p, arrays, "reference", prepared.get());
   device_->set_lost();
   EXPECT_EQ(run_backend(*backend, p, arrays, "reference", prepared.get()), expected);

@@ -1,0 +1,129 @@
+"""Described devices: plans and explanations for devices that are not here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import vkconv
+
+NAMES = ("h200", "integrated", "lavapipe")
+DENSE = "fwd_f32_n8c128o128_i28x28_k3x3_p1x1"
+
+
+def changed(name: str, **fields: object) -> vkconv.DeviceDescription:
+    """A committed description with other features, limits or rates."""
+    data = json.loads(vkconv.describe_device(name).json)
+    for key, value in fields.items():
+        owner = next((data[part] for part in ("features", "limits", "rates") if key in data[part]), data)
+        assert key in owner
+        owner[key] = value
+    return vkconv.DeviceDescription(json.dumps(data))
+
+
+def seconds(problem: str, device: object) -> dict[str, float | None]:
+    return {c.algorithm: c.seconds for c in vkconv.explain(problem, device=device).candidates}
+
+
+def test_names():
+    assert vkconv.described_devices() == list(NAMES)
+    for name in NAMES:
+        description = vkconv.describe_device(name)
+        assert json.loads(description.json)["name"] in repr(description)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "problem",
+    [DENSE, "fwd_f16_n2c64o64_i56x56_k3x3_p1x1", "fwd_f32_n1c384o384g384_i60x60_k3x3_p1x1",
+     "fwd_bf16_n1c128o128_i16x32x32_k3x3x3_p1x1x1", "igrad_f32_n4c64o64_i28x28_k3x3_s2x2_p1x1",
+     "wgrad_f32_n4c64o64_i28x28_k3x3_p1x1", "fwd_f32_n1c80o512_i3000_k3_p1", "fwd_f64_n1c8o8_i14x14_k1x1"],
+)  # fmt: skip
+def test_every_device_has_a_plan(name, problem):
+    told = vkconv.explain(problem, device=vkconv.describe_device(name))
+    assert told.plan and told.algorithm in seconds(problem, vkconv.describe_device(name))
+    best = min(c.seconds for c in told.candidates if c.seconds is not None)
+    assert 0 < best < (1e-2 if name == "h200" else 1e2)
+
+
+def test_faster_devices_are_estimated_faster():
+    best = [min(s for s in seconds(DENSE, vkconv.describe_device(n)).values() if s) for n in NAMES]
+    assert best[0] < best[1] / 10 < best[2] / 10
+
+
+def test_the_plan_follows_features_limits_and_rates():
+    f64 = DENSE.replace("f32", "f64")
+    lacking = vkconv.explain(f64, device=changed("integrated", float64=False))
+    assert lacking.plan is None and "f64" in str(lacking)
+    slow = seconds(DENSE, changed("h200", f32_flops_per_second=57e9))["implicit_gemm"]
+    fast = seconds(DENSE, changed("h200", f32_flops_per_second=57e12))["implicit_gemm"]
+    assert slow > 10 * fast
+    largest = changed("lavapipe", max_operand_elements=100_000)
+    told = vkconv.explain(DENSE, device=largest)
+    assert next(c for c in told.candidates if c.algorithm == "split").seconds is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reasons_are_readable(name):
+    assert "9223372036854775807" not in repr(vkconv.explain(DENSE, device=vkconv.describe_device(name)))
+
+
+def test_operations_are_explained_and_not_computed():
+    h200 = vkconv.describe_device("h200")
+    x, w = np.ones((1, 9, 9, 4), np.float32), np.ones((8, 3, 3, 4), np.float32)
+    told = vkconv.explain(vkconv.conv2d, x, w, device=h200)
+    assert told.device == "described: NVIDIA H200" and told.plan
+    assert vkconv.explain(vkconv.conv2d, vkconv.array(x, "cpu"), w, device=h200).plan == told.plan
+    with pytest.raises(vkconv.DeviceError, match="a description of a device"):
+        vkconv.conv2d(x, w, device=h200)
+
+
+def test_a_real_device_describes_itself():
+    name = next((d.name for d in vkconv.devices() if d.kind != "cpu"), None)
+    if name is None:
+        pytest.skip("no Vulkan device")
+    told = vkconv.explain(DENSE, device=name)
+    described = vkconv.explain(DENSE, device=vkconv.describe_device(name))
+    assert described.plan == told.plan and described.candidates == told.candidates
+    again = vkconv.DeviceDescription(vkconv.describe_device(name).json)
+    assert again.json == vkconv.describe_device(name).json
+
+
+def test_measured_rates_are_used():
+    """A device of this machine that a description is about is planned for with its rates."""
+    known = {(d["vendor_id"], d["device_id"]): d["rates"]
+             for d in (json.loads(vkconv.describe_device(n).json) for n in NAMES)}  # fmt: skip
+    for device in vkconv.devices()[1:]:
+        data = json.loads(vkconv.describe_device(device.name).json)
+        rates = known.get((data["vendor_id"], data["device_id"]))
+        assert rates is None or rates == pytest.approx(data["rates"])
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [("", "offset 0"), ("{", "offset 1"), ("[1]", "not an object"), ('{"name": 3}', "name is not a string"),
+     ('{"nme": "x"}', 'no field "nme"'), ('{"type": "toaster"}', '"toaster"'), ('{"vendor_id": -1}', "vendor_id"),
+     ('{"vendor_id": 4294967296}', "too large"), ('{"vendor_id": 1.5}', "integer"), ('{"a": 1} 2', "follows"),
+     ('{"features": {"float16": 1}}', "float16"), ('{"rates": {"launch_seconds": -1}}', "negative"),
+     ('{"limits": {"workgroup_size": [1, 2]}}', "three"), ('{"name": "a\\u0041"}', "escape"), ("[" * 40, "deep"),
+     ('{"cooperative_matrices": [{"operand": "f8"}]}', "f8"), ('{"name": "a', "does not end")],
+)  # fmt: skip
+def test_descriptions_that_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        vkconv.DeviceDescription(text)
+
+
+def test_arguments():
+    assert repr(vkconv.DeviceDescription(' {"name": "a \\"b\\""} ')) == '<vkconv.DeviceDescription a "b">'
+    for call, value, error in (
+        (vkconv.DeviceDescription, None, TypeError),
+        (vkconv.DeviceDescription, b"{}", TypeError),
+        (vkconv.describe_device, None, TypeError),
+        (vkconv.describe_device, "cpu", ValueError),
+        (vkconv.describe_device, "gtx", ValueError),
+        (vkconv.describe_device, "vulkan:1000", vkconv.DeviceError),
+    ):
+        with pytest.raises(error):
+            call(value)
