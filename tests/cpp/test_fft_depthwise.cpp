@@ -65,6 +65,17 @@ TEST(FftDepthwise, RandomDataIsRoundedOnce) {
   }
 }
 
+TEST(FftDepthwise, LoudChannelsLeaveQuietOnesAlone) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c20o20g20_i300_k33_p32:0");
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  tools::Arrays a = tools::make_arrays(p, Data::random);
+  for (std::size_t i = 3; i < a.input.size(); i += 20) a.input[i] *= 0x1p60;
+  for (std::size_t k = 0; k < 33; ++k) a.weight[5 * 33 + k] *= 0x1p40;
+  const auto error = tools::accuracy(p, tools::run_cpu(p, a, planner, "fft_depthwise"), tools::run_exact(p, a, planner),
+                                     tools::run_magnitudes(p, a, planner));
+  EXPECT_LE(error.c, 2);
+}
+
 TEST(FftDepthwise, AnInfinityReachesOnlyItsOutputs) {
   const ConvProblem p = parse_problem("fwd_f32_n1c20o20g20_i300_k33_p32:0");
   CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());

@@ -2,10 +2,10 @@
 // products an output instead of one a tap. Wins from a few hundred taps on, where sequence models filter whole lines.
 //
 // Transforms run in double precision, so that the one rounding to float is all that is seen: with u = 2^-53 the error
-// of an output before it is below 8 u log2(size) |x| |w|, the Euclidean norms of the block's input and of the kernel,
-// and results below that are zero. It is absolute: outputs more than 2^29 times smaller than |x| |w| have fewer right
-// bits than a direct sum gives, and so precision "highest" is refused. A block with an infinity or a NaN is summed
-// directly.
+// of an output before it is below 16 u log2(size) |x| |w|, the Euclidean norms of its channel's input in the block and
+// of its kernel, and results below that are zero. It is absolute: outputs more than 2^28 times smaller than |x| |w|
+// have fewer right bits than a direct sum gives, and so precision "highest" is refused. A block with an infinity or a
+// NaN is summed directly.
 //
 // Source: overlap-save, Oppenheim & Schafer, Discrete-Time Signal Processing, 8.7.
 #include <algorithm>

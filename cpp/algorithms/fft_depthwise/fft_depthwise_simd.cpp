@@ -63,7 +63,10 @@ class GroupLines {
         kernel_[(size - k * p_.dilation[2]) % size * width + c] = w;
         squares[c] += w * w;
       }
-    kernel_squares_ = {hn::LoadU(Doubles(), squares), hn::LoadU(Doubles(), squares + lanes())};
+    const Complex sums{hn::LoadU(Doubles(), squares), hn::LoadU(Doubles(), squares + lanes())};
+    finite_kernel_ = finite(sums);
+    kernel_norms_ = norms(sums);
+    divide(kernel_, {0, size}, kernel_norms_);
     forward(kernel_, size, transform_.twiddles.data());
     // Apart, the spectra of the two channels of a pair are symmetric: the first is kept in element i, the second in j.
     const auto scale = hn::Set(Doubles(), 0.25 / static_cast<double>(size));
@@ -127,11 +130,13 @@ class GroupLines {
       set(block_, i, z);
     }
     std::fill_n(block_ + 2 * end * lanes(), 2 * (size - end) * lanes(), 0.0);
-    if (!finite(squares) || !finite(kernel_squares_)) return sum_directly(outputs);
+    if (!finite(squares) || !finite_kernel_) return sum_directly(outputs);
+    const Complex block_norms = norms(squares);
+    divide(block_, {begin, end}, block_norms);
     forward(block_, size, transform_.twiddles.data());
     multiply();
     inverse(block_, size, transform_.twiddles.data());
-    round(outputs.size(), noise(squares.re, kernel_squares_.re), noise(squares.im, kernel_squares_.im));
+    round(outputs.size(), {hn::Mul(block_norms.re, kernel_norms_.re), hn::Mul(block_norms.im, kernel_norms_.im)});
   }
 
   static HWY_INLINE bool finite(const Complex& squares) {
@@ -139,25 +144,37 @@ class GroupLines {
     return hn::AllTrue(d, hn::IsFinite(squares.re)) && hn::AllTrue(d, hn::IsFinite(squares.im));
   }
 
-  // More than the error of the transforms: kErrors units in the last place a pass, of |x| |w|.
-  HWY_INLINE Vector noise(Vector x_squares, Vector w_squares) const {
-    constexpr double kErrors = 8, kUnit = 0x1p-53;
-    const double error = kErrors * kUnit * std::log2(static_cast<double>(transform_.size));
-    return hn::Mul(hn::Set(Doubles(), error), hn::Sqrt(hn::Mul(x_squares, w_squares)));
+  // Euclidean norms of the two channels of a pair; 1 for a channel of zeros.
+  static HWY_INLINE Complex norms(const Complex& squares) {
+    const auto root = [](Vector v) HWY_ATTR {
+      return hn::IfThenElse(hn::Eq(v, hn::Zero(Doubles())), hn::Set(Doubles(), 1.0), hn::Sqrt(v));
+    };
+    return {root(squares.re), root(squares.im)};
   }
 
-  // Results within the noise are zero, so that exact zeros stay zero.
-  void round(std::int64_t count, Vector noise_re, Vector noise_im) {
+  // Both channels of a pair get the norm 1: a transform's error is relative to the larger of them.
+  void divide(double* block, const Range& elements, const Complex& by) const {
+    const Vector one = hn::Set(Doubles(), 1.0), re = hn::Div(one, by.re), im = hn::Div(one, by.im);
+    for (std::int64_t i = elements.begin; i < elements.end; ++i) {
+      const Complex z = get(block, i);
+      set(block, i, {hn::Mul(z.re, re), hn::Mul(z.im, im)});
+    }
+  }
+
+  // Multiplies by `norms`. What is within the error of the transforms is zero, so that exact zeros stay zero.
+  void round(std::int64_t count, const Complex& norms) {
+    constexpr double kErrors = 16, kUnit = 0x1p-53;  // units in the last place a doubling of the size
     const hn::Rebind<float, Doubles> half;
+    const Vector noise = hn::Set(Doubles(), kErrors * kUnit * std::log2(static_cast<double>(transform_.size)));
     float* to = reinterpret_cast<float*>(block_);
-    const auto put = [&](Vector v, Vector noise, float* at) HWY_ATTR {
-      const auto clean = hn::IfThenElseZero(hn::Gt(hn::Abs(v), noise), v);
-      hn::StoreU(hn::DemoteTo(half, clean), half, at);
+    const auto put = [&](Vector v, Vector norm, float* at) HWY_ATTR {
+      const Vector clean = hn::IfThenElseZero(hn::Gt(hn::Abs(v), noise), v);
+      hn::StoreU(hn::DemoteTo(half, hn::Mul(clean, norm)), half, at);
     };
     for (std::int64_t i = 0; i < count; ++i, to += 2 * lanes()) {
       const Complex z = get(block_, i);
-      put(z.re, noise_re, to);
-      put(z.im, noise_im, to + lanes());
+      put(z.re, norms.re, to);
+      put(z.im, norms.im, to + lanes());
     }
   }
 
@@ -191,7 +208,8 @@ class GroupLines {
   std::int64_t channel_, channels_;
   double *kernel_, *block_;  // transform_.size elements each
   WeightView<const In*> weight_;
-  Complex kernel_squares_;
+  Complex kernel_norms_;
+  bool finite_kernel_ = true;
   const In* x_ = nullptr;  // column 0 of the line; null where it is padding
 };
 
