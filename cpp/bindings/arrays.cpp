@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "bindings/arguments.h"
+#include "bindings/without_gil.h"
 #include "cpu/memory.h"
 #include "cpu/strided_copy.h"
 
@@ -115,7 +116,7 @@ cpu::StridedCopy copy_of(const Array& a, const py::array& from) {
 void run_copy(const cpu::StridedCopy& copy, std::size_t bytes) {
   constexpr std::size_t kShortBytes = 64 << 10;
   if (bytes <= kShortBytes) return cpu::run(copy);
-  py::gil_scoped_release release;
+  const WithoutGil release;
   cpu::run(copy);
 }
 
@@ -325,7 +326,7 @@ void Destination::take_device(const Array& leading, const std::vector<std::int64
     const std::size_t bytes = static_cast<std::size_t>(elements) * size_bytes(leading.dtype);
     std::shared_ptr<ArrayMemory> memory;
     {
-      py::gil_scoped_release release;  // the device may have to finish work first
+      const WithoutGil release;  // the device may have to finish work first
       memory = leading.home.backend->allocate(bytes);
     }
     const py::object made =

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bindings/description.h"
+#include "bindings/without_gil.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -161,7 +162,7 @@ void execute(const Options& options, ConvProblem problem, Execution execution) {
   double device_seconds = 0;
   if (logging()) execution.device_seconds = &device_seconds;
   {
-    py::gil_scoped_release release;
+    const WithoutGil release;
     options.device.backend->execute(request, execution);
   }
   if (!logging()) return;

@@ -8,6 +8,7 @@
 #include "bindings/arrays.h"
 #include "bindings/description.h"
 #include "bindings/dlpack.h"
+#include "bindings/without_gil.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -88,7 +89,7 @@ DeviceArray DeviceArray::copy_of(py::handle value, OpenDevice device) {
   const StridedArray from = strided_array(a.data, a.dtype, a.shape.data(), a.stride.data(), shape.size());
   std::shared_ptr<ArrayMemory> memory;
   {
-    py::gil_scoped_release release;
+    const WithoutGil release;
     memory = a.empty() ? device.backend->allocate(0) : device.backend->upload(from);
   }
   return {std::move(device), std::move(memory), a.dtype, a.native_dtype(), shape};
@@ -106,7 +107,7 @@ py::array DeviceArray::numpy() const {
   py::array made = new_array(numpy_dtype_, shape_);
   if (size() == 0) return made;
   const StridedArray to = packed(strided(), static_cast<std::byte*>(made.mutable_data()));
-  py::gil_scoped_release release;
+  const WithoutGil release;
   device_.backend->download(*memory_, strided(), to);
   return made;
 }
@@ -149,7 +150,7 @@ py::capsule DeviceArray::dlpack(bool copy) const {
     throw py::error_already_set();
   }
   {
-    py::gil_scoped_release release;
+    const WithoutGil release;
     device_.backend->synchronize();
   }
   return dlpack_capsule({memory_, memory_->host() + (data_ - memory_->address()), dtype_, shape_, stride_});
@@ -196,7 +197,7 @@ void bind_arrays(py::module_& m) {
   m.def("array", [](py::handle x, py::handle device) { return DeviceArray::copy_of(x, open_device(device)); });
   m.def("synchronize", [](py::handle device) {
     const auto devices = device.is_none() ? DeviceTable::instance().opened() : std::vector{open_device(device)};
-    py::gil_scoped_release release;
+    const WithoutGil release;
     for (const OpenDevice& d : devices) d.backend->synchronize();
   });
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "bindings/vulkan_devices.h"
+#include "bindings/without_gil.h"
 #include "cpu/backend.h"
 #include "cpu/thread_pool.h"
 
@@ -128,7 +129,7 @@ OpenDevice DeviceTable::open(std::string_view name) {
   wanted = resolve(wanted);
   if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};
   // Opening takes long and calls no Python; another thread may wait here without the interpreter's lock.
-  py::gil_scoped_release release;
+  const WithoutGil release;
   std::lock_guard opening(opening_);
   if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};
   std::shared_ptr<Backend> made = wanted == kCpu ? cpu::make_backend() : make_vulkan_backend(vulkan_index(wanted));

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "bindings/without_gil.h"
+
 #include "core/checked.h"
 
 namespace vkconv::bindings {
@@ -47,7 +49,7 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
   if (bias) operands.bias = bias->data;
   canonicalize(p, operands);
   spec_.geometry.flip = false;  // the kept copy is mirrored already
-  py::gil_scoped_release release;
+  const WithoutGil release;
   weights_ = spec_.options.device.backend->prepare(p, operands);
 }
 

@@ -6,6 +6,7 @@
 #include "bindings/call.h"
 #include "bindings/description.h"
 #include "bindings/vulkan_devices.h"
+#include "bindings/without_gil.h"
 #include "core/error.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
@@ -30,7 +31,7 @@ int device_index(py::handle device) {
 // Work in flight at the end of the process would meet a driver that is being unloaded.
 void wait_at_exit() {
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
-    py::gil_scoped_release release;
+    const WithoutGil release;
     for (const OpenDevice& d : DeviceTable::instance().opened()) try {
         d.backend->synchronize();
       } catch (const Error&) {  // nobody is left to be told
@@ -96,7 +97,7 @@ void bind_threads_and_memory(py::module_& m) {
     const int index = device_index(device);
     DeviceMemory memory;
     if (index >= 0) {
-      py::gil_scoped_release release;
+      const WithoutGil release;
       memory = vulkan_memory(index);
     } else {
       const cpu::PoolInfo info = cpu::pool_info();
