@@ -5,6 +5,7 @@ Arrays have the channels last: input ``(N, spatial..., C)``, weight ``(O, kernel
 `array` puts an array on a device, where operations leave their results.
 """
 
+from vkconv import _ops
 from vkconv._arrays import array, synchronize
 from vkconv._borders import BorderedConv
 from vkconv._config import (
@@ -41,6 +42,8 @@ from vkconv._transpose import conv_transpose, conv_transpose1d, conv_transpose2d
 from vkconv._unfold import fold, unfold
 
 __version__ = version
+
+__doc__ = f"{__doc__}\n{_ops.__doc__}"
 
 __all__ = [
     "Array",

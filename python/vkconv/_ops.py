@@ -21,9 +21,11 @@ activation : str or tuple, optional
     'relu', 'relu6', 'leaky_relu', 'silu', 'gelu', 'sigmoid', 'tanh', 'hardswish', or with parameters
     ('leaky_relu', slope) and ('clip', lo, hi). Applied after the bias, before the rounding.
 precision : {'highest', 'high', 'fast'}, optional
-    'highest': direct sums only. 'high' (the default): also algorithms whose error stays within the documented
-    bounds, such as Winograd's F2 and F4 and fp32 split into halves on tensor cores. 'fast': also F6 and multipliers of
-    reduced precision. Infinities and NaN go where the sums take them in all three.
+    'highest': direct sums only; in float32 an error is at most 8 u S, with u = 2^-24 and S the sum of |input||weight|
+    behind the output. 'high' (the default): also algorithms within 64 u S, S being the largest of the outputs that are
+    computed together (a tile of up to 6 along an axis): Winograd's F2 and F4, F6 along one axis, float32 split into
+    halves on tensor cores; and Fourier transforms in double precision. 'fast': also F6 along two axes and multipliers
+    of reduced precision. Infinities and NaN go where the sums take them in all three.
 device : str, optional
     'cpu', 'vulkan' (the best one), 'vulkan:0', ...; the default is `default_device()`.
 algorithm : str, optional
@@ -91,7 +93,7 @@ def conv_general(
     stride, kernel_dilation, input_dilation : int or sequence with one int for each spatial axis
         ``input_dilation`` puts that many steps between neighbouring input elements (zeros in between).
     padding : int, sequence, pair of sequences or str
-        See the module's documentation for every form.
+        See `help(vkconv)` for every form.
     groups : int
         Channels are convolved in this many independent groups.
     flip : bool

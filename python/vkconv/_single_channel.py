@@ -18,7 +18,7 @@ def correlate(signal: Array, kernel: Array, pads: PlainPads) -> Array:
     call, whole = blocks(signal, kernel, pads)
     if whole == 0 or not np.isfinite(signal).all():
         return _direct(signal, kernel, pads)
-    made = conv_general(**call)
+    made: Array = conv_general(**call)
     made = made.reshape(*made.shape[:-2], whole)
     lo, hi = pads[-1]
     if whole == signal.shape[-1] + lo + hi - kernel.shape[-1] + 1:
