@@ -32,6 +32,8 @@ struct TermRuns {
   std::vector<TermRun<T>> runs;
   std::vector<std::size_t> ends;
   std::int64_t weight_stride = 0;  // elements between output channels
+  std::int64_t pixel_stride = 0;   // elements between the inputs of neighbouring positions along W
+  std::vector<T> copied;           // input whose pixels do not lie side by side
 };
 inline constexpr std::int64_t kChainSteps = 64;
 inline constexpr std::int64_t kSegmentPixels = 64;  // whose sums are stored together
@@ -185,15 +187,22 @@ class Narrow {
   }
 
  private:
-  // The runs of the pixel at w = 0, were it to meet `taps`.
-  void collect(const OutputRow& at, Range taps, std::int64_t group, TermRuns<T>& terms) const {
+  // The runs of the pixel at w = 0, were it to meet `taps`, for the outputs of `w`. Which terms are one run is the
+  // problem's to say, not the memory's, so that the sums of a view have the bits of the sums of its copy.
+  void collect(const OutputRow& at, Range w_range, Range taps, std::int64_t group, TermRuns<T>& terms) const {
     terms.runs.clear();
     terms.ends.clear();
     const auto& stride = a_.input.stride;
-    const std::int64_t in = p_.in_channels_per_group(), pixel = stride[3];
-    const T* input = reinterpret_cast<const T*>(a_.input.data) + at.n * stride[0] + group * in - p_.pad_lo[2] * pixel;
+    const std::int64_t in = p_.in_channels_per_group();
+    const bool whole = p_.dilation[2] == 1 && p_.groups == 1;  // taps along W are one run
+    const bool copy = whole && p_.kernel[2] > 1 && stride[3] != in;
+    const std::int64_t pixel = terms.pixel_stride = copy ? in : stride[3];
+    const T* input =
+        reinterpret_cast<const T*>(a_.input.data) + at.n * stride[0] + group * in - p_.pad_lo[2] * stride[3];
     const A* weights = packed_ + group * outputs_ * s_.terms;
-    const bool whole = p_.dilation[2] == 1 && pixel == in;  // taps along W are one run of memory
+    const Range columns{w_range.begin * p_.stride[2] + taps.begin, (w_range.end - 1) * p_.stride[2] + taps.end};
+    if (copy) terms.copied.resize(static_cast<std::size_t>(at.kd.size() * at.kh.size() * columns.size() * in));
+    T* to = terms.copied.data();
     std::int64_t steps = 0;
     const auto add = [&](const T* x, const A* w, std::int64_t count) {
       for (std::int64_t k = 0, part; k < count; k += part) {
@@ -208,6 +217,10 @@ class Narrow {
       for (std::int64_t h = at.kh.begin; h < at.kh.end; ++h) {
         const T* x = input + (at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0]) * stride[1] +
                      (at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]) * stride[2];
+        if (copy) {
+          for (std::int64_t c = columns.begin; c < columns.end; ++c, to += in) std::copy_n(x + c * stride[3], in, to);
+          x = to - columns.end * in;
+        }
         const A* w = weights + (d * p_.kernel[1] + h) * p_.kernel[2] * in;
         for (std::int64_t k = taps.begin; k < taps.end; k += whole ? taps.size() : 1)
           add(x + k * p_.dilation[2] * pixel, w + k * in, (whole ? taps.size() : 1) * in);
@@ -218,8 +231,8 @@ class Narrow {
   void pixels(const OutputRow& at, Range w, Range taps, std::int64_t group, TermRuns<T>& terms) const {
     static constexpr auto kTiles = narrow_tiles<T>(std::make_integer_sequence<int, kNarrowOutputs>());
     const auto& tiles = kTiles[static_cast<std::size_t>(outputs_ - 1)];
-    const std::int64_t several = tile_pixels(static_cast<int>(outputs_)), lda = p_.stride[2] * a_.input.stride[3];
-    collect(at, taps, group, terms);
+    collect(at, w, taps, group, terms);
+    const std::int64_t several = tile_pixels(static_cast<int>(outputs_)), lda = p_.stride[2] * terms.pixel_stride;
     HWY_ALIGN A sums[(kSegmentPixels + 1) * kNarrowOutputs];
     for (std::int64_t first = w.begin; first < w.end; first += kSegmentPixels) {
       const std::int64_t count = std::min(kSegmentPixels, w.end - first);
