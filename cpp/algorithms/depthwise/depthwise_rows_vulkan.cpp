@@ -8,6 +8,7 @@ namespace vkconv::vulkan {
 namespace {
 
 constexpr std::int64_t kMaxTaps = 49, kMaxStride = 4;
+constexpr std::int64_t kMaxInputs = 32;          // columns under an invocation's outputs, a bit each
 constexpr std::int64_t kMaxWeights = 50;         // values of the kernel an invocation holds, where vectors can be cut
 constexpr std::int64_t kMaxRegisters = 180;      // of everything that is counted here
 constexpr std::int64_t kMaxUnrolled = 1400;      // multiply-adds written out; compilers give up on more
@@ -50,7 +51,9 @@ std::int64_t registers(const ConvProblem& p, const Shape& s, std::int64_t column
 void choose_columns(const ConvProblem& p, Shape& s, std::int64_t max_unrolled) {
   double best = 0;
   for (std::int64_t c = 1; c <= std::min<std::int64_t>(p.output[2], p.kernel[1] == 1 ? 8 : 4); ++c) {
-    if (c > 1 && (registers(p, s, c) > kMaxRegisters || s.unroll * c * p.taps() * s.vector > max_unrolled)) break;
+    if (c > 1 && (input_columns(p, c) > kMaxInputs || registers(p, s, c) > kMaxRegisters ||
+                  s.unroll * c * p.taps() * s.vector > max_unrolled))
+      break;
     const double cost = double(ceil_div(p.output[2], c)) * double(c * p.taps() + 4 * input_columns(p, c) + 8);
     if (best == 0 || cost < best) best = cost, s.columns = c;
   }
@@ -100,8 +103,8 @@ std::int64_t vector_words(const ConvProblem& p, const Operands<Device>& a) {
 bool has_depthwise_rows(const ConvProblem& p) {
   for (int axis = 0; axis < 3; ++axis)
     if (p.dilation[axis] > 1 || p.input_dilation[axis] > 1) return false;
-  return p.out_channels_per_group() == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps && p.stride[1] <= kMaxStride &&
-         p.stride[2] <= kMaxStride;
+  return p.out_channels_per_group() == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps && p.kernel[2] <= kMaxInputs &&
+         p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
 }
 
 bool run_depthwise_rows(Stream& stream, const ConvProblem& p, const Operands<Device>& a, double seconds) {

@@ -30,7 +30,7 @@ layout(constant_id = 26) const uint kDilationColumns = 0;
 shared uvec4 tile[kSharedOctets];
 #include "vulkan/glsl/cooperative_matrix.glsl"
 
-layout(constant_id = 27) const bool kDepthTaps = true;  // more than one
+layout(constant_id = 27) const bool kDepthTaps = true;  // more than one, or one that may be outside
 layout(constant_id = 28) const bool kFarInput = false;  // its elements span more than 2^32
 layout(constant_id = 29) const bool kDepth = true;      // the output has more than one
 layout(constant_id = 30) const uint kThreads = 128;     // kSubgroupsM * kSubgroupsN * kLanes

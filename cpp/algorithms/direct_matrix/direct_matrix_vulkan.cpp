@@ -183,9 +183,10 @@ class DirectMatrixPlan final : public Plan<Device> {
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
       for (int axis = 1; axis < 3; ++axis) k.constants.push_back(unit_.emulated ? 0 : narrow(e[axis]));
     const Span span = input_span(p_, a.input);
-    for (const std::uint32_t v :
-         {std::uint32_t{p_.kernel[0] > 1}, std::uint32_t{((span.below + span.above) >> 32) != 0},
-          std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes})
+    const std::int64_t last_depth = (p_.output[0] - 1) * p_.stride[0] - p_.pad_lo[0];
+    const bool depth_taps = p_.kernel[0] > 1 || p_.pad_lo[0] > 0 || last_depth >= p_.input[0];
+    for (const std::uint32_t v : {std::uint32_t{depth_taps}, std::uint32_t{((span.below + span.above) >> 32) != 0},
+                                  std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes})
       k.constants.push_back(v);
     return k;
   }
