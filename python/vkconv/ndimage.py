@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from vkconv import _borders
+from vkconv import _borders, _single_channel
 from vkconv._ops import conv_general
-from vkconv._single_channel import correlate as correlate_channel
 from vkconv._types import Array, PaddingMode
 
 __all__ = [
@@ -323,7 +322,7 @@ def _along_some(array: Array, kernel: Array, axes: list[int], pads: Any, borders
     first = line.ndim - len(axes)
     for axis, (pad, border) in enumerate(zip(pads, borders, strict=True), first):
         line = _borders.bordered(line, [pad], border, axis, kernel.dtype)
-    result = correlate_channel(line.reshape(-1, *line.shape[first:]), kernel, [(0, 0)] * kernel.ndim)
+    result = _single_channel.correlate(line.reshape(-1, *line.shape[first:]), kernel, [(0, 0)] * kernel.ndim)
     return np.moveaxis(result.reshape(*line.shape[:first], *result.shape[1:]), range(-len(axes), 0), axes)
 
 

@@ -15,12 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vkconv import _borders
+from vkconv import _borders, _single_channel
 from vkconv._config import num_threads
 from vkconv._explain import explain
 from vkconv._ops import conv_general
-from vkconv._single_channel import blocks
-from vkconv._single_channel import correlate as correlate_channel
 from vkconv._types import Array, PaddingMode, PlainPads
 
 __all__ = ["choose_conv_method", "convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve"]
@@ -155,7 +153,7 @@ def _correlation(a: Array, b: Array, starts: list[int], counts: list[int]) -> tu
 
 
 def _direct(a: Array, b: Array, shape: list[int], starts: list[int], counts: list[int]) -> Array:
-    made: Array = correlate_channel(*_correlation(a, b, starts, counts))[0]
+    made: Array = _single_channel.correlate(*_correlation(a, b, starts, counts))[0]
     return made
 
 
@@ -164,11 +162,7 @@ def _direct_seconds(a: Array, b: Array, mode: Mode, itemsize: int) -> float:
     kind = np.dtype(f"f{itemsize}")
     starts, counts = _region(a, b, mode)
     like = [np.broadcast_to(np.zeros((), kind), v.shape) for v in (a, b)]
-    signal, kernel, pads = _correlation(like[0], like[1], starts, counts)
-    call, whole = blocks(signal, kernel, pads)
-    if whole == 0:
-        call = {"input": signal[..., None], "weight": kernel[None, ..., None], "pads": pads, "device": "cpu"}
-    told = explain(conv_general, **call)
+    told = explain(conv_general, **_single_channel.call(*_correlation(like[0], like[1], starts, counts)))
     return min((c.seconds for c in told.candidates if c.seconds is not None), default=math.inf)
 
 

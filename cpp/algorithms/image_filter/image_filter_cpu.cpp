@@ -82,7 +82,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const Layout s = layout(p, c);
   const std::int64_t together = rows_together(p, p.output[1]);
-  const double share = together == 8 ? 0.65 : together == 4 ? 0.4 : 0.2;  // of the peak rate, measured
+  const double share = together == 8 ? 0.65 : 0.4;  // of the peak rate, measured
   const double width = static_cast<double>(round_up(p.output[2], s.lanes)) / static_cast<double>(p.output[2]);
   const double sums = p.flops() * width / (share * flops_per_second(c.traits, accumulator(p.dtype)));
   const double staged =
