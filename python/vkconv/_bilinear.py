@@ -77,6 +77,20 @@ def pairs(padding: Padding, rank: int) -> Pads | str:
     return tuple((p, p) for p in _each(padding, rank, "padding"))  # type: ignore[arg-type]
 
 
+def check_ranks(rank: int, **arrays: Any) -> None:
+    """Every array has `rank` spatial axes; the keywords are the names that the error gives."""
+    for name, array in arrays.items():
+        if array.ndim != rank + 2:
+            raise ValueError(f"{name} has {array.ndim} dimensions, wanted {rank + 2}")
+
+
+def named(function: Any, name: str, doc: str) -> Any:
+    """The function, made for one of several ranks, with its public name, which also takes the place of {} in `doc`."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc.format(name)
+    return function
+
+
 def conv(input: Array, weight: Array, geometry: Geometry) -> Array:
     """`vkconv.conv_general`, for each element of the leading axes."""
     return _mapped(lambda x, w: conv_general(x, w, **geometry.arguments()), input, weight, geometry, merge=True)

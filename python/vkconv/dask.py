@@ -20,7 +20,7 @@ import dask.array as da
 import numpy as np
 
 from vkconv import _core
-from vkconv._bilinear import Geometry
+from vkconv._bilinear import Geometry, check_ranks, named
 from vkconv._ops import conv_general as _conv
 from vkconv._types import Activation, Array, Axes, NumericPadding, Padding
 
@@ -33,6 +33,8 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
 ]
+
+_DOC = "`vkconv.{}` of a dask.array, with `chunks` as in `conv_general`."
 
 
 def conv_general(
@@ -63,7 +65,9 @@ def conv_general(
     -------
     dask.array.Array of shape (N, spatial..., O)
     """
-    geometry = Geometry.of(input.ndim - 2, stride, padding, kernel_dilation, input_dilation, groups, flip)
+    rank = input.ndim - 2
+    check_ranks(rank, weight=weight)
+    geometry = Geometry.of(rank, stride, padding, kernel_dilation, input_dilation, groups, flip)
     return _planned(input, weight, geometry, bias, activation, chunks)
 
 
@@ -71,8 +75,6 @@ def _planned(
     input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Sequence[int] | None
 ) -> Any:
     rank = input.ndim - 2
-    if weight.ndim != rank + 2:
-        raise ValueError(f"weight has {weight.ndim} dimensions, wanted {rank + 2}")
     if isinstance(g.padding, str):
         raise ValueError(f"padding is {g.padding!r}, wanted numbers")
     input = input.rechunk({input.ndim - 1: -1})
@@ -140,7 +142,7 @@ def _make_conv(rank: int) -> Callable[..., Any]:
         activation: Activation | None = None,
         chunks: Sequence[int] | None = None,
     ) -> Any:
-        _check_rank(input, rank)
+        check_ranks(rank, input=input, weight=weight)
         if isinstance(padding, str):
             shapes = input.shape[1:-1], weight.shape[1:-1]
             numbers = _core.resolved_pads(*shapes, stride, padding, dilation, None)
@@ -148,7 +150,7 @@ def _make_conv(rank: int) -> Callable[..., Any]:
         geometry = Geometry.of(rank, stride, padding, dilation, 1, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)
 
-    return _named(conv, f"conv{rank}d")
+    return named(conv, f"conv{rank}d", _DOC)
 
 
 def _make_transpose(rank: int) -> Callable[..., Any]:
@@ -165,23 +167,12 @@ def _make_transpose(rank: int) -> Callable[..., Any]:
         activation: Activation | None = None,
         chunks: Sequence[int] | None = None,
     ) -> Any:
-        _check_rank(input, rank)
+        check_ranks(rank, input=input, weight=weight)
         kernel = weight.shape[1:-1]
         geometry = Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)
 
-    return _named(conv_transpose, f"conv_transpose{rank}d")
-
-
-def _check_rank(input: Any, rank: int) -> None:
-    if input.ndim != rank + 2:
-        raise ValueError(f"input has {input.ndim} dimensions, wanted {rank + 2}")
-
-
-def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`vkconv.{name}` of a dask.array, with `chunks` as in `conv_general`."
-    return function
+    return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
 
 
 conv1d, conv2d, conv3d = (_make_conv(rank) for rank in (1, 2, 3))

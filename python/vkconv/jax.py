@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from vkconv import _bilinear, _core
-from vkconv._bilinear import Geometry
+from vkconv._bilinear import Geometry, check_ranks, named
 from vkconv._types import Axes, NumericPadding
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
 ]
+
+_DOC = "`vkconv.{}` of JAX arrays."
 
 
 def _callback(run: Callable[..., Any], shape: tuple[int, ...], a: jax.Array, b: jax.Array) -> jax.Array:
@@ -101,9 +103,7 @@ def _output_extents(spatial: Sequence[int], kernel: Sequence[int], g: Geometry) 
 
 
 def _checked(x: jax.Array, w: jax.Array, rank: int) -> None:
-    for name, array in (("input", x), ("weight", w)):
-        if array.ndim != rank + 2:
-            raise ValueError(f"{name} has {array.ndim} dimensions, wanted {rank + 2}")
+    check_ranks(rank, input=x, weight=w)
     if x.dtype != w.dtype:
         raise TypeError(f"input has dtype {x.dtype}, weight has {w.dtype}: they must agree")
 
@@ -180,7 +180,7 @@ def _make_conv(rank: int) -> Callable[..., jax.Array]:
         _checked(input, weight, rank)
         return conv_general(input, weight, stride, padding, dilation, 1, groups)
 
-    return _named(conv, f"conv{rank}d")
+    return named(conv, f"conv{rank}d", _DOC)
 
 
 def _make_transpose(rank: int) -> Callable[..., jax.Array]:
@@ -197,13 +197,7 @@ def _make_transpose(rank: int) -> Callable[..., jax.Array]:
         kernel = weight.shape[1:-1]
         return _conv(input, weight, Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups))
 
-    return _named(conv_transpose, f"conv_transpose{rank}d")
-
-
-def _named(function: Callable[..., jax.Array], name: str) -> Callable[..., jax.Array]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`vkconv.{name}` of JAX arrays."
-    return function
+    return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
 
 
 conv1d, conv2d, conv3d = (_make_conv(rank) for rank in (1, 2, 3))

@@ -11,14 +11,14 @@ Inside `mx.compile` and `mx.vmap`, whose arrays have no values yet, MLX's own co
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from vkconv import _bilinear
-from vkconv._bilinear import Geometry
+from vkconv._bilinear import Geometry, check_ranks, named
 from vkconv._types import Array, Axes, NumericPadding
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+_DOC = "`mlx.core.{}` by vkconv."
 _OWN = {name: getattr(mx, name) for name in __all__ if name.startswith("conv")}
 
 
@@ -61,92 +62,85 @@ def _traced(*arrays: mx.array) -> bool:
     return False
 
 
-# Each of these is linear in both arrays, and their derivatives are each other: gradients of any order exist.
+def _operator(
+    run: Callable[[Array, Array], Array],
+    own: Callable[[mx.array, mx.array], mx.array],
+    vjp: Callable[[mx.array, mx.array, mx.array], tuple[mx.array, mx.array]],
+) -> Callable[[mx.array, mx.array], mx.array]:
+    """A function of two arrays that is linear in both: by `run`, or by MLX's `own` operations while it is traced.
+
+    `vjp(a, b, cotangent)` are the cotangents of a and b.
+    """
+
+    @mx.custom_function
+    def operator(a: mx.array, b: mx.array) -> mx.array:
+        return own(a, b) if _traced(a, b) else _to_mlx(run(_to_numpy(a), _to_numpy(b)))
+
+    @operator.vjp
+    def operator_vjp(primals: Any, cotangent: mx.array, _: Any) -> Any:
+        a, b = primals
+        return vjp(a, b, cotangent)
+
+    @operator.jvp
+    def operator_jvp(primals: Any, tangents: Any) -> mx.array:
+        (a, b), (da, db) = primals, tangents  # of the tangents one may be None
+        terms = [operator(da, b)] if da is not None else []
+        terms += [operator(a, db)] if db is not None else []
+        return sum(terms[1:], terms[0])
+
+    return operator
+
+
+# The derivatives of each of these are the other two: gradients of any order exist.
 
 
 @lru_cache(256)
 def _conv(geometry: Geometry) -> Callable[[mx.array, mx.array], mx.array]:
-    @mx.custom_function
-    def conv(x: mx.array, w: mx.array) -> mx.array:
-        if _traced(x, w):
-            return _own_conv(x, w, geometry)
-        return _to_mlx(_bilinear.conv(_to_numpy(x), _to_numpy(w), geometry))
+    def vjp(x: mx.array, w: mx.array, grad: mx.array) -> tuple[mx.array, mx.array]:
+        spatial, kernel = tuple(x.shape[1:-1]), tuple(w.shape[1:-1])
+        return _input_grad(geometry, spatial)(grad, w), _weight_grad(geometry, kernel)(grad, x)
 
-    @conv.vjp
-    def conv_vjp(primals: Any, grad: mx.array, _: Any) -> Any:
-        x, w = primals
-        return (
-            _input_grad(geometry, tuple(x.shape[1:-1]))(grad, w),
-            _weight_grad(geometry, tuple(w.shape[1:-1]))(grad, x),
-        )
-
-    @conv.jvp
-    def conv_jvp(primals: Any, tangents: Any) -> mx.array:
-        return _both(conv, primals, tangents)
-
-    return conv
+    return _operator(partial(_bilinear.conv, geometry=geometry), partial(_own_conv, geometry=geometry), vjp)
 
 
 @lru_cache(256)
 def _input_grad(geometry: Geometry, spatial: tuple[int, ...]) -> Callable[[mx.array, mx.array], mx.array]:
-    @mx.custom_function
-    def input_grad(g: mx.array, w: mx.array) -> mx.array:
-        if _traced(g, w):
-            shape = (g.shape[0], *spatial, w.shape[-1] * geometry.groups)
-            _, (made,) = mx.vjp(lambda x: _own_conv(x, w, geometry), (mx.zeros(shape, g.dtype),), (g,))
-            return made
-        return _to_mlx(_bilinear.input_grad(_to_numpy(g), _to_numpy(w), spatial, geometry))
+    def own(g: mx.array, w: mx.array) -> mx.array:
+        shape = (g.shape[0], *spatial, w.shape[-1] * geometry.groups)
+        return _own_grad(lambda x: _own_conv(x, w, geometry), shape, g)
 
-    @input_grad.vjp
-    def input_grad_vjp(primals: Any, cotangent: mx.array, _: Any) -> Any:
-        g, w = primals
+    def vjp(g: mx.array, w: mx.array, cotangent: mx.array) -> tuple[mx.array, mx.array]:
         return _conv(geometry)(cotangent, w), _weight_grad(geometry, tuple(w.shape[1:-1]))(g, cotangent)
 
-    @input_grad.jvp
-    def input_grad_jvp(primals: Any, tangents: Any) -> mx.array:
-        return _both(input_grad, primals, tangents)
-
-    return input_grad
+    return _operator(partial(_bilinear.input_grad, spatial=spatial, geometry=geometry), own, vjp)
 
 
 @lru_cache(256)
 def _weight_grad(geometry: Geometry, kernel: tuple[int, ...]) -> Callable[[mx.array, mx.array], mx.array]:
-    @mx.custom_function
-    def weight_grad(g: mx.array, x: mx.array) -> mx.array:
-        if _traced(g, x):
-            shape = (g.shape[-1], *kernel, x.shape[-1] // geometry.groups)
-            _, (made,) = mx.vjp(lambda w: _own_conv(x, w, geometry), (mx.zeros(shape, g.dtype),), (g,))
-            return made
-        return _to_mlx(_bilinear.weight_grad(_to_numpy(g), _to_numpy(x), kernel, geometry))
+    def own(g: mx.array, x: mx.array) -> mx.array:
+        shape = (g.shape[-1], *kernel, x.shape[-1] // geometry.groups)
+        return _own_grad(lambda w: _own_conv(x, w, geometry), shape, g)
 
-    @weight_grad.vjp
-    def weight_grad_vjp(primals: Any, cotangent: mx.array, _: Any) -> Any:
-        g, x = primals
+    def vjp(g: mx.array, x: mx.array, cotangent: mx.array) -> tuple[mx.array, mx.array]:
         return _conv(geometry)(x, cotangent), _input_grad(geometry, tuple(x.shape[1:-1]))(g, cotangent)
 
-    @weight_grad.jvp
-    def weight_grad_jvp(primals: Any, tangents: Any) -> mx.array:
-        return _both(weight_grad, primals, tangents)
-
-    return weight_grad
+    return _operator(partial(_bilinear.weight_grad, kernel=kernel, geometry=geometry), own, vjp)
 
 
-def _both(f: Callable[..., mx.array], primals: Any, tangents: Any) -> mx.array:
-    """The derivative of a bilinear function along the tangents, of which some may be None."""
-    (a, b), (da, db) = primals, tangents
-    terms = [f(da, b)] if da is not None else []
-    terms += [f(a, db)] if db is not None else []
-    return sum(terms[1:], terms[0])
+def _own_grad(linear: Callable[[mx.array], mx.array], shape: tuple[int, ...], cotangent: mx.array) -> mx.array:
+    """The adjoint of a linear function of an array of this shape, by MLX."""
+    _, (made,) = mx.vjp(linear, (mx.zeros(shape, cotangent.dtype),), (cotangent,))
+    return made
 
 
-def _own_conv(x: mx.array, w: mx.array, g: Geometry) -> mx.array:
-    if isinstance(g.padding, str):
+def _own_conv(x: mx.array, w: mx.array, geometry: Geometry) -> mx.array:
+    if isinstance(geometry.padding, str):
         raise ValueError(
-            f"padding={g.padding!r} has no meaning for MLX's own convolution, which a transformation needs"
+            f"padding={geometry.padding!r} has no meaning for MLX's own convolution, which a transformation needs"
         )
-    lo, hi = ([p[side] for p in g.padding] for side in (0, 1))
-    dilations = list(g.kernel_dilation), list(g.input_dilation)
-    return _OWN["conv_general"](x, w, list(g.stride), (lo, hi), *dilations, g.groups, g.flip)
+    lo, hi = ([p[side] for p in geometry.padding] for side in (0, 1))
+    dilations = list(geometry.kernel_dilation), list(geometry.input_dilation)
+    return _OWN["conv_general"](x, w, list(geometry.stride), (lo, hi), *dilations, geometry.groups, geometry.flip)
 
 
 def conv_general(
@@ -178,11 +172,10 @@ def _make_conv(rank: int) -> Callable[..., mx.array]:
         *,
         stream: Any = None,
     ) -> mx.array:
-        if input.ndim != rank + 2:
-            raise ValueError(f"input has {input.ndim} dimensions, wanted {rank + 2}")
+        check_ranks(rank, input=input, weight=weight)
         return _conv(Geometry.of(rank, stride, padding, dilation, 1, groups))(input, weight)
 
-    return _named(conv, f"conv{rank}d")
+    return named(conv, f"conv{rank}d", _DOC)
 
 
 def _make_transpose(rank: int) -> Callable[..., mx.array]:
@@ -197,19 +190,12 @@ def _make_transpose(rank: int) -> Callable[..., mx.array]:
         *,
         stream: Any = None,
     ) -> mx.array:
-        if input.ndim != rank + 2:
-            raise ValueError(f"input has {input.ndim} dimensions, wanted {rank + 2}")
+        check_ranks(rank, input=input, weight=weight)
         kernel = weight.shape[1:-1]
         geometry = Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups)
         return _conv(geometry)(input, weight)
 
-    return _named(conv_transpose, f"conv_transpose{rank}d")
-
-
-def _named(function: Callable[..., mx.array], name: str) -> Callable[..., mx.array]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`mlx.core.{name}` by vkconv."
-    return function
+    return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
 
 
 conv1d, conv2d, conv3d = (_make_conv(rank) for rank in (1, 2, 3))
@@ -236,4 +222,4 @@ def _replacement(ours: Callable[..., mx.array], own: Callable[..., mx.array]) ->
         mine = kwargs.get("stream") is None and input.dtype in FLOATS and weight.dtype == input.dtype
         return (ours if mine else own)(input, weight, *args, **kwargs)
 
-    return _named(chosen, ours.__name__)
+    return named(chosen, ours.__name__, _DOC)
