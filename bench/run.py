@@ -25,7 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--suite", default="core", help="all, core, seeds, peers, a family or a case's name")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
-    parser.add_argument("--peers", default="auto", help="auto, none, or a comma-separated list (default: auto)")
+    parser.add_argument("--peers", default="auto", help="auto, none, or names like torch,ncnn (default: auto)")
     parser.add_argument("--threads", type=int, default=THREADS, help=f"CPUs for each library (default: {THREADS})")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--prepared", action="store_true", help="time only prepared weights")

@@ -55,9 +55,16 @@ def _caption(result: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     losses = sum(1 for row in rows if (r := report.ratio(row)) and r < 1)
     return (
         f"Median milliseconds, float32, one process, {result['threads']} threads on {m['cpu']}, {m['date']}, commit "
-        f"{m['commit']}: `./run bench --suite {result['suite']}`. Every answer was compared with fp64 before it was "
-        f"timed. {losses} of {len(rows)} rows are lost. {versions}."
+        f"{m['commit']}: `{command(result)}`. Every answer was compared with fp64 before it was timed. {losses} of "
+        f"{len(rows)} rows are lost. {versions}."
     )
+
+
+def command(result: dict[str, Any]) -> str:
+    """What measures these columns again."""
+    peers = [name for name in result["versions"] if name not in report.OURS]
+    device = "" if result["device"] == "cpu" else f" --device {result['device']}"
+    return f"./run bench --suite {result['suite']}{device} --peers {','.join(peers) or 'none'}"
 
 
 def main() -> int:

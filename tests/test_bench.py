@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import vkconv
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
-from bench import calibrate, cases, peers, planner_regret, report  # noqa: E402
+from bench import calibrate, cases, peers, planner_regret, report, table  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
@@ -91,6 +92,23 @@ def test_the_report_finds_losses_and_means() -> None:
     summary = report.summary(rows)
     assert "losses: 1" in summary
     assert "0.50x of torch" in summary
+
+
+def test_the_table_names_the_command_that_measures_it() -> None:
+    versions = dict.fromkeys(["vkconv", "vkconv_prepared", "torch_cl", "torch", "ncnn"], "1.0")
+    machine = {"cpu": "a CPU", "date": "2026-11-21", "commit": "c0ffee"}
+    result = {"suite": "peers", "device": "cpu", "threads": 2, "machine": machine, "versions": versions}
+    text = table.table(result | {"rows": [_row("a", "one", vkconv=1.0, torch_cl=2.0, torch=4.0)]})
+    assert "`./run bench --suite peers --peers torch_cl,torch,ncnn`" in text
+    assert table.command(result | {"versions": {"vkconv": "0"}}) == "./run bench --suite peers --peers none"
+
+
+def test_a_library_is_all_its_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("pytorch")
+    library.peers = lambda: [peers.Peer(name, "1.0", lambda *_: None) for name in ("torch_cl", "torch")]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bench.peers.pytorch", library)
+    for wanted, names in {"torch": ["torch_cl", "torch"], "torch_cl,ncnn_": ["torch_cl"], "jax_none": []}.items():
+        assert [p.name for p in peers.find(wanted).peers] == names
 
 
 def test_run_writes_checked_results(tmp_path: Path) -> None:

@@ -52,16 +52,19 @@ class Found:
 
 
 def find(wanted: str) -> Found:
-    """`auto` is every installed peer, `none` no peer, else a comma-separated list of modules or peer names."""
+    """`auto` is every installed peer, `none` no peer, else a comma-separated list of modules, libraries or peer names.
+
+    A library is all its peers (torch is torch and torch_cl), so that none is timed in its slower layout by accident.
+    """
     found = Found()
-    names = wanted.split(",")
+    names = set(wanted.split(","))
     for module in () if wanted == "none" else MODULES:
         try:
             peers = importlib.import_module(f"bench.peers.{module}").peers()
         except ImportError as error:
             found.absent[module] = str(error)
             continue
-        found.peers += [p for p in peers if wanted == "auto" or module in names or p.name in names]
+        found.peers += [p for p in peers if wanted == "auto" or names & {module, p.name, p.name.partition("_")[0]}]
     return found
 
 
