@@ -83,6 +83,8 @@ std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operan
 
 Strides4 pixel_strides(const View<Pointer>& v) { return {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}; }
 
+WeightStrides weight_strides(const WeightView<Pointer>& v) { return {v.group, v.out, v.in, v.tap}; }
+
 bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t) {
   return channels % 4 == 0 && v.data % (4 * size_bytes(t)) == 0 &&
          std::all_of(v.stride.begin(), v.stride.begin() + 4, [](std::int64_t s) { return s % 4 == 0; });

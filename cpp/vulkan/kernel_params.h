@@ -1,4 +1,5 @@
-// What kernels have in common: the C++ twins of glsl/geometry.glsl and glsl/epilogue.glsl, filled from a problem.
+// What kernels have in common: the C++ twins of glsl/geometry.glsl, weight_strides.glsl and epilogue.glsl, filled from
+// a problem.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,6 +17,12 @@ using Strides4 = std::array<std::int64_t, 4>;  // N D H W, in elements
 struct GeometryParams {
   std::int32_t batch, in_channels, out_channels, groups;
   Int3 input_extent, kernel, output_extent, stride, dilation, input_dilation, pad_lo;
+};
+
+// The strides of a WeightView, in elements.
+struct WeightStrides {
+  std::int64_t group = 0, out_channel = 0, in_channel = 0;
+  Extent3 tap{};
 };
 
 struct EpilogueParams {
@@ -37,6 +44,7 @@ EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a);
 std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
 
 Strides4 pixel_strides(const View<Pointer>& v);
+WeightStrides weight_strides(const WeightView<Pointer>& v);
 // Whether every group of four channels that starts at a multiple of four is aligned like a vector of four.
 bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t);
 

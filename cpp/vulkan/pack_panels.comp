@@ -5,13 +5,14 @@
 // (group, panel, chunk of input channels, tap, input channel of the chunk, output channel of the panel). Channels that
 // do not exist are zeros. An invocation writes four neighbouring output channels.
 #include "vulkan/glsl/types.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 0) const uint kGroupSize = 64;
 layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t source, target;
-  int64_t group_stride, out_stride, in_stride, tap_stride[3];
+  WeightStrides stride;
   uint out_channels, in_channels, kernel[3];  // channels of a group
   uint panel_width, panels, chunk_channels, chunks;
   uint count;  // fours to write
@@ -31,13 +32,13 @@ void main() {
   const uint column = take_digit(rest, params.panel_width / 4) * 4;
   const uint channel_of_chunk = take_digit(rest, params.chunk_channels);
   int64_t offset = 0;
-  for (int axis = 2; axis >= 0; --axis) offset += take_digit(rest, params.kernel[axis]) * params.tap_stride[axis];
+  for (int axis = 2; axis >= 0; --axis) offset += take_digit(rest, params.kernel[axis]) * params.stride.tap[axis];
   const uint c = take_digit(rest, params.chunks) * params.chunk_channels + channel_of_chunk;
   const uint o = take_digit(rest, params.panels) * params.panel_width + column;
-  offset += rest * params.group_stride + c * params.in_stride;
+  offset += rest * params.stride.group + c * params.stride.in_channel;
   real4 v = real4(0);
   [[unroll]] for (uint j = 0; j < 4; ++j)
     if (c < params.in_channels && o + j < params.out_channels)
-      v[j] = load(params.source, offset + (o + j) * params.out_stride);
+      v[j] = load(params.source, offset + (o + j) * params.stride.out_channel);
   store_real4(params.target, int64_t(i) * 4, v);
 }

@@ -10,8 +10,7 @@ constexpr std::uint32_t kGroupSize = 64;
 
 struct Params {
   Pointer source, target;
-  std::int64_t group_stride, out_stride, in_stride;
-  Extent3 tap_stride;
+  WeightStrides stride;
   std::uint32_t out_channels, in_channels, kernel[3];
   std::uint32_t panel_width, panels, chunk_channels, chunks;
   std::uint32_t count;
@@ -42,10 +41,7 @@ void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, con
   const std::int64_t fours = panels.elements(p) / 4;
   const Params params{weight.data,
                       target,
-                      weight.group,
-                      weight.out,
-                      weight.in,
-                      weight.tap,
+                      weight_strides(weight),
                       narrow(p.out_channels_per_group()),
                       narrow(p.in_channels_per_group()),
                       {narrow(p.kernel[0]), narrow(p.kernel[1]), narrow(p.kernel[2])},

@@ -3,13 +3,10 @@
 //
 // Copies weights from one strided order into another, element by element.
 #include "vulkan/glsl/types.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 0) const uint kGroupSize = 64;
 layout(local_size_x_id = 0) in;
-
-struct WeightStrides {
-  int64_t group, out_channel, tap[3], in_channel;
-};
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t source, target;

@@ -8,19 +8,11 @@ namespace {
 
 constexpr std::uint32_t kGroupSize = 64;
 
-struct WeightStrides {
-  std::int64_t group, out_channel;
-  Extent3 tap;
-  std::int64_t in_channel;
-};
-
 struct Params {
   Pointer source, target;
   WeightStrides source_stride, target_stride;
   std::uint32_t out_channels, kernel[3], in_channels, count;
 };
-
-WeightStrides strides(const WeightView<Pointer>& w) { return {w.group, w.out, w.tap, w.in}; }
 
 }  // namespace
 
@@ -29,8 +21,8 @@ void pack_weights(Stream& stream, const ConvProblem& p, const WeightView<Pointer
   const auto narrow = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
   const Params params{source.data,
                       target.data,
-                      strides(source),
-                      strides(target),
+                      weight_strides(source),
+                      weight_strides(target),
                       narrow(p.out_channels_per_group()),
                       {narrow(p.kernel[0]), narrow(p.kernel[1]), narrow(p.kernel[2])},
                       narrow(p.in_channels_per_group()),

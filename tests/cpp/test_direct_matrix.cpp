@@ -1,62 +1,22 @@
 // direct_matrix: on a device with cooperative matrices the real kernels, on a software device the emulated ones.
 #if VKCONV_VULKAN
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
-#include "vulkan_harness.h"
+#include "vulkan_kernel_test.h"
 
 namespace vkconv {
 namespace {
 
-class DirectMatrix : public testing::Test {
+class DirectMatrix : public vulkan::VulkanKernelTest {
  protected:
-  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 1); }
-  void SetUp() override {
-    const vulkan::DeviceList& list = vulkan::enumerate_devices();
-    if (list.devices.empty() || !list.devices[0].unusable.empty()) GTEST_SKIP() << list.reason;
-    device_ = vulkan::open_device(0);
-    traits_ = list.devices[0].traits;
-  }
-  void TearDown() override {
-    for (const std::string& message : vulkan::take_validation_messages()) ADD_FAILURE() << message;
-  }
   bool has_matrices(DType t) const { return vulkan::matrix_unit(traits_, vulkan::matrix_operand(t)).has_value(); }
 
   void expect_exact(const std::string& text, bool prepare = false) {
-    const ConvProblem p = parse_problem(text);
-    if (!has_matrices(p.dtype)) return;
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
-    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
-    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
-    const auto want = tools::run_cpu(p, arrays, reference, "reference");
-    EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "direct_matrix", kDefaultWorkspaceLimitBytes, prepare),
-              want)
-        << text << (prepare ? " prepared" : "");
+    if (has_matrices(parse_problem(text).dtype)) VulkanKernelTest::expect_exact("direct_matrix", text, prepare);
   }
-
-  // Random data, or its absolute values: sums that only grow.
   void expect_accurate(const std::string& text, bool positive, double most_c) {
-    const ConvProblem p = parse_problem(text);
-    if (!has_matrices(p.dtype)) return;
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
-    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
-    tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-    if (positive)
-      for (auto* values : {&arrays.input, &arrays.weight})
-        for (double& v : *values) v = std::abs(v);
-    const auto a = tools::accuracy(p, tools::run_vulkan(p, arrays, planner, stream, "direct_matrix"),
-                                   tools::run_exact(p, arrays, reference), tools::run_magnitudes(p, arrays, reference));
-    EXPECT_TRUE(a.finite) << text;
-    EXPECT_LE(a.c, most_c) << text << (positive ? " positive" : "");
-    EXPECT_GE(size_bytes(p.output_dtype) == 2 ? a.rounded : 1, 0.94) << text;
+    if (has_matrices(parse_problem(text).dtype))
+      VulkanKernelTest::expect_accurate("direct_matrix", text, positive, {most_c, 0.94});
   }
-
-  std::shared_ptr<vulkan::LogicalDevice> device_;
-  vulkan::Traits traits_;
 };
 
 TEST_F(DirectMatrix, Geometry) {
@@ -105,9 +65,6 @@ TEST_F(DirectMatrix, SplitSinglePrecision) {
 TEST_F(DirectMatrix, SplitSinglePrecisionRange) {
   const ConvProblem p = parse_problem("fwd_f32_n1c16o24_i4x200_k3x3_p1x1");
   if (!has_matrices(p.dtype)) return;
-  Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
-  Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-  vulkan::Stream stream(device_);
   tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
   const std::size_t row = 200 * 16, channel = 9 * 16;
   for (std::size_t i = 0; i < arrays.input.size(); ++i)
@@ -116,8 +73,8 @@ TEST_F(DirectMatrix, SplitSinglePrecisionRange) {
     arrays.weight[i] = float(arrays.weight[i] * std::pow(10.0, double(i / channel) / 3));
   for (const auto value : {0.0, double(INFINITY), double(NAN)}) {
     arrays.input[row + 16 * 20] = value;  // reaches columns 19 to 21
-    const auto got = tools::run_vulkan(p, arrays, planner, stream, "direct_matrix");
-    const auto exact = tools::run_exact(p, arrays, reference), magnitude = tools::run_magnitudes(p, arrays, reference);
+    const auto got = run(p, arrays, "direct_matrix");
+    const auto exact = tools::run_exact(p, arrays, cpu_), magnitude = tools::run_magnitudes(p, arrays, cpu_);
     double worst = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       const std::size_t column = i % (200 * 24) / 24;
@@ -150,15 +107,10 @@ TEST_F(DirectMatrix, PaddingTimesInfinityIsNothing) {
   for (const char* text : {"fwd_f16_n1c4o4_i5x6_k3x3_p1x1", "fwd_bf16_n2c5o5_i5_k3_p1"}) {
     const ConvProblem p = parse_problem(text);
     if (!has_matrices(p.dtype)) return;
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
-    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
     tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
     for (double& x : arrays.input) x = std::abs(x) + 1;
     arrays.weight[0] = HUGE_VAL;
-    EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "direct_matrix"),
-              tools::run_cpu(p, arrays, reference, "reference"))
-        << text;
+    EXPECT_EQ(run(p, arrays, "direct_matrix"), reference(p, arrays)) << text;
   }
 }
 

@@ -1,12 +1,7 @@
 // Decompositions on Vulkan, through the backend: the order of the commands their children record, workspaces that
 // children share, and views of device memory.
 #if VKCONV_VULKAN
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
-#include "harness.h"
-#include "vulkan/backend.h"
+#include "vulkan_test.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -17,24 +12,11 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.algorithm << " " << c.problem; }
 
-class VulkanDecomposition : public testing::TestWithParam<Case> {
- protected:
-  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 0); }
-  void SetUp() override {
-    const DeviceList& list = enumerate_devices();
-    ASSERT_EQ(list.reason.find("VKCONV_VALIDATION"), std::string::npos) << list.reason;
-    if (list.devices.empty()) GTEST_SKIP() << list.reason;
-    take_validation_messages();
-  }
-  void TearDown() override {
-    for (const std::string& message : take_validation_messages()) ADD_FAILURE() << message;
-  }
-};
+class VulkanDecomposition : public VulkanTest, public testing::WithParamInterface<Case> {};
 
 TEST_P(VulkanDecomposition, EqualsCpu) {
   const ConvProblem p = parse_problem(GetParam().problem);
-  if (!supports_dtype(enumerate_devices().devices[0].traits, p.dtype))
-    GTEST_SKIP() << "the device has no 64-bit floats";
+  if (!supports_dtype(device_->traits(), p.dtype)) GTEST_SKIP() << "the device has no 64-bit floats";
   Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
   const auto backend = make_backend(0);
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);

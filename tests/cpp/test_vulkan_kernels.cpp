@@ -1,60 +1,13 @@
 // Every Vulkan kernel against the CPU's reference, on every device of this machine that is usable (lavapipe at least
 // where Mesa is installed). Small integers have one right answer; random data stays within the error bound.
 #if VKCONV_VULKAN
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
 #include "core/checked.h"
-#include "vulkan_harness.h"
+#include "vulkan_kernel_test.h"
 
 namespace vkconv {
 namespace {
 
-class VulkanKernels : public testing::Test {
- protected:
-  // Under the validation layer where it is installed; any message fails the test.
-  static void SetUpTestSuite() { setenv("VKCONV_VALIDATION", "1", 1); }
-  void SetUp() override {
-    const vulkan::DeviceList& list = vulkan::enumerate_devices();
-    if (list.devices.empty() || !list.devices[0].unusable.empty()) GTEST_SKIP() << list.reason;
-    device_ = vulkan::open_device(0);
-    traits_ = list.devices[0].traits;
-  }
-  void TearDown() override {
-    for (const std::string& message : vulkan::take_validation_messages()) ADD_FAILURE() << message;
-  }
-
-  // Exactly the reference's bits.
-  void expect_exact(const std::string& algorithm, const std::string& text, bool prepare = false) {
-    const ConvProblem p = parse_problem(text);
-    if (!vulkan::supports_dtype(traits_, p.dtype)) return;
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
-    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
-    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
-    const auto want = tools::run_cpu(p, arrays, reference, "reference");
-    EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, algorithm, kDefaultWorkspaceLimitBytes, prepare), want)
-        << algorithm << " " << text << (prepare ? " prepared" : "");
-  }
-
-  void expect_accurate(const std::string& algorithm, const std::string& text) {
-    const ConvProblem p = parse_problem(text);
-    if (!vulkan::supports_dtype(traits_, p.dtype)) return;
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
-    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
-    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-    const auto a = tools::accuracy(p, tools::run_vulkan(p, arrays, planner, stream, algorithm),
-                                   tools::run_exact(p, arrays, reference), tools::run_magnitudes(p, arrays, reference));
-    EXPECT_TRUE(a.finite) << algorithm << " " << text;
-    EXPECT_LE(a.c, 8) << algorithm << " " << text;
-    EXPECT_GE(size_bytes(p.output_dtype) == 2 ? a.rounded : 1, 0.99) << algorithm << " " << text;
-  }
-
-  std::shared_ptr<vulkan::LogicalDevice> device_;
-  vulkan::Traits traits_;
-};
+class VulkanKernels : public vulkan::VulkanKernelTest {};
 
 TEST_F(VulkanKernels, DepthwiseGeometry) {
   for (const char* text : {
@@ -86,7 +39,6 @@ TEST_F(VulkanKernels, StridedViews) {
   const ConvProblem p = parse_problem("fwd_f32_n1c4o4g4_i6x5_k3x2_p1x0");
   ConvProblem dense = p;
   dense.groups = 1;
-  Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
   Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
   vulkan::Stream stream(device_);
   for (const ConvProblem& q : {p, dense})
@@ -111,7 +63,7 @@ TEST_F(VulkanKernels, StridedViews) {
       got.operands.bias = got.bias.data();
       got.operands.addend.data = got.addend.data();
       cpu::Device::Stream cpu_stream;
-      reference.plan({q, "reference"})->execute(cpu_stream, host.operands, nullptr);
+      cpu_.plan({q, "reference"})->execute(cpu_stream, host.operands, nullptr);
       const tools::DeviceOperands device(got, stream);
       tools::execute(*planner.plan({q, algorithm}), stream, device.operands, false);
       device.download(got, stream);
@@ -202,16 +154,14 @@ TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {
   for (const char* text : {"fwd_f32_n2c8o8_i9x11_k3x3_p1x1_bias", "fwd_f32_n1c6o9g3_i9x9_k3x2_s2x1_p1x1",
                            "fwd_f16_n1c5o6_i7_k3_t4_p2", "fwd_f32_n1c4o4_i4x5x6_k2x2x2_p1x0x1"}) {
     const ConvProblem p = parse_problem(text);
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
     Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
-    const auto want = tools::run_cpu(p, arrays, reference, "reference");
+    const auto want = reference(p, arrays);
     const std::size_t row_bytes =
         static_cast<std::size_t>(round_up(p.taps() * p.in_channels_per_group(), 4)) * size_bytes(p.dtype);
     for (const std::size_t limit : {row_bytes, 7 * row_bytes, kDefaultWorkspaceLimitBytes}) {
       EXPECT_LE(planner.plan({p, "unfold_gemm", limit})->workspace_bytes(), limit) << text;
-      EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "unfold_gemm", limit), want) << text << " in " << limit;
+      EXPECT_EQ(run(p, arrays, "unfold_gemm", limit), want) << text << " in " << limit;
     }
     EXPECT_THROW(planner.plan({p, "unfold_gemm", row_bytes - 1}), ProblemError) << text;
   }
@@ -222,16 +172,14 @@ TEST_F(VulkanKernels, PaddingTimesInfinityIsNothing) {
   for (const char* text :
        {"fwd_f32_n1c4o4g4_i5x6_k3x3_p1x1", "fwd_f32_n1c4o4_i5x6_k3x3_p1x1", "fwd_f32_n1c3o5_i5_k3_t2_p1"}) {
     const ConvProblem p = parse_problem(text);
-    Planner<cpu::Device> reference(registry<cpu::Device>(), cpu::host_traits());
     Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-    vulkan::Stream stream(device_);
     tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
     for (double& x : arrays.input) x = std::abs(x) + 1;
     arrays.weight[0] = HUGE_VAL;
-    const auto want = tools::run_cpu(p, arrays, reference, "reference");
+    const auto want = reference(p, arrays);
     for (const Candidate& c : planner.explain(p, kDefaultWorkspaceLimitBytes))
       if (c.reason.empty()) {
-        EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, c.name), want) << c.name << " " << text;
+        EXPECT_EQ(run(p, arrays, c.name), want) << c.name << " " << text;
       }
   }
 }
@@ -254,14 +202,13 @@ TEST_F(VulkanKernels, WeightGradGeometry) {
 TEST_F(VulkanKernels, WeightGradLimitNeverShows) {
   const ConvProblem p = parse_problem("wgrad_f32_n1c40o40_i70x60_k3x3_p1x1");
   Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
-  vulkan::Stream stream(device_);
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-  const auto whole = tools::run_vulkan(p, arrays, planner, stream, "weight_grad");
+  const auto whole = run(p, arrays, "weight_grad");
   const std::size_t bytes = planner.plan({p, "weight_grad"})->workspace_bytes();
   ASSERT_GT(bytes, 0u);
   const auto plan = planner.plan({p, "weight_grad", bytes / 3});
   EXPECT_LE(plan->workspace_bytes(), bytes / 3);
-  EXPECT_EQ(tools::run_vulkan(p, arrays, planner, stream, "weight_grad", bytes / 3), whole);
+  EXPECT_EQ(run(p, arrays, "weight_grad", bytes / 3), whole);
   EXPECT_THROW(planner.plan({p, "weight_grad", 64}), ProblemError);
 }
 

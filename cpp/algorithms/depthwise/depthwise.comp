@@ -7,6 +7,7 @@
 // through the first-level cache. Taps are summed in their order, whatever the tile.
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 5) const uint kGroupQuads = 8;
 layout(constant_id = 6) const uint kGroupStrips = 4;
@@ -31,7 +32,7 @@ const int kBlockTaps = 49;  // the longest run of taps added up before the sum j
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t input_array, weight_array, output_array;
   int64_t input_stride[4], output_stride[4];             // N D H W
-  int64_t weight_group, weight_out, weight_tap[3];
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   Geometry geometry;
   int multiplier;  // output channels an input channel
@@ -70,7 +71,7 @@ Channels channels_from(uint first) {
   [[unroll]] for (uint j = 0; j < 4; ++j) {
     const uint o = first + j, group = o / uint(params.multiplier);
     c.input_of[j] = group;
-    c.weight_of[j] = group * params.weight_group + (o - group * uint(params.multiplier)) * params.weight_out;
+    c.weight_of[j] = group * params.weight_stride.group + (o - group * uint(params.multiplier)) * params.weight_stride.out_channel;
   }
   return c;
 }
@@ -108,7 +109,7 @@ void main() {
       const int h = input_index(row * params.geometry.stride[1] + kh * params.geometry.dilation[1] -
                                 params.geometry.pad_lo[1], params.geometry.input_extent[1], params.geometry.input_dilation[1]);
       const int64_t input_row = image * params.input_stride[0] + d * params.input_stride[1] + h * params.input_stride[2];
-      const int64_t weight_row = kd * params.weight_tap[0] + kh * params.weight_tap[1];
+      const int64_t weight_row = kd * params.weight_stride.tap[0] + kh * params.weight_stride.tap[1];
       if (d >= 0 && h >= 0) {
         for (int kw = 0; kw < params.geometry.kernel[2]; kw += int(kTaps)) {
           const int first = column * params.geometry.stride[2] + kw * params.geometry.dilation[2] -
@@ -124,7 +125,7 @@ void main() {
           }
           [[unroll]] for (uint j = 0; j < kTaps; ++j) {
             if (kw + int(j) >= params.geometry.kernel[2]) break;
-            const real4 weight = load_weight(weight_row + (kw + int(j)) * params.weight_tap[2], channels);
+            const real4 weight = load_weight(weight_row + (kw + int(j)) * params.weight_stride.tap[2], channels);
             if (kBranches && all_inside) {
               [[unroll]] for (uint t = 0; t < kColumns; ++t) sum[t] = fma(x[t * kStride + j * kDilation], weight, sum[t]);
             } else {

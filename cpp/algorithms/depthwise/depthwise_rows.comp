@@ -7,6 +7,7 @@
 // constants and the rings stay in registers. An output's taps are summed in their order.
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 5) const uint kGroupVectors = 32;  // a workgroup: vectors of channels
 layout(constant_id = 6) const uint kGroupStrips = 4;    // x strips of columns
@@ -31,7 +32,7 @@ const uint kShare = (kTaps * kVector + kGroupStrips - 1) / kGroupStrips;  // wei
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t input_array, weight_array, output_array;
   int64_t input_stride[4], output_stride[4];  // N D H W
-  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   Geometry geometry;
   uint rows;  // of a strip, at most 64
@@ -70,8 +71,8 @@ void share_weights(uint first_channel) {
     const uint o = first_channel + e / kTaps, tap = e % kTaps;
     loaded[i] = real(0);
     if (e < kTaps * kGroupChannels && o < params.geometry.out_channels)
-      loaded[i] = load(params.weight_array, o * params.weight_group + tap / kKernelW * params.weight_tap[1] +
-                                                tap % kKernelW * params.weight_tap[2]);
+      loaded[i] = load(params.weight_array, o * params.weight_stride.group + tap / kKernelW * params.weight_stride.tap[1] +
+                                                tap % kKernelW * params.weight_stride.tap[2]);
   }
   [[unroll]] for (uint i = 0; i < kShare; ++i) {
     const uint e = i * kGroupVectors * kGroupStrips + gl_LocalInvocationIndex;

@@ -21,8 +21,7 @@ constexpr std::int64_t kLeastRows = 2;                // of a strip, which reads
 struct Params {
   Pointer input, weight, output;
   Strides4 input_stride, output_stride;
-  std::int64_t weight_group, weight_out, weight_in;
-  Extent3 weight_tap;
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   GeometryParams geometry;
   std::uint32_t rows, vector_groups, strip_groups, row_strips, groups;
@@ -118,10 +117,7 @@ bool run_depthwise_rows(Stream& stream, const ConvProblem& p, const Operands<Dev
                       a.output.data,
                       pixel_strides(a.input),
                       pixel_strides(a.output),
-                      a.weight.group,
-                      a.weight.out,
-                      a.weight.in,
-                      a.weight.tap,
+                      weight_strides(a.weight),
                       epilogue_params(p, a),
                       geometry_params(p),
                       narrow(s.rows),

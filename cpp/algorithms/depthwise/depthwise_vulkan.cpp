@@ -72,8 +72,7 @@ Tile choose_tile(const ConvProblem& p) {
 struct Params {
   Pointer input, weight, output;
   Strides4 input_stride, output_stride;
-  std::int64_t weight_group, weight_out;
-  Extent3 weight_tap;
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   GeometryParams geometry;
   std::int32_t multiplier, column_step;
@@ -155,9 +154,7 @@ class DepthwisePlan final : public Plan<Device> {
                         a.output.data,
                         pixel_strides(a.input),
                         pixel_strides(a.output),
-                        weight.group,
-                        weight.out,
-                        weight.tap,
+                        weight_strides(weight),
                         epilogue_params(p_, a),
                         geometry_params(p_),
                         static_cast<std::int32_t>(p_.out_channels_per_group()),

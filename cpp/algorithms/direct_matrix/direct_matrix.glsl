@@ -7,6 +7,7 @@
 #endif
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t input_array, weight_array, output_array, packed_array;
@@ -14,7 +15,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
   int64_t input_origin;
   uint64_t scales_array;  // of fp32: what the sums of each output channel are multiplied by
   int64_t input_stride[4], output_stride[4];
-  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   Geometry geometry;
   uint pitch, slices;                      // see side_by_side.glsl

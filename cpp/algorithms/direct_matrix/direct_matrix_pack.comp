@@ -42,10 +42,10 @@ uvec4[kParts] octets_of(Block b, uint i) {
   uvec4 octet[kParts];
   [[unroll]] for (uint part = 0; part < kParts; ++part) octet[part] = uvec4(0);
   if (o >= group_out) return octet;
-  int64_t offset = b.group * params.weight_group + o * params.weight_out;
-  for (int axis = 0; axis < 3; ++axis) offset += b.tap[axis] * params.weight_tap[axis];
+  int64_t offset = b.group * params.weight_stride.group + o * params.weight_stride.out_channel;
+  for (int axis = 0; axis < 3; ++axis) offset += b.tap[axis] * params.weight_stride.tap[axis];
   for (uint c = first; c < min(first + 8, group_in); ++c) {
-    ElementAt element_at = ElementAt(params.weight_array + uint64_t(offset + c * params.weight_in) * ELEMENT_BYTES);
+    ElementAt element_at = ElementAt(params.weight_array + uint64_t(offset + c * params.weight_stride.in_channel) * ELEMENT_BYTES);
 #ifdef VARIANT_F32
     octet[(c - first) / 4][c % 4] = floatBitsToUint(element_at.value);
 #else

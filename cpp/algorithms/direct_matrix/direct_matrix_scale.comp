@@ -27,9 +27,9 @@ void main() {
   uint largest = 0;
   for (uint i = gl_LocalInvocationIndex; i < count; i += kGroupSize) {
     uint rest = i;
-    int64_t offset = group * params.weight_group + o * params.weight_out +
-                     take_digit(rest, group_in) * params.weight_in;
-    for (int axis = 2; axis >= 0; --axis) offset += take_digit(rest, uint(kernel[axis])) * params.weight_tap[axis];
+    int64_t offset = group * params.weight_stride.group + o * params.weight_stride.out_channel +
+                     take_digit(rest, group_in) * params.weight_stride.in_channel;
+    for (int axis = 2; axis >= 0; --axis) offset += take_digit(rest, uint(kernel[axis])) * params.weight_stride.tap[axis];
     largest = max(largest, finite_magnitude(floatBitsToUint(load(params.weight_array, offset))));
   }
   atomicMax(top, largest);

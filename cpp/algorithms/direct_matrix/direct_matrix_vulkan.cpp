@@ -23,8 +23,7 @@ struct Params {
   std::int64_t input_origin;
   Pointer scales;
   Strides4 input_stride, output_stride;
-  std::int64_t weight_group, weight_out, weight_in;
-  Extent3 weight_tap;
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   GeometryParams geometry;
   std::uint32_t pitch, slices, tiles_x, tiles_y, tiles_o, groups, chunks, runs;
@@ -136,10 +135,7 @@ class DirectMatrixPlan final : public Plan<Device> {
             packed + grid_.blocks_bytes,
             pixel_strides(a.input),
             pixel_strides(a.output),
-            a.weight.group,
-            a.weight.out,
-            a.weight.in,
-            a.weight.tap,
+            weight_strides(a.weight),
             epilogue_params(p_, a),
             geometry_params(p_),
             narrow(grid_.layout.pitch),

@@ -19,12 +19,12 @@ Tap tap_at(uint k, uint width) {
   uint tap = k;
   const uint channel = take_digit(tap, width) * (kFlat ? 1 : 4);
   t.input_offset = channel;
-  t.weight_offset = channel * params.weight_in;
+  t.weight_offset = channel * params.weight_stride.in_channel;
   [[unroll]] for (int axis = 2; axis >= 0; --axis) {
     const int index = int(take_digit(tap, uint(params.geometry.kernel[axis])));
     t.position[axis] = index * params.geometry.dilation[axis];
     t.input_offset += t.position[axis] * params.input_stride[1 + axis];
-    t.weight_offset += index * params.weight_tap[axis];
+    t.weight_offset += index * params.weight_stride.tap[axis];
   }
   return t;
 }

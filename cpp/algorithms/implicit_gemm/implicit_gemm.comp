@@ -45,7 +45,7 @@ real4 load_b(bool exists, int64_t row_offset, Tap taps[4]) {
   } else if (exists && taps[0].exists) {
     const int64_t offset = row_offset + taps[0].weight_offset;
     if (kWeightFours) return load4(params.weight_array, offset);
-    [[unroll]] for (uint j = 0; j < 4; ++j) v[j] = load(params.weight_array, offset + j * params.weight_in);
+    [[unroll]] for (uint j = 0; j < 4; ++j) v[j] = load(params.weight_array, offset + j * params.weight_stride.in_channel);
   }
   return v;
 }
@@ -81,7 +81,7 @@ void fetch(Place at, uint step) {
     next_a[i] = load_a(pixels[i], at.tile_m + at.load_row + i * kLoadRows, unfolded_k, taps, group_offset);
   [[unroll]] for (uint i = 0; i < kLoadsB; ++i) {
     const uint o = at.tile_n + at.load_row + i * kLoadRows;
-    next_b[i] = load_b(o < at.group_out, at.group * params.weight_group + o * params.weight_out, taps);
+    next_b[i] = load_b(o < at.group_out, at.group * params.weight_stride.group + o * params.weight_stride.out_channel, taps);
   }
 }
 

@@ -1,12 +1,13 @@
 // What the kernels of implicit_gemm and unfold_gemm read.
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t input_array, weight_array, output_array;
   uint64_t workspace;  // block sums, (block, pixel, output channel)
   int64_t input_stride[4], output_stride[4];  // N D H W
-  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   Geometry geometry;
   uint64_t unfolded_array;  // rows of A of some pixels and groups, when they were unfolded into memory

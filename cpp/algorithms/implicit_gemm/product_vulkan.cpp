@@ -60,8 +60,7 @@ Groups workgroups_for(const Stream& stream, std::int64_t invocations) {
 struct MatrixProduct::Params {
   Pointer input, weight, output, workspace;
   Strides4 input_stride, output_stride;
-  std::int64_t weight_group, weight_out, weight_in;
-  Extent3 weight_tap;
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   GeometryParams geometry;
   Pointer unfolded;
@@ -113,10 +112,7 @@ MatrixProduct::Params MatrixProduct::make_params(const Operands<Device>& a) cons
   params.output = a.output.data;
   params.input_stride = pixel_strides(a.input);
   params.output_stride = pixel_strides(a.output);
-  params.weight_group = a.weight.group;
-  params.weight_out = a.weight.out;
-  params.weight_in = a.weight.in;
-  params.weight_tap = a.weight.tap;
+  params.weight_stride = weight_strides(a.weight);
   params.epilogue = epilogue_params(p_, a);
   params.geometry = geometry_params(p_);
   params.unfolded_group = unfolded_columns();

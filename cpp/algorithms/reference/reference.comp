@@ -4,6 +4,7 @@
 // One invocation computes one element of the array the pass writes, with 64-bit indices: any geometry, any strides.
 // Long sums run in blocks of 16 terms, 32 block sums to a group, so that rounding errors grow with those lengths.
 #include "vulkan/glsl/epilogue.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(local_size_x = 64) in;
 layout(constant_id = 5) const uint kPass = 0;  // vkconv::Pass
@@ -13,7 +14,7 @@ const int kBlockTerms = 16, kGroupTerms = 512;
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
   uint64_t input_array, weight_array, output_array;
   int64_t input_stride[4], output_stride[4];  // N D H W
-  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  WeightStrides weight_stride;
   EpilogueParams epilogue;
   int64_t written;  // elements of the array this pass writes
   int64_t batch, groups, in_group, out_group;  // channels of a group
@@ -26,8 +27,8 @@ int64_t pixel_offset(int64_t strides[4], int64_t n, int64_t i[3]) {
   return n * strides[0] + i[0] * strides[1] + i[1] * strides[2] + i[2] * strides[3];
 }
 int64_t weight_offset(int64_t group, int64_t o, int64_t k[3]) {
-  return group * params.weight_group + o * params.weight_out + k[0] * params.weight_tap[0] +
-         k[1] * params.weight_tap[1] + k[2] * params.weight_tap[2];
+  return group * params.weight_stride.group + o * params.weight_stride.out_channel + k[0] * params.weight_stride.tap[0] +
+         k[1] * params.weight_stride.tap[1] + k[2] * params.weight_stride.tap[2];
 }
 
 // Input element that tap k of output o reads; false on padding and between dilated elements.
@@ -86,7 +87,7 @@ void forward(int64_t index) {
         if (!input_index(at, k, i)) continue;
         const int64_t x = pixel_offset(params.input_stride, n, i) + group * params.in_group, w = weight_offset(group, within, k);
         for (int64_t c = 0; c < params.in_group; ++c)
-          add_product(s, load(params.input_array, x + c), load(params.weight_array, w + c * params.weight_in));
+          add_product(s, load(params.input_array, x + c), load(params.weight_array, w + c * params.weight_stride.in_channel));
       }
   finish(params.output_array, pixel_offset(params.output_stride, n, at),
          pixel_offset(params.epilogue.addend_stride, n, at), uint(o), value(s), params.epilogue);
@@ -110,9 +111,9 @@ void input_grad(int64_t index) {
       for (k[2] = 0; k[2] < params.kernel[2]; ++k[2]) {
         if (!output_index(at, k, o)) continue;
         const int64_t y = pixel_offset(params.output_stride, n, o) + group * params.out_group;
-        const int64_t w = weight_offset(group, 0, k) + within * params.weight_in;
+        const int64_t w = weight_offset(group, 0, k) + within * params.weight_stride.in_channel;
         for (int64_t o = 0; o < params.out_group; ++o)
-          add_product(s, load(params.output_array, y + o), load(params.weight_array, w + o * params.weight_out));
+          add_product(s, load(params.output_array, y + o), load(params.weight_array, w + o * params.weight_stride.out_channel));
       }
   store_gradient(params.input_array, pixel_offset(params.input_stride, n, at) + c, value(s));
 }
@@ -130,7 +131,7 @@ void weight_grad(int64_t index) {
           if (input_index(at, k, i))
             add_product(s, load(params.input_array, pixel_offset(params.input_stride, n, i) + group * params.in_group + c),
                         load(params.output_array, pixel_offset(params.output_stride, n, at) + o));
-  store_gradient(params.weight_array, weight_offset(group, within, k) + c * params.weight_in, value(s));
+  store_gradient(params.weight_array, weight_offset(group, within, k) + c * params.weight_stride.in_channel, value(s));
 }
 
 void main() {

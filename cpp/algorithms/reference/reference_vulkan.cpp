@@ -18,8 +18,7 @@ constexpr double kRateShare = 0.01;
 struct Params {
   Pointer input = 0, weight = 0, output = 0;
   Strides4 input_stride{}, output_stride{};
-  std::int64_t weight_group = 0, weight_out = 0, weight_in = 0;
-  Extent3 weight_tap{};
+  WeightStrides weight_stride;
   EpilogueParams epilogue{};
   std::int64_t written = 0;
   std::int64_t batch = 0, groups = 0, in_group = 0, out_group = 0;
@@ -50,10 +49,7 @@ Params make_params(const ConvProblem& p, const Operands<Device>& a) {
   params.output = a.output.data;
   params.input_stride = pixel_strides(a.input);
   params.output_stride = pixel_strides(a.output);
-  params.weight_group = a.weight.group;
-  params.weight_out = a.weight.out;
-  params.weight_in = a.weight.in;
-  params.weight_tap = a.weight.tap;
+  params.weight_stride = weight_strides(a.weight);
   params.epilogue = epilogue_params(p, a);
   params.written = written_elements(p);
   params.batch = p.batch;

@@ -187,7 +187,7 @@ void store_tile(Place at) {
     const int64_t offset = gradient_offset(at.group, column);
     [[unroll]] for (uint i = 0; i < kRegO; ++i) {
       const uint o = at.tile_o + row_of(at, i);
-      if (o < params.group_out) store_gradient(offset + o * params.weight_out, total[i][j]);
+      if (o < params.group_out) store_gradient(offset + o * params.weight_stride.out_channel, total[i][j]);
     }
   }
 }

@@ -2,6 +2,7 @@
 // (tap, input channel), each element a sum over all output pixels.
 #include "vulkan/glsl/types.glsl"
 #include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 0) const uint kGroupSize = 64;
 layout(constant_id = 1) const bool kStoresReal = false;  // output_dtype is the accumulator type
@@ -12,7 +13,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
   uint64_t input_array, grad_array, weight_array;
   uint64_t workspace;  // chunk sums, (chunk, row of tiles in this pass, row, column of the matrix)
   int64_t input_stride[4], grad_stride[4];  // N D H W
-  int64_t weight_group, weight_out, weight_in, weight_tap[3];
+  WeightStrides weight_stride;
   Geometry geometry;
   uint pixels, chunk_pixels, chunks;
   uint group_in, group_out;    // channels of a group
@@ -24,9 +25,9 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
 
 // Where a column's element of output channel 0 of the group lies.
 int64_t gradient_offset(uint group, uint column) {
-  int64_t offset = group * params.weight_group + take_digit(column, params.group_in) * params.weight_in;
+  int64_t offset = group * params.weight_stride.group + take_digit(column, params.group_in) * params.weight_stride.in_channel;
   [[unroll]] for (int axis = 2; axis >= 0; --axis)
-    offset += take_digit(column, uint(params.geometry.kernel[axis])) * params.weight_tap[axis];
+    offset += take_digit(column, uint(params.geometry.kernel[axis])) * params.weight_stride.tap[axis];
   return offset;
 }
 

@@ -17,5 +17,5 @@ void main() {
   if (o >= params.group_out || column >= params.columns) return;
   real sum = real(0);
   for (uint chunk = 0; chunk < params.chunks; ++chunk) sum += load_real(params.workspace, int64_t(chunk * elements + i));
-  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_out, sum);
+  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_stride.out_channel, sum);
 }

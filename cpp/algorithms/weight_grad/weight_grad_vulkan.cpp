@@ -83,8 +83,7 @@ double estimate(const ConvProblem& p, const Tile& t, const Grid& g, const Traits
 struct Params {
   Pointer input, grad, weight, workspace;
   Strides4 input_stride, grad_stride;
-  std::int64_t weight_group, weight_out, weight_in;
-  Extent3 weight_tap;
+  WeightStrides weight_stride;
   GeometryParams geometry;
   std::uint32_t pixels, chunk_pixels, chunks, group_in, group_out, columns, tiles_o, tiles_k, first_tile, tile_count;
 };
@@ -141,10 +140,7 @@ class WeightGradPlan final : public Plan<Device> {
             workspace,
             pixel_strides(a.input),
             pixel_strides(a.output),
-            a.weight.group,
-            a.weight.out,
-            a.weight.in,
-            a.weight.tap,
+            weight_strides(a.weight),
             geometry_params(p_),
             narrow(p_.batch * p_.output_pixels()),
             narrow(grid_.chunk_pixels),
