@@ -98,10 +98,7 @@ def correlate1d(
     origin: int = 0,
 ) -> Array:
     """`scipy.ndimage.correlate1d`."""
-    weights = np.asarray(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"weights has {weights.ndim} dimensions, wanted 1")
-    return _filter(input, weights, output, mode, cval, origin, axis, flip=False)
+    return _filter(input, _line(weights), output, mode, cval, origin, axis, flip=False)
 
 
 def convolve1d(
@@ -114,10 +111,7 @@ def convolve1d(
     origin: int = 0,
 ) -> Array:
     """`scipy.ndimage.convolve1d`."""
-    weights = np.asarray(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"weights has {weights.ndim} dimensions, wanted 1")
-    return _filter(input, weights, output, mode, cval, origin, axis, flip=True)
+    return _filter(input, _line(weights), output, mode, cval, origin, axis, flip=True)
 
 
 def gaussian_filter1d(
@@ -249,6 +243,13 @@ def _array(input: Any) -> Array:
     array = np.asarray(input)
     if np.iscomplexobj(array):
         raise TypeError("input is complex, wanted real numbers")
+    return array
+
+
+def _line(weights: Any) -> Array:
+    array = np.asarray(weights)
+    if array.ndim != 1:
+        raise ValueError(f"weights has {array.ndim} dimensions, wanted 1")
     return array
 
 
