@@ -264,6 +264,16 @@ def test_input_smaller_than_the_kernel(batch):
     assert vkconv.conv2d(x, array(6, 5, 3, 4), padding=(1, 0)).shape == (batch, 2, 7, 6)
 
 
+def test_padding_that_leaves_no_transposed_output():
+    x, w = np.ones((1, 4, 4, 3), np.float32), np.ones((2, 3, 3, 3), np.float32)
+    with pytest.raises(
+        ValueError, match="padding 5 leaves no output along spatial axis 0: it is taken from 6 elements"
+    ):
+        vkconv.conv_transpose2d(x, w, padding=5)
+    with pytest.raises(ValueError, match=r"padding 9 and 1 leaves no output along spatial axis 1: .* from 10 elements"):
+        vkconv.prepare_transpose(w, stride=2, output_padding=1, pads=[(0, 0), (9, 1)])(x)
+
+
 def test_sizes_that_overflow():
     x = np.broadcast_to(F32(0), (2**40, 4, 4, 4))
     with pytest.raises(ValueError, match="64-bit"):
@@ -308,6 +318,10 @@ def test_explain():
         vkconv.explain(vkconv.conv2d, X, W, stride=0)
     with pytest.raises(TypeError, match="stride"):
         vkconv.explain("fwd_f32_n1c1o1_i8_k3", stride=2)
+    with pytest.raises(TypeError, match="precision, device, algorithm, workspace_limit as keywords, got stride"):
+        vkconv.explain("fwd_f32_n1c1o1_i8_k3", stride=2)
+    with pytest.raises(TypeError, match="as keywords, got 3"):
+        vkconv.explain("fwd_f32_n1c1o1_i8_k3", 3)
 
 
 def test_settings():

@@ -118,3 +118,18 @@ def test_negative_padding_crops_the_dilated_signal():
     spread[:, ::2] = x
     exactly(vkconv.conv_general(x, w, input_dilation=2, pads=[(-1, 0)]), oracle.conv_general(spread[:, 1:], w))
     exactly(vkconv.conv_general(x, w, input_dilation=2, pads=[(-2, -3)]), oracle.conv_general(spread[:, 2:-3], w))
+
+
+@pytest.mark.parametrize("padding", ["same", "same_lower", "causal"])
+@pytest.mark.parametrize("kernel, stride", [((3, 3), 1), ((3, 1), 2), ((1, 2), 3)])
+def test_an_empty_axis_stays_empty_where_there_are_as_many_outputs_as_inputs(padding, kernel, stride):
+    x, w = np.zeros((2, 0, 4, 3), np.float32), np.zeros((5, *kernel, 3), np.float32)
+    options = {"stride": stride, "padding": padding}
+    shape = (2, 0, -(-4 // stride), 5)
+    assert vkconv.conv2d(x, w, **options).shape == shape
+    assert vkconv.prepare(w, **options)(x).shape == shape
+    grad = np.zeros(shape, np.float32)
+    assert vkconv.conv_input_grad(grad, w, x.shape, **options).shape == x.shape
+    assert not vkconv.conv_weight_grad(grad, x, w.shape, **options).any()
+    told = vkconv.explain(vkconv.conv2d, x, w, **options)
+    assert vkconv.explain(told.problem).problem == told.problem

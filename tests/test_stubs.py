@@ -56,9 +56,7 @@ def test_positional_order_of_the_core_calls():
             if not (isinstance(node, ast.Call) and core_name(node.func) in stub_definitions()):
                 continue
             definition = stub_definitions()[core_name(node.func)]
-            if isinstance(definition, ast.ClassDef):
-                definition = next(d for d in definition.body if getattr(d, "name", "") == "__init__")
-            wanted = [a.arg for a in definition.args.posonlyargs + definition.args.args if a.arg != "self"]
+            wanted = [a.arg for a in definition.args.posonlyargs + definition.args.args]
             assert len(node.args) == len(wanted), ast.unparse(node)
             for argument, name in zip(node.args, wanted, strict=True):
                 if isinstance(argument, ast.Name):

@@ -124,16 +124,32 @@ void Geometry::apply(ConvProblem& p) const {
     p.pad_lo[a] = sides.lo;
     p.output[a] =
         output_extent(p.input[a], p.kernel[a], p.stride[a], p.dilation[a], p.input_dilation[a], sides.lo, sides.hi);
-    if (p.output[a] < 1)
-      throw ProblemError("input is smaller than the kernel along spatial axis " + std::to_string(a - 3 + rank) +
-                         ": extent " + std::to_string(dilated(p.input[a], p.input_dilation[a])) + " with padding " +
-                         std::to_string(sides.lo) + " and " + std::to_string(sides.hi) + ", kernel reach " +
-                         std::to_string(dilated(p.kernel[a], p.dilation[a])));
+    const bool empty =
+        p.input[a] == 0 && (padding.mode == PaddingMode::same || padding.mode == PaddingMode::same_lower ||
+                            padding.mode == PaddingMode::causal);
+    if (p.output[a] < (empty ? 0 : 1)) no_output(p, a, sides.lo, sides.hi);
   }
   validate(p);
 }
 
+void Geometry::no_output(const ConvProblem& p, int a, std::int64_t lo, std::int64_t hi) const {
+  const std::string axis = " along spatial axis " + std::to_string(a - 3 + rank);
+  const auto sides = [](std::int64_t low, std::int64_t high) {
+    return std::to_string(low) + (low == high ? "" : " and " + std::to_string(high));
+  };
+  const std::int64_t signal = dilated(p.input[a], p.input_dilation[a]), reach = dilated(p.kernel[a], p.dilation[a]);
+  if (crop)
+    throw ProblemError("padding " + sides(crop->lo[a], crop->hi[a]) + " leaves no output" + axis +
+                       ": it is taken from " + std::to_string(p.output[a] + crop->lo[a] + crop->hi[a]) +
+                       " elements, extent " + std::to_string(p.input[a]) + " with stride " +
+                       std::to_string(p.input_dilation[a]) + " and kernel reach " + std::to_string(reach));
+  throw ProblemError("input is smaller than the kernel" + axis + ": extent " + std::to_string(signal) +
+                     " with padding " + std::to_string(lo) + " and " + std::to_string(hi) + ", kernel reach " +
+                     std::to_string(reach));
+}
+
 void Geometry::transpose(const Extent3& kernel, const Extent3& output_padding) {
+  crop = padding;
   for (int a = 0; a < 3; ++a) {
     const std::int64_t reach = checked_mul(kernel[a] - 1, dilation[a]);
     padding.lo[a] = checked_add(reach, -padding.lo[a]);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bindings/arguments.h"
@@ -35,12 +36,17 @@ struct Geometry {
   Padding padding;
   std::int64_t groups = 1;
   bool flip = false;
+  std::optional<Padding> crop;  // of a transposed convolution: the padding its caller gave
 
   // Completes `p`, whose batch, channels, input and kernel are set: strides, pad_lo, groups, output. Throws
-  // ProblemError when the kernel does not fit into the padded input.
+  // ProblemError when the kernel does not fit into the padded input. Padding for as many outputs as inputs (over the
+  // stride) makes an empty axis of an empty one.
   void apply(ConvProblem& p) const;
   // A transposed convolution is a convolution of the dilated signal with the mirrored kernel.
   void transpose(const Extent3& kernel, const Extent3& output_padding);
+
+ private:
+  [[noreturn]] void no_output(const ConvProblem& p, int axis, std::int64_t lo, std::int64_t hi) const;
 };
 
 // What `explain` asks of an operation: its request, instead of the execution.

@@ -1,6 +1,7 @@
 #include "bindings/description.h"
 
 #include "bindings/arguments.h"
+#include "bindings/public_class.h"
 #include "bindings/vulkan_devices.h"
 #include "core/error.h"
 
@@ -31,13 +32,19 @@ OpenDevice open_device(py::handle device) {
 }
 
 void bind_descriptions(py::module_& m) {
-  py::class_<DeviceDescription>(m, "DeviceDescription",
-                                "Features, limits and rates of a Vulkan device, which `explain` plans for.\n\n"
-                                "Made of JSON text, or by `vkconv.describe_device`.")
-      .def(py::init([](py::handle json) {
-        if (!PyUnicode_Check(json.ptr())) throw py::type_error("json must be a string, got " + type_name(json));
-        return DeviceDescription(json.cast<std::string>());
-      }))
+  auto type =
+      public_class<DeviceDescription>(m, "DeviceDescription",
+                                      "Features, limits and rates of a Vulkan device, which `explain` plans for.\n\n"
+                                      "Made of JSON text, or by `vkconv.describe_device`.");
+  type.attr("__init__") = py::cpp_function([](py::handle, py::handle) {}, py::is_method(type));
+  type.def_static("__new__",
+                  [](py::handle, py::handle json) {
+                    if (!PyUnicode_Check(json.ptr()))
+                      throw py::type_error("json must be a string, got " + type_name(json));
+                    return DeviceDescription(json.cast<std::string>());
+                  })
+      .def("__reduce__",
+           [](const py::object& self) { return py::make_tuple(py::type::of(self), py::make_tuple(self.attr("json"))); })
       .def_property_readonly("json", &DeviceDescription::json)
       .def("__repr__",
            [](const DeviceDescription& d) { return "<vkconv.DeviceDescription " + d.device().name.substr(11) + ">"; });

@@ -8,6 +8,7 @@
 #include "bindings/arrays.h"
 #include "bindings/description.h"
 #include "bindings/dlpack.h"
+#include "bindings/public_class.h"
 #include "bindings/without_gil.h"
 
 namespace vkconv::bindings {
@@ -143,7 +144,7 @@ std::string DeviceArray::repr() const {
 }
 
 py::capsule DeviceArray::dlpack(bool copy) const {
-  if (copy) return DeviceArray::copy_of(numpy(), device_).dlpack(false);
+  if (copy) return this->copy().dlpack(false);
   if (!host_visible()) {
     PyErr_SetString(PyExc_BufferError,
                     ("the host does not see the memory of " + device_.name + ": use numpy()").c_str());
@@ -157,9 +158,10 @@ py::capsule DeviceArray::dlpack(bool copy) const {
 }
 
 void bind_arrays(py::module_& m) {
-  py::class_<DeviceArray>(m, "Array",
-                          "An array in memory of a device, made by `vkconv.array` and by every operation on Arrays.")
-      .def_property_readonly("shape",
+  auto type = public_class<DeviceArray>(
+      m, "Array", "An array in memory of a device, made by `vkconv.array` and by every operation on Arrays.");
+  made_only_by(type, "vkconv.array");
+  type.def_property_readonly("shape",
                              [](const DeviceArray& a) {
                                py::tuple shape(a.shape().size());
                                for (std::size_t i = 0; i < a.shape().size(); ++i) shape[i] = a.shape()[i];
@@ -175,6 +177,13 @@ void bind_arrays(py::module_& m) {
       .def("__getitem__", &DeviceArray::item)
       .def("__len__", [](const DeviceArray& a) { return a.shape().front(); })
       .def("__repr__", &DeviceArray::repr)
+      .def("__copy__", &DeviceArray::copy)
+      .def("__deepcopy__", [](const DeviceArray& a, py::handle) { return a.copy(); })
+      .def("__reduce__",
+           [](const DeviceArray& a) {
+             const py::object make = py::module_::import("vkconv").attr("array");
+             return py::make_tuple(make, py::make_tuple(a.numpy(), a.device().name));
+           })
       .def(
           "__array__",
           [](const DeviceArray& a, const py::object& dtype, const py::object& copy) -> py::object {

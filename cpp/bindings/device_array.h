@@ -34,7 +34,8 @@ class DeviceArray {
   std::byte* data() const { return data_; }          // of the first element: an address of the device
   std::int64_t size() const;
 
-  py::array numpy() const;                 // waits for the work that writes the array
+  py::array numpy() const;  // waits for the work that writes the array
+  DeviceArray copy() const { return copy_of(numpy(), device_); }
   DeviceArray item(py::handle key) const;  // a view: slices, integers and an ellipsis
   std::string repr() const;
   py::capsule dlpack(bool copy) const;  // waits; throws BufferError where the host does not see the memory

@@ -5,6 +5,7 @@
 #include "bindings/description.h"
 #include "bindings/operations.h"
 #include "bindings/prepared.h"
+#include "bindings/public_class.h"
 #include "bindings/settings.h"
 #include "core/error.h"
 
@@ -87,22 +88,29 @@ void bind_gradients(py::module_& m) {
 }
 
 void bind_prepared(py::module_& m) {
-  py::class_<PreparedConvolution>(
+  auto type = public_class<PreparedConvolution>(
       m, "PreparedConv",
       "A convolution with fixed weights, made by `vkconv.prepare`. Call it as ``conv(input, out=None, addend=None)``; "
-      "``addend`` has the output's shape, is float32 (float64 for float64) and is added before the activation.")
-      .def(
-          py::init([](Object weight, Object bias, Object stride, Object padding, Object dilation, Object input_dilation,
+      "``addend`` has the output's shape, is float32 (float64 for float64) and is added before the activation.");
+  made_only_by(type, "vkconv.prepare and vkconv.prepare_transpose");
+  type.def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none(),
+           py::arg("addend") = py::none())
+      .def("__repr__", &PreparedConvolution::repr)
+      .def("__copy__", [](const py::object& self) { return self; })  // it never changes
+      .def("__deepcopy__", [](const py::object& self, Object) { return self; })
+      .def("__reduce__", [](Object) -> py::object {
+        throw py::type_error(
+            "a PreparedConv holds weights in layouts of its device and cannot be pickled: pickle the "
+            "arguments of vkconv.prepare");
+      });
+  m.def("prepare", [](Object weight, Object bias, Object stride, Object padding, Object dilation, Object input_dilation,
                       Object groups, Object flip, Object pads, bool transposed, Object output_padding,
                       Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
-            return std::make_unique<PreparedConvolution>(
-                weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
-                transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
-                OptionArguments{precision, device, algorithm, workspace_limit});
-          }))
-      .def("__call__", &PreparedConvolution::call, py::arg("input"), py::arg("out") = py::none(),
-           py::arg("addend") = py::none())
-      .def("__repr__", &PreparedConvolution::repr);
+    return std::make_unique<PreparedConvolution>(
+        weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
+        transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
+        OptionArguments{precision, device, algorithm, workspace_limit});
+  });
 }
 
 }  // namespace

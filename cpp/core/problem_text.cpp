@@ -224,7 +224,8 @@ class Parser {
         throw ProblemError("problem string: strides and dilations are at least 1, extents at least 0");
       p_.output[a] = output_extent(p_.input[a], p_.kernel[a], p_.stride[a], p_.dilation[a], p_.input_dilation[a],
                                    p_.pad_lo[a], pad_hi_[a]);
-      if (p_.output[a] < 1) throw ProblemError("problem string: the kernel is larger than the padded input");
+      if (p_.output[a] < (p_.input[a] == 0 ? 0 : 1))
+        throw ProblemError("problem string: the kernel is larger than the padded input");
     }
     validate(p_);
   }

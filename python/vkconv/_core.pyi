@@ -41,28 +41,27 @@ class DeviceDescription:
     def json(self) -> str: ...
 
 class PreparedConv:
-    def __init__(
-        self,
-        weight: AnyArray,
-        bias: AnyArray | None,
-        stride: Axes,
-        padding: Padding,
-        kernel_dilation: Axes,
-        input_dilation: Axes,
-        groups: int,
-        flip: bool,
-        pads: Pads | None,
-        transposed: bool,
-        output_padding: Axes,
-        activation: Activation | None,
-        precision: Precision | None,
-        device: str | None,
-        algorithm: str | None,
-        workspace_limit: int | None,
-        /,
-    ) -> None: ...
     def __call__(self, input: ArrayT, out: ArrayT | None = None, addend: AnyArray | None = None) -> ArrayT: ...
 
+def prepare(
+    weight: AnyArray,
+    bias: AnyArray | None,
+    stride: Axes,
+    padding: Padding,
+    kernel_dilation: Axes,
+    input_dilation: Axes,
+    groups: int,
+    flip: bool,
+    pads: Pads | None,
+    transposed: bool,
+    output_padding: Axes,
+    activation: Activation | None,
+    precision: Precision | None,
+    device: str | None,
+    algorithm: str | None,
+    workspace_limit: int | None,
+    /,
+) -> PreparedConv: ...
 def conv(
     rank: int,
     input: ArrayT,

@@ -65,6 +65,9 @@ _OPERATIONS = frozenset(
 )
 
 
+_OPTIONS = ("precision", "device", "algorithm", "workspace_limit")  # of a problem string
+
+
 def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """Tell how an operation would be computed, without computing it.
 
@@ -91,7 +94,7 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     'fwd_f32_n1c1o1_i8_k3'
     """
     if isinstance(op, str) and op not in _OPERATIONS:
-        return _from_core(_explain_problem(op, *args, **kwargs))
+        return _explain_problem(op, args, kwargs)
     if isinstance(op, str):
         import vkconv  # noqa: PLC0415 - the package imports this module
 
@@ -101,15 +104,11 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     return _from_core(_core.explain_call(op, *args, **kwargs))
 
 
-def _explain_problem(
-    problem: str,
-    *,
-    precision: str | None = None,
-    device: str | _core.DeviceDescription | None = None,
-    algorithm: str | None = None,
-    workspace_limit: int | None = None,
-) -> _core.ExplainTuple:
-    return _core.explain_problem(problem, precision, device, algorithm, workspace_limit)
+def _explain_problem(problem: str, args: tuple[Any, ...], given: dict[str, Any]) -> Explanation:
+    unknown = [repr(a)[:40] for a in args] + sorted(given.keys() - set(_OPTIONS))
+    if unknown:
+        raise TypeError(f"explain of a problem string takes {', '.join(_OPTIONS)} as keywords, got {unknown[0]}")
+    return _from_core(_core.explain_problem(problem, *(given.get(name) for name in _OPTIONS)))
 
 
 def _from_core(told: _core.ExplainTuple) -> Explanation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vkconv import _core
 from vkconv._borders import BorderedConv, no_input_dilation
 from vkconv._core import PreparedConv
 from vkconv._types import Activation, AnyArray, Axes, NumericPadding, Padding, PaddingMode, Pads, Precision
@@ -57,12 +58,12 @@ def prepare(
     """
     if padding_mode != "zeros":
         no_input_dilation(input_dilation, padding_mode)
-        conv = PreparedConv(
+        conv = _core.prepare(
             weight, bias, stride, 0, kernel_dilation, 1, groups, flip, None, False, 0,
             activation, precision, device, algorithm, workspace_limit,
         )  # fmt: skip
         return BorderedConv(conv, weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
-    return PreparedConv(
+    return _core.prepare(
         weight, bias, stride, padding, kernel_dilation, input_dilation, groups, flip, pads, False, 0,
         activation, precision, device, algorithm, workspace_limit,
     )  # fmt: skip
@@ -92,7 +93,7 @@ def prepare_transpose(
     >>> up(np.ones((1, 4, 4, 3), np.float32)).shape
     (1, 9, 9, 2)
     """
-    return PreparedConv(
+    return _core.prepare(
         weight, bias, stride, padding, dilation, 1, groups, False, pads, True, output_padding,
         activation, precision, device, algorithm, workspace_limit,
     )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Objects of the package as Python treats any object: made, copied, pickled."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import vkconv
+
+X, W = np.ones((1, 5, 5, 3), np.float32), np.ones((4, 3, 3, 3), np.float32)
+
+
+def test_prepared_convolutions_are_their_own_copies():
+    conv = vkconv.prepare(W)
+    assert copy.copy(conv) is conv
+    assert copy.deepcopy([conv])[0] is conv
+    with pytest.raises(TypeError, match=r"pickle the arguments of vkconv.prepare"):
+        pickle.dumps(conv)
+
+
+def test_a_copy_of_an_array_has_its_own_memory(device):
+    a = vkconv.array(X, device=device)
+    for made in (copy.copy(a[:, 1:]), copy.deepcopy(a[:, 1:]), pickle.loads(pickle.dumps(a[:, 1:]))):
+        assert (made.device, made.dtype) == (a.device, a.dtype)
+        np.testing.assert_array_equal(made.numpy(), X[:, 1:])
+    made = copy.copy(a)
+    vkconv.conv2d(a, 2 * np.eye(3, dtype=np.float32).reshape(3, 1, 1, 3), out=made)
+    np.testing.assert_array_equal(made.numpy(), 2 * X)
+    np.testing.assert_array_equal(a.numpy(), X)
+
+
+def test_descriptions_are_their_text():
+    h200 = vkconv.describe_device("h200")
+    for made in (copy.copy(h200), copy.deepcopy(h200), pickle.loads(pickle.dumps(h200))):
+        assert (made.json, repr(made)) == (h200.json, repr(h200))
+
+
+@pytest.mark.parametrize("kind", [vkconv.PreparedConv, vkconv.Array, vkconv.DeviceDescription])
+def test_no_object_is_half_made(kind):
+    with pytest.raises(TypeError):
+        kind.__new__(kind)
+    with pytest.raises(TypeError):
+        kind()
+    assert kind.__module__ == "vkconv"
