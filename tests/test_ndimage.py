@@ -131,3 +131,51 @@ def test_errors(module):
     ):
         with pytest.raises((kind, ValueError, RuntimeError)):
             call()
+
+
+@pytest.mark.parametrize(
+    "kinds", [(np.complex64, np.float32), (np.float64, np.complex128), (np.complex128, np.complex64)]
+)
+@pytest.mark.parametrize("name", ["correlate", "convolve"])
+def test_complex(name, kinds):
+    x, w = (
+        array(*s) + (1j * array(*s) if np.issubdtype(k, np.complexfloating) else 0)
+        for s, k in zip(((9, 8), (3, 4)), kinds, strict=True)
+    )
+    x, w = x.astype(kinds[0]), w.astype(kinds[1])
+    cval = 1.5 - 2j if np.iscomplexobj(x) else 1.5
+    near(
+        getattr(ndimage, name)(x, w, mode="constant", cval=cval),
+        getattr(scipy_ndimage, name)(x, w, mode="constant", cval=cval),
+    )
+
+
+def test_complex_outputs_and_inputs_of_filters():
+    x = array(12, 10) + 1j * array(12, 10)
+    for name, argument in (("gaussian_filter", 1.2), ("uniform_filter", 3), ("sobel", 0)):
+        near(getattr(ndimage, name)(x, argument), getattr(scipy_ndimage, name)(x, argument))
+    with pytest.warns(UserWarning, match="complex"):
+        assert ndimage.correlate(x, np.ones((3, 3)), output=np.float32).dtype == np.complex64
+    for output in (np.zeros((12, 10)), "f8"):
+        with pytest.raises(RuntimeError, match="output"):
+            ndimage.correlate(x, np.ones((3, 3)), output=output)
+    with pytest.raises(ValueError, match="cval"):
+        ndimage.correlate(x.real, np.ones((3, 3)), cval=1j)
+
+
+@pytest.mark.parametrize("axes", [(2, 0), (1, 0), (2, 1)])
+def test_weights_of_some_axes_stand_in_the_arrays_order(axes):
+    x, w = array(5, 6, 7), array(2, 3)
+    near(ndimage.correlate(x, w, axes=axes, origin=(-1, 0)), scipy_ndimage.correlate(x, w, axes=axes, origin=(-1, 0)))
+
+
+def test_four_axes():
+    x, w = array(4, 5, 6, 7), array(2, 3, 3, 2)
+    near(ndimage.convolve(x, w, mode="wrap"), scipy_ndimage.convolve(x, w, mode="wrap"))
+
+
+def test_uniform_filter_of_integers_is_exact():
+    """A sum, then one division: means that are whole numbers stay whole."""
+    x = np.full((40,), 3)
+    for size in (3, 7, 13):
+        assert np.array_equal(ndimage.uniform_filter1d(x, size), x)

@@ -90,3 +90,37 @@ def test_empty_and_errors():
     ):
         with pytest.raises(ValueError):
             call()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["fftconvolve", "oaconvolve"])
+@pytest.mark.parametrize(
+    ("first", "second", "axes"),
+    [((3, 900), (3, 7), -1), ((5, 1, 40), (1, 4, 9), [2]), ((300, 9), (11, 250), None), ((1, 8), (5, 8), [0])],
+)
+def test_along_axes(name, first, second, axes, mode):
+    """Blocks along each axis, of either operand; the other axes broadcast."""
+    a, b = normal(*first), normal(*second)
+    if mode == "valid" and axes is None:
+        a, b = a[:, :9], b[:, :9]
+    for x in (a, a + 1j * a[::-1]):
+        near(getattr(signal, name)(x, b, mode, axes), getattr(scipy_signal, name)(x, b, mode, axes))
+
+
+def test_scipys_rules_at_the_edges():
+    assert isinstance(signal.convolve(4, 289), np.int64) and signal.oaconvolve(2.0, 3.0) == 6
+    for call in (
+        lambda: signal.fftconvolve(np.ones((2, 3)), np.ones((2, 4)), axes=[0]),
+        lambda: signal.fftconvolve(np.ones(3), np.ones(3), axes=[]),
+        lambda: signal.oaconvolve(np.ones(3), np.ones(3), axes=[0, 0]),
+        lambda: signal.oaconvolve(np.ones(3), np.ones(3), axes=1.5),
+        lambda: signal.oaconvolve(np.ones(3), np.ones(3), axes=3),
+        lambda: signal.convolve2d([[1]], [[1, 2]], fillvalue=[1, 2]),
+        lambda: signal.convolve2d([[1]], [[1, 2]], fillvalue=1j),
+    ):
+        with pytest.raises(ValueError):
+            call()
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        signal.convolve([1.0, np.inf, 2.0], [1.0, 2.0], method="fft")
+    chosen, times = signal.choose_conv_method(np.ones(50), np.ones(4), measure=True)
+    assert chosen == min(times, key=times.__getitem__)

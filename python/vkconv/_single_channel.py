@@ -1,11 +1,15 @@
-"""Correlation of signals with one channel, as filters of images have them."""
+"""Images and signals of one channel as convolutions of one input and one output channel."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vkconv._ops import conv_general
 from vkconv._types import Array, PlainPads
+
+_MOST_AXES = 3
 
 
 def call(signal: Array, kernel: Array, pads: PlainPads) -> dict[str, Any]:
@@ -20,6 +24,19 @@ def call(signal: Array, kernel: Array, pads: PlainPads) -> dict[str, Any]:
 
 
 def correlate(signal: Array, kernel: Array, pads: PlainPads) -> Array:
-    """The result (N, spatial...), with `pads` zeros around the signal (or cut off)."""
-    made: Array = conv_general(**call(signal, kernel, pads))
-    return made[..., 0]
+    """The result (N, spatial...), with `pads` zeros around the signal (or cut off).
+
+    Of more than three axes, the first is summed here: its taps correlate slices of the signal.
+    """
+    if kernel.ndim <= _MOST_AXES:
+        made: Array = conv_general(**call(signal, kernel, pads))
+        return made[..., 0]
+    (lo, hi), rest = pads[0], [(0, 0)] * (kernel.ndim - 1)
+    around = np.pad(signal, [(0, 0), (max(lo, 0), max(hi, 0)), *rest])
+    around = around[:, max(-lo, 0) : around.shape[1] - max(-hi, 0)]
+    outputs = around.shape[1] - len(kernel) + 1
+    total: Any = 0
+    for i, taps in enumerate(kernel):
+        slices = around[:, i : i + outputs]
+        total = total + correlate(slices.reshape(-1, *slices.shape[2:]), taps, pads[1:])
+    return np.reshape(total, (len(signal), outputs, *total.shape[1:]))

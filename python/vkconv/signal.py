@@ -11,23 +11,25 @@ Whichever is estimated to be faster computes: sums over the kernel, by the convo
 from __future__ import annotations
 
 import math
+import operator
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from vkconv import _borders, _single_channel
-from vkconv._config import num_threads
+from vkconv import _borders, _single_channel, _transforms
 from vkconv._explain import explain
 from vkconv._ops import conv_general
-from vkconv._types import Array, PaddingMode, PlainPads
+from vkconv._types import Array, PlainPads
 
-__all__ = ["choose_conv_method", "convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve"]
+__all__ = ["choose_conv_method", "convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve", "oaconvolve"]
 
 Mode = Literal["full", "same", "valid"]
+Axes = int | Iterable[int] | None
 _BOUNDARIES: dict[str, Any] = {"fill": "constant", "wrap": "circular", "symm": "symmetric"}
-# Operations a second of real transforms, 2.5 n log2(n) each, with the data in cache; of several axes, a thread.
-_FFT_RATE = {4: 10e9, 8: 6e9}
-_FFT_CALL_SECONDS = 60e-6
 _MOST_DIRECT_AXES = 3
 
 
@@ -43,19 +45,21 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
     if method not in ("auto", "direct", "fft"):
         raise ValueError(f"method is {method!r}, wanted 'auto', 'direct' or 'fft'")
     if a.ndim == 0:
-        return np.asarray(a * b)
-    shape = [n + m - 1 if min(n, m) else 0 for n, m in zip(a.shape, b.shape, strict=True)]
-    starts, counts = _region(a, b, mode)
+        return a * b
+    axes = range(a.ndim)
+    starts, counts = _region(a, b, mode, axes)
     result_type = np.result_type(a, b)
     if a.size == 0 or b.size == 0:
         return np.zeros(counts, result_type)
     if method == "auto":
         method = choose_conv_method(a, b, mode)
-    if np.iscomplexobj(a) or np.iscomplexobj(b):
-        return _complex(a, b, mode, method)
-    kind = np.float32 if result_type in (np.float32, np.float16) else np.float64
-    run = _direct if method == "direct" else _transformed
-    made = run(a.astype(kind, copy=False), b.astype(kind, copy=False), shape, starts, counts)
+    a, b = _floating(a, b)
+    if method == "direct":
+        made = _direct(a, b, starts, counts)
+    else:
+        made = _cut(_transforms.convolve(a, b, axes), starts, counts)
+        if not np.isfinite(made.flat[0]):
+            warnings.warn("Use of fft convolution spreads NaN and infinities over the result", RuntimeWarning, 2)
     if result_type.kind in "iub":
         made = np.rint(made)
     return made.astype(result_type, copy=False)
@@ -67,32 +71,45 @@ def correlate(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> 
     return convolve(in1, np.conj(np.flip(b)), mode, method)
 
 
-def fftconvolve(in1: Any, in2: Any, mode: Mode = "full") -> Array:
-    """`scipy.signal.fftconvolve`: `convolve` by Fourier transforms. Integers give floats, as there."""
-    a, b = _operands(in1, in2)
-    common = np.result_type(a, b)
-    kind = np.result_type(common, np.float32 if common in (np.float16, np.float32, np.complex64) else np.float64)
-    return convolve(a.astype(kind, copy=False), b.astype(kind, copy=False), mode, "fft")
+def fftconvolve(in1: Any, in2: Any, mode: Mode = "full", axes: Axes = None) -> Array:
+    """`scipy.signal.fftconvolve`: by Fourier transforms along `axes`, broadcasting along the others. Integers give
+    floats, as there."""
+    return _along(_transforms.convolve, in1, in2, mode, axes)
 
 
-def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", fillvalue: float = 0) -> Array:
+def oaconvolve(in1: Any, in2: Any, mode: Mode = "full", axes: Axes = None) -> Array:
+    """`scipy.signal.oaconvolve`: `fftconvolve` in blocks, for operands of very different extents.
+
+    Examples
+    --------
+    >>> signal.oaconvolve(np.ones(1000), np.ones(3)).round(6)[:4]
+    array([1., 2., 3., 3.])
+    """
+    return _along(_transforms.overlap_add, in1, in2, mode, axes)
+
+
+def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", fillvalue: Any = 0) -> Array:
     """`scipy.signal.convolve2d`."""
     a, b = _operands(in1, in2)
     if a.ndim != 2:
         raise ValueError(f"in1 has {a.ndim} dimensions, wanted 2")
     if boundary not in _BOUNDARIES:
         raise ValueError(f"boundary is {boundary!r}, wanted 'fill', 'wrap' or 'symm'")
-    if mode == "valid" or (boundary == "fill" and fillvalue == 0) or a.size == 0 or b.size == 0:
+    outside = np.asarray(fillvalue)
+    if outside.size != 1:
+        raise ValueError(f"`fillvalue` must be scalar or an array with one element, got {outside.size}")
+    if np.iscomplexobj(outside) and not np.iscomplexobj(a) and not np.iscomplexobj(b):
+        raise ValueError(f"could not cast `fillvalue` directly to the output type {np.result_type(a, b)}")
+    value = outside.reshape(-1)[0]
+    if mode == "valid" or (boundary == "fill" and value == 0) or a.size == 0 or b.size == 0:
         return convolve(a, b, mode)
-    starts, counts = _region(a, b, mode)
-    border: PlainPads = [(m - 1, m - 1) for m in b.shape]
-    name: PaddingMode = ("constant", fillvalue) if boundary == "fill" else _BOUNDARIES[boundary]
-    around = _borders.bordered(a, border, name, 0)
+    starts, counts = _region(a, b, mode, (0, 1))
+    around = _around(a, [(m - 1, m - 1) for m in b.shape], boundary, value)
     whole = [slice(s, s + n + m - 1) for s, n, m in zip(starts, counts, b.shape, strict=True)]
     return convolve(around[tuple(whole)], b, "valid")
 
 
-def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", fillvalue: float = 0) -> Array:
+def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", fillvalue: Any = 0) -> Array:
     """`scipy.signal.correlate2d`."""
     a, b = _operands(in1, in2)
     flipped = np.conj(np.flip(b))
@@ -103,16 +120,27 @@ def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill",
     return convolve2d(a, flipped, mode, boundary, fillvalue)
 
 
-def choose_conv_method(in1: Any, in2: Any, mode: Mode = "full") -> str:
-    """'direct' or 'fft', whichever is estimated to take less time."""
+def choose_conv_method(in1: Any, in2: Any, mode: Mode = "full", measure: bool = False) -> Any:
+    """'direct' or 'fft', whichever is estimated to take less time; with `measure`, whichever took less, and a dict of
+    the seconds of both."""
     a, b = _operands(in1, in2)
+    if measure:
+        times = {method: _seconds_of(partial(convolve, a, b, mode, method)) for method in ("fft", "direct")}
+        return min(times, key=lambda method: times[method]), times
     if a.ndim > _MOST_DIRECT_AXES:
         return "fft"
     if np.result_type(a, b).kind in "iub" or a.ndim == 0 or a.size == 0 or b.size == 0:
         return "direct"
-    itemsize = 4 if np.result_type(a, b) in (np.float32, np.float16, np.complex64) else 8
-    shape = [n + m - 1 for n, m in zip(a.shape, b.shape, strict=True)]
-    return "direct" if _direct_seconds(a, b, mode, itemsize) <= _fft_seconds(shape, itemsize) else "fft"
+    itemsize = np.real(_floating(a[:0], b[:0])[0]).itemsize
+    shape = _transforms.full_shape(a, b, range(a.ndim))
+    return "direct" if _direct_seconds(a, b, mode, itemsize) <= _transforms.seconds(shape, itemsize) else "fft"
+
+
+def _seconds_of(run: Callable[[], Any]) -> float:
+    run()  # plans, and places the memory
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 # ---- shapes
@@ -121,22 +149,83 @@ def choose_conv_method(in1: Any, in2: Any, mode: Mode = "full") -> str:
 def _operands(in1: Any, in2: Any) -> tuple[Array, Array]:
     a, b = np.asarray(in1), np.asarray(in2)
     if a.ndim != b.ndim:
-        raise ValueError(f"in1 has {a.ndim} dimensions, in2 has {b.ndim}: they must agree")
+        raise ValueError(
+            f"in1 and in2 should have the same dimensionality: in1 has {a.ndim} dimensions, in2 has {b.ndim}"
+        )
     return a, b
 
 
-def _region(a: Array, b: Array, mode: Mode) -> tuple[list[int], list[int]]:
-    """Where the result begins in the full convolution, and its shape."""
-    if mode == "full":
-        return [0] * a.ndim, [max(n + m - 1, 0) if min(n, m) else 0 for n, m in zip(a.shape, b.shape, strict=True)]
-    if mode == "same":
-        return [(m - 1) // 2 for m in b.shape], list(a.shape)
-    if mode != "valid":
-        raise ValueError(f"mode is {mode!r}, wanted 'full', 'same' or 'valid'")
+def _floating(a: Array, b: Array) -> tuple[Array, Array]:
+    """In the type the computation runs in: double, unless both hold single or half precision."""
+    single = all(v.dtype in (np.float16, np.float32, np.complex64) for v in (a, b))
+    kinds = (np.complex64, np.float32) if single else (np.complex128, np.float64)
+    first, second = (v.astype(kinds[v.dtype.kind != "c"], copy=False) for v in (a, b))
+    return first, second
+
+
+def _checked_axes(a: Array, b: Array, axes: Axes) -> list[int]:
+    """Those along which something is summed; extents along the others broadcast."""
+    if axes is None:
+        made = list(range(a.ndim))
+    else:
+        try:
+            given = [operator.index(axis) for axis in (axes if isinstance(axes, Iterable) else [axes])]
+        except TypeError:
+            raise ValueError(f"axes is {axes!r}: axes must be a scalar or iterable of integers") from None
+        if not given:
+            raise ValueError("when provided, axes cannot be empty")
+        if not all(-a.ndim <= axis < a.ndim for axis in given):
+            raise ValueError(f"axes is {axes!r}: axes exceeds dimensionality of input, which is {a.ndim}")
+        made = [axis % a.ndim for axis in given]
+        if len(set(made)) != len(made):
+            raise ValueError(f"axes is {axes!r}: all axes must be unique")
     pairs = list(zip(a.shape, b.shape, strict=True))
-    if not all(n >= m for n, m in pairs) and not all(n <= m for n, m in pairs):
-        raise ValueError("for mode 'valid', one input must be at least as large as the other in every dimension")
-    return [max(min(n, m) - 1, 0) for n, m in pairs], [abs(n - m) + 1 for n, m in pairs]
+    if any(axis not in made and n != m and 1 not in (n, m) for axis, (n, m) in enumerate(pairs)):
+        raise ValueError(f"incompatible shapes for in1 and in2: {a.shape} and {b.shape} along the other axes")
+    return [axis for axis in made if 1 not in pairs[axis]]
+
+
+def _region(a: Array, b: Array, mode: Mode, axes: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Where the result begins in the full convolution along `axes`, and its shape."""
+    pairs = list(zip(a.shape, b.shape, strict=True))
+    full = [n + m - 1 if min(n, m) else 0 for n, m in pairs]
+    full = [f if axis in axes else max(pairs[axis]) for axis, f in enumerate(full)]
+    if mode == "full":
+        return [0] * a.ndim, full
+    if mode == "same":
+        return [max(f - n, 0) // 2 for f, n in zip(full, a.shape, strict=True)], list(a.shape)
+    if mode != "valid":
+        raise ValueError(f"mode is {mode!r}: acceptable mode flags are 'valid', 'same', or 'full'")
+    along = [pairs[axis] for axis in axes]
+    if not all(n >= m for n, m in along) and not all(n <= m for n, m in along):
+        raise ValueError("For 'valid' mode, one must be at least as large as the other in every dimension")
+    starts = [max(min(pair) - 1, 0) if axis in axes else 0 for axis, pair in enumerate(pairs)]
+    return starts, [abs(n - m) + 1 if axis in axes else full[axis] for axis, (n, m) in enumerate(pairs)]
+
+
+def _cut(full: Array, starts: list[int], counts: list[int]) -> Array:
+    return np.ascontiguousarray(full[tuple(slice(s, s + n) for s, n in zip(starts, counts, strict=True))])
+
+
+def _around(a: Array, border: PlainPads, boundary: str, value: Any) -> Array:
+    """A copy of `a` with its border."""
+    if boundary != "fill":
+        return _borders.bordered(a, border, _BOUNDARIES[boundary], 0)
+    return np.pad(a.astype(np.result_type(a, value), copy=False), border, constant_values=value)
+
+
+# ---- transforms
+
+
+def _along(run: Callable[[Array, Array, Sequence[int]], Array], in1: Any, in2: Any, mode: Mode, axes: Axes) -> Array:
+    a, b = _operands(in1, in2)
+    if a.ndim == 0:
+        return a * b
+    if a.size == 0 or b.size == 0:
+        return np.zeros(0)
+    along = _checked_axes(a, b, axes)
+    starts, counts = _region(a, b, mode, along)
+    return _cut(run(*_floating(a, b), along) if along else a * b, starts, counts)
 
 
 # ---- sums
@@ -152,7 +241,13 @@ def _correlation(a: Array, b: Array, starts: list[int], counts: list[int]) -> tu
     return signal[None], np.ascontiguousarray(np.flip(kernel)), pads
 
 
-def _direct(a: Array, b: Array, shape: list[int], starts: list[int], counts: list[int]) -> Array:
+def _direct(a: Array, b: Array, starts: list[int], counts: list[int]) -> Array:
+    """Complex operands as sums of their parts."""
+    if np.iscomplexobj(a):
+        real, imaginary = (_direct(part, b, starts, counts) for part in (a.real, a.imag))
+        return real + 1j * imaginary
+    if np.iscomplexobj(b):
+        return _direct(b, a, starts, counts)
     made: Array = _single_channel.correlate(*_correlation(a, b, starts, counts))[0]
     return made
 
@@ -160,50 +255,7 @@ def _direct(a: Array, b: Array, shape: list[int], starts: list[int], counts: lis
 def _direct_seconds(a: Array, b: Array, mode: Mode, itemsize: int) -> float:
     """The planner's estimate."""
     kind = np.dtype(f"f{itemsize}")
-    starts, counts = _region(a, b, mode)
+    starts, counts = _region(a, b, mode, range(a.ndim))
     like = [np.broadcast_to(np.zeros((), kind), v.shape) for v in (a, b)]
     told = explain(conv_general, **_single_channel.call(*_correlation(like[0], like[1], starts, counts)))
     return min((c.seconds for c in told.candidates if c.seconds is not None), default=math.inf)
-
-
-# ---- transforms
-
-
-def _fft_module() -> tuple[Any, dict[str, int]]:
-    try:
-        import scipy.fft  # noqa: PLC0415 - SciPy is optional
-    except ModuleNotFoundError:
-        return np.fft, {}
-    return scipy.fft, {"workers": num_threads()}
-
-
-def _transformed(a: Array, b: Array, shape: list[int], starts: list[int], counts: list[int]) -> Array:
-    fft, options = _fft_module()
-    padded = [fft.next_fast_len(n, True) if options else 1 << (n - 1).bit_length() for n in shape]
-    if math.prod(padded) < 1 << 16:
-        options = dict.fromkeys(options, 1)
-    axes = tuple(range(a.ndim))
-    product = fft.rfftn(a, padded, axes, **options) * fft.rfftn(b, padded, axes, **options)
-    full = fft.irfftn(product, padded, axes, **options)
-    at = [slice(s, s + n) for s, n in zip(starts, counts, strict=True)]
-    return np.ascontiguousarray(full[tuple(at)])
-
-
-def _fft_seconds(shape: list[int], itemsize: int) -> float:
-    n = math.prod(shape)
-    threads = num_threads() if len(shape) > 1 and n >= 1 << 16 else 1
-    return _FFT_CALL_SECONDS + 3 * 2.5 * n * math.log2(n + 1) / (_FFT_RATE[itemsize] * threads)
-
-
-def _complex(a: Array, b: Array, mode: Mode, method: str) -> Array:
-    """From convolutions of the real and imaginary parts."""
-
-    def part(x: Array, y: Array) -> Array:
-        return convolve(x, y, mode, method)
-
-    if not np.iscomplexobj(b):
-        return part(a.real, b) + 1j * part(a.imag, b)
-    if not np.iscomplexobj(a):
-        return part(a, b.real) + 1j * part(a, b.imag)
-    real = part(a.real, b.real) - part(a.imag, b.imag)
-    return real + 1j * (part(a.real, b.imag) + part(a.imag, b.real))
