@@ -130,3 +130,42 @@ def test_large_arrays_do_not_deadlock():
     for _ in range(5):
         x = step(x, w)
     assert bool(jnp.isfinite(x).all())
+
+
+def test_forward_mode():
+    x, w = operands()
+    tangents = normal(*x.shape), normal(*w.shape)
+    for got, want in zip(*(jax.jvp(f, (x, w), tangents) for f in (vj.conv2d, own)), strict=True):
+        near(got, want, 1e-4)
+    got, want = (jax.hessian(lambda w, f=f: (f(x, w) ** 2).sum())(w) for f in (vj.conv2d, own))
+    near(got, want, 1e-4)
+
+
+def test_a_second_call_compiles_nothing():
+    x, w = operands()
+    vj.conv2d(x, w, padding=3)
+    before = vj._conv.impl._cache_size()
+    vj.conv2d(x, w, padding=3)
+    assert vj._conv.impl._cache_size() == before
+
+
+@pytest.mark.parametrize("spatial", [(7, 6), (0, 6)])
+def test_groups_of_the_batch(spatial):
+    """Also of an input without pixels, whose output is all padding."""
+    x, w = normal(6, *spatial, 4), normal(8, 3, 2, 4)
+    arguments = (x, w, (2, 1), [(5, 4), (0, 1)], None, None, NUMBERS, 1, 2)
+    near(vj.conv_general_dilated(*arguments), jax.lax.conv_general_dilated(*arguments))
+
+
+def test_jax_decides_what_is_right():
+    x, w = (v.astype("bfloat16") for v in operands())
+    arguments = (x, w, (1, 1), "VALID", None, None, NUMBERS)
+    wide = vj.conv_general_dilated(*arguments, preferred_element_type="float32")
+    near(wide, jax.lax.conv_general_dilated(*arguments, preferred_element_type="float32"))
+    whole = [v.astype("int32") for v in (x, w)]
+    assert jnp.array_equal(
+        *(f(*whole, *arguments[2:]) for f in (vj.conv_general_dilated, jax.lax.conv_general_dilated))
+    )
+    for wrong in ({"padding": "MIDDLE"}, {"padding": (3, 3)}, {"feature_group_count": 3}, {"window_strides": (1,)}):
+        with pytest.raises((TypeError, ValueError, RuntimeError)):
+            vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))

@@ -125,6 +125,7 @@ def test_install_serves_the_layers():
         after = vkconv.plan_cache_info("cpu")
         assert after.hits + after.misses >= before.hits + before.misses + 2
         near(mx.conv2d(x, layer.weight, padding=1, stream=mx.cpu) + layer.bias, layer(x))
+        near(mx.conv1d(x, layer.weight, padding=1) + layer.bias, layer(x))  # MLX takes any rank by any name
     finally:
         vm.uninstall()
     assert mx.conv2d is own

@@ -96,19 +96,19 @@ def conv(input: Array, weight: Array, geometry: Geometry) -> Array:
     return _mapped(lambda x, w: conv_general(x, w, **geometry.arguments()), input, weight, geometry, merge=True)
 
 
-def input_grad(grad: Array, weight: Array, spatial: tuple[int, ...], geometry: Geometry) -> Array:
-    """`vkconv.conv_input_grad` for an input with the extents `spatial`."""
+def input_grad(grad: Array, weight: Array, extents: tuple[int, ...], geometry: Geometry) -> Array:
+    """`vkconv.conv_input_grad` for an input of these spatial extents."""
     channels = weight.shape[-1] * geometry.groups
 
     def one(g: Array, w: Array) -> Array:
-        return conv_input_grad(g, w, (g.shape[0], *spatial, channels), **geometry.arguments())
+        return conv_input_grad(g, w, (g.shape[0], *extents, channels), **geometry.arguments())
 
     return _mapped(one, grad, weight, geometry, merge=True)
 
 
-def weight_grad(grad: Array, input: Array, kernel: tuple[int, ...], geometry: Geometry) -> Array:
-    """`vkconv.conv_weight_grad` for a weight with the extents `kernel`."""
-    shape = (grad.shape[-1], *kernel, input.shape[-1] // geometry.groups)
+def weight_grad(grad: Array, input: Array, extents: tuple[int, ...], geometry: Geometry) -> Array:
+    """`vkconv.conv_weight_grad` for a kernel of these extents."""
+    shape = (grad.shape[-1], *extents, input.shape[-1] // geometry.groups)
     return _mapped(
         lambda g, x: conv_weight_grad(g, x, shape, **geometry.arguments()), grad, input, geometry, merge=False
     )

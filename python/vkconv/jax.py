@@ -5,7 +5,7 @@
     y = vkconv.jax.conv2d(x, w, padding=1)                          # channels last, as in vkconv and MLX
     y = vkconv.jax.conv_general_dilated(x, w, (1, 1), "SAME")       # jax.lax's arguments, any dimension numbers
 
-They run under `jit`, `grad` (of any order, reverse mode) and `vmap`, as a callback: arrays reach vkconv where they lie,
+They run under `jit`, `vmap` and derivatives of any order and mode, as a callback: arrays reach vkconv where they lie,
 the result is copied once. `vmap` over the input makes a larger batch, not a loop.
 """
 
@@ -17,6 +17,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from vkconv import _bilinear, _core
 from vkconv._bilinear import Geometry, check_ranks, named
@@ -34,72 +37,99 @@ __all__ = [
 ]
 
 _DOC = "`vkconv.{}` of JAX arrays."
+_OWN = jax.lax.conv_general_dilated
+_MOST_AXES = 3
 
 
-def _callback(run: Callable[..., Any], shape: tuple[int, ...], a: jax.Array, b: jax.Array) -> jax.Array:
-    def on_arrays(x: Any, y: Any) -> Any:
-        return run(np.asarray(x), np.asarray(y))
+def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[int]]) -> Primitive:
+    """A JAX operation of two arrays with equally many axes of `vmap` before their own, which broadcast; `run` computes
+    it and `core` tells the shape of one result. Their parameters are `geometry` and, of gradients, `extents`."""
+    made = Primitive(name)
 
-    result = jax.ShapeDtypeStruct(shape, a.dtype)
-    return jax.pure_callback(on_arrays, result, a, b, vmap_method="expand_dims")
+    def shaped(a: Any, b: Any, **params: Any) -> ShapedArray:
+        own = len(params["geometry"].stride) + 2
+        leading = np.broadcast_shapes(a.shape[:-own], b.shape[:-own])
+        return ShapedArray((*leading, *core(a.shape[-own:], b.shape[-own:], **params)), a.dtype)
 
+    def compute(a: jax.Array, b: jax.Array, **params: Any) -> jax.Array:
+        def on_arrays(x: Any, y: Any) -> Any:
+            return run(np.asarray(x), np.asarray(y), **params)
 
-# Each of these is linear in both arrays, and their derivatives are each other: gradients of any order exist.
+        result = shaped(a, b, **params)
+        return jax.pure_callback(on_arrays, jax.ShapeDtypeStruct(result.shape, result.dtype), a, b)
 
+    def batched(arrays: Any, axes: Any, **params: Any) -> Any:
+        moved = [a[None] if i is None else jax.numpy.moveaxis(a, i, 0) for a, i in zip(arrays, axes, strict=True)]
+        return made.bind(*moved, **params), 0
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _conv(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
-    shape = (x.shape[0], *_output_extents(x.shape[1:-1], w.shape[1:-1], geometry), w.shape[0])
-    return _callback(partial(_bilinear.conv, geometry=geometry), shape, x, w)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _input_grad(g: jax.Array, w: jax.Array, spatial: tuple[int, ...], geometry: Geometry) -> jax.Array:
-    shape = (g.shape[0], *spatial, w.shape[-1] * geometry.groups)
-    return _callback(partial(_bilinear.input_grad, spatial=spatial, geometry=geometry), shape, g, w)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _weight_grad(g: jax.Array, x: jax.Array, kernel: tuple[int, ...], geometry: Geometry) -> jax.Array:
-    shape = (g.shape[-1], *kernel, x.shape[-1] // geometry.groups)
-    return _callback(partial(_bilinear.weight_grad, kernel=kernel, geometry=geometry), shape, g, x)
-
-
-def _conv_forward(x: jax.Array, w: jax.Array, geometry: Geometry) -> Any:
-    return _conv(x, w, geometry), (x, w)
+    made.def_abstract_eval(shaped)
+    made.def_impl(jax.jit(made.bind, static_argnames=("geometry", "extents")))
+    mlir.register_lowering(made, mlir.lower_fun(compute, multiple_results=False))
+    batching.primitive_batchers[made] = batched
+    return made
 
 
-def _conv_backward(geometry: Geometry, saved: Any, grad: jax.Array) -> Any:
-    x, w = saved
-    return _input_grad(grad, w, x.shape[1:-1], geometry), _weight_grad(grad, x, w.shape[1:-1], geometry)
+def _output_shape(x: Sequence[int], w: Sequence[int], geometry: Geometry) -> Sequence[int]:
+    return (x[0], *_output_extents(x[1:-1], w[1:-1], geometry), w[0])
 
 
-def _input_grad_forward(g: jax.Array, w: jax.Array, spatial: tuple[int, ...], geometry: Geometry) -> Any:
-    return _input_grad(g, w, spatial, geometry), (g, w)
+def _input_shape(g: Sequence[int], w: Sequence[int], geometry: Geometry, extents: Sequence[int]) -> Sequence[int]:
+    return (g[0], *extents, w[-1] * geometry.groups)
 
 
-def _input_grad_backward(spatial: tuple[int, ...], geometry: Geometry, saved: Any, cotangent: jax.Array) -> Any:
-    g, w = saved
-    return _conv(cotangent, w, geometry), _weight_grad(g, cotangent, w.shape[1:-1], geometry)
+def _weight_shape(g: Sequence[int], x: Sequence[int], geometry: Geometry, extents: Sequence[int]) -> Sequence[int]:
+    return (g[-1], *extents, x[-1] // geometry.groups)
 
 
-def _weight_grad_forward(g: jax.Array, x: jax.Array, kernel: tuple[int, ...], geometry: Geometry) -> Any:
-    return _weight_grad(g, x, kernel, geometry), (g, x)
+_conv = _primitive("vkconv", _bilinear.conv, _output_shape)
+_input_grad = _primitive("vkconv_input_grad", _bilinear.input_grad, _input_shape)
+_weight_grad = _primitive("vkconv_weight_grad", _bilinear.weight_grad, _weight_shape)
+
+# Each is linear in both arrays, and their transposes are each other: derivatives of any order exist, in both modes.
 
 
-def _weight_grad_backward(kernel: tuple[int, ...], geometry: Geometry, saved: Any, cotangent: jax.Array) -> Any:
-    g, x = saved
-    return _conv(x, cotangent, geometry), _input_grad(g, cotangent, x.shape[1:-1], geometry)
+def _define_transpose(
+    of: Primitive, first: tuple[Primitive, Callable[..., Any]], second: tuple[Primitive, Callable[..., Any]]
+) -> None:
+    """With respect to each operand: the operation, and its two arrays from the cotangent and the other operand."""
+
+    def rule(unknown: int, cotangent: jax.Array, a: Any, b: Any, geometry: Geometry, extents: Any = None) -> jax.Array:
+        (by, order), (wanted, other) = (first, second)[unknown], ((a, b), (b, a))[unknown]
+        shape = wanted.aval.shape
+        own = shape[-len(geometry.stride) - 1 : -1]
+        params = {"geometry": geometry} if by is _conv else {"geometry": geometry, "extents": own}
+        made = by.bind(*order(cotangent, other), **params)
+        broadcast = [axis for axis, (n, m) in enumerate(zip(made.shape, shape, strict=True)) if n != m]
+        return made.sum(broadcast, keepdims=True)
+
+    ad.defbilinear(of, partial(rule, 0), partial(rule, 1))
 
 
-_conv.defvjp(_conv_forward, _conv_backward)
-_input_grad.defvjp(_input_grad_forward, _input_grad_backward)
-_weight_grad.defvjp(_weight_grad_forward, _weight_grad_backward)
+def _same(cotangent: Any, other: Any) -> Any:
+    return cotangent, other
+
+
+def _swapped(cotangent: Any, other: Any) -> Any:
+    return other, cotangent
+
+
+_define_transpose(_conv, (_input_grad, _same), (_weight_grad, _same))
+_define_transpose(_input_grad, (_conv, _same), (_weight_grad, _swapped))
+_define_transpose(_weight_grad, (_conv, _swapped), (_input_grad, _swapped))
 
 
 def _output_extents(spatial: Sequence[int], kernel: Sequence[int], g: Geometry) -> list[int]:
     sides = zip(spatial, kernel, g.stride, g.kernel_dilation, g.input_dilation, g.padding, strict=True)
-    return [((n - 1) * e + lo + hi - d * (k - 1)) // s + 1 for n, k, s, d, e, (lo, hi) in sides]
+    return [(_dilated(n, e) + lo + hi - _dilated(k, d)) // s + 1 for n, k, s, d, e, (lo, hi) in sides]
+
+
+def _dilated(extent: int, dilation: int) -> int:
+    return (extent - 1) * dilation + 1 if extent else 0
+
+
+def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
+    made: jax.Array = _conv.bind(x, w, geometry=geometry)
+    return made
 
 
 def _checked(x: jax.Array, w: jax.Array, rank: int) -> None:
@@ -130,7 +160,7 @@ def conv_general(
     geometry = Geometry.of(rank, stride, padding, kernel_dilation, input_dilation, groups, flip)
     if isinstance(geometry.padding, str):
         raise ValueError(f"padding is {padding!r}, wanted numbers")
-    return _conv(input, weight, geometry)
+    return _bound(input, weight, geometry)
 
 
 def conv_general_dilated(
@@ -142,30 +172,50 @@ def conv_general_dilated(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: Any = None,
     feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> jax.Array:
-    """`jax.lax.conv_general_dilated`, for one batch group.
+    """`jax.lax.conv_general_dilated`, with its errors.
 
     Channels that are last in `lhs` and in the result, and first in `rhs`, need no transposition: ("NHWC", "OHWI",
-    "NHWC").
+    "NHWC"). Sums are in float32 at least, whatever `precision` is. JAX's own convolution runs for integers, complex
+    numbers, no or more than three spatial axes, empty results and shardings.
     """
+    own = partial(
+        _OWN, lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
+        batch_group_count, precision, preferred_element_type, out_sharding,
+    )  # fmt: skip
+    result = jax.eval_shape(own)  # JAX's checks of all arguments
+    floating = all(jax.numpy.issubdtype(d, jax.numpy.floating) for d in (lhs.dtype, result.dtype))
+    rank, ones = lhs.ndim - 2, (1,) * (lhs.ndim - 2)
+    if out_sharding is not None or not floating or not 1 <= rank <= _MOST_AXES or result.size == 0:
+        return own()
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
-    rank = lhs.ndim - 2
-    ones = (1,) * rank
-    x = lhs.transpose(numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1])
-    w = rhs.transpose(numbers.rhs_spec[0], *numbers.rhs_spec[2:], numbers.rhs_spec[1])
-    dilations = tuple(rhs_dilation or ones), tuple(lhs_dilation or ones)
+    computed = max(lhs.dtype, result.dtype, key=lambda d: d.itemsize)
+    x = lhs.astype(computed).transpose(numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1])
+    w = rhs.astype(computed).transpose(numbers.rhs_spec[0], *numbers.rhs_spec[2:], numbers.rhs_spec[1])
+    strides, dilations = tuple(window_strides), (tuple(rhs_dilation or ones), tuple(lhs_dilation or ones))
     if isinstance(padding, str):
-        seen = [(n - 1) * e + 1 for n, e in zip(x.shape[1:-1], dilations[1], strict=True)]
-        words: dict[str, Any] = {"SAME": "same", "SAME_LOWER": "same_lower", "VALID": "valid"}
-        if padding.upper() not in words:
-            raise ValueError(f"padding is {padding!r}, wanted pairs of numbers, 'SAME', 'SAME_LOWER' or 'VALID'")
-        padding = _core.resolved_pads(
-            seen, w.shape[1:-1], tuple(window_strides), words[padding.upper()], dilations[0], None
-        )
+        padding = _numbers_of(padding, x.shape[1:-1], w.shape[1:-1], strides, *dilations)
+    if batch_group_count > 1:  # groups of images become groups of channels
+        x = _groups_to_channels(x, batch_group_count)
     sides: Any = tuple(zip(*padding, strict=True))
-    y = conv_general(x, w, tuple(window_strides), sides, *dilations, feature_group_count)
+    y = conv_general(x, w, strides, sides, *dilations, feature_group_count * batch_group_count)
     back = np.argsort((numbers.out_spec[0], *numbers.out_spec[2:], numbers.out_spec[1]))
-    return y.transpose(*back)
+    return y.astype(result.dtype).transpose(*back)
+
+
+def _numbers_of(word: str, spatial: Sequence[int], kernel: Any, stride: Any, dilation: Any, input_dilation: Any) -> Any:
+    lower: Any = word.lower()
+    seen = [_dilated(n, e) for n, e in zip(spatial, input_dilation, strict=True)]
+    return _core.resolved_pads(seen, kernel, stride, lower, dilation, None)
+
+
+def _groups_to_channels(x: jax.Array, groups: int) -> jax.Array:
+    split = x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
+    return jax.numpy.moveaxis(split, 0, -2).reshape(*split.shape[1:-1], groups * x.shape[-1])
 
 
 def _make_conv(rank: int) -> Callable[..., jax.Array]:
@@ -195,7 +245,7 @@ def _make_transpose(rank: int) -> Callable[..., jax.Array]:
     ) -> jax.Array:
         _checked(input, weight, rank)
         kernel = weight.shape[1:-1]
-        return _conv(input, weight, Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups))
+        return _bound(input, weight, Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups))
 
     return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
 

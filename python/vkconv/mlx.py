@@ -112,7 +112,7 @@ def _input_grad(geometry: Geometry, spatial: tuple[int, ...]) -> Callable[[mx.ar
     def vjp(g: mx.array, w: mx.array, cotangent: mx.array) -> tuple[mx.array, mx.array]:
         return _conv(geometry)(cotangent, w), _weight_grad(geometry, tuple(w.shape[1:-1]))(g, cotangent)
 
-    return _operator(partial(_bilinear.input_grad, spatial=spatial, geometry=geometry), own, vjp)
+    return _operator(partial(_bilinear.input_grad, extents=spatial, geometry=geometry), own, vjp)
 
 
 @lru_cache(256)
@@ -124,7 +124,7 @@ def _weight_grad(geometry: Geometry, kernel: tuple[int, ...]) -> Callable[[mx.ar
     def vjp(g: mx.array, x: mx.array, cotangent: mx.array) -> tuple[mx.array, mx.array]:
         return _conv(geometry)(x, cotangent), _input_grad(geometry, tuple(x.shape[1:-1]))(g, cotangent)
 
-    return _operator(partial(_bilinear.weight_grad, kernel=kernel, geometry=geometry), own, vjp)
+    return _operator(partial(_bilinear.weight_grad, extents=kernel, geometry=geometry), own, vjp)
 
 
 def _own_grad(linear: Callable[[mx.array], mx.array], shape: tuple[int, ...], cotangent: mx.array) -> mx.array:
@@ -205,7 +205,8 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = (_make_transpose(rank) fo
 def install() -> None:
     """Let `mlx.core.conv2d` and the others compute by vkconv, in every module that calls them by these names.
 
-    MLX's own run where a stream is given or the dtype is not float32, float16 or bfloat16.
+    MLX's own run where a stream is given, the dtype is not float32, float16 or bfloat16, or the arrays have other ranks
+    than the function's name says, which MLX allows.
     """
     for name, own in _OWN.items():
         setattr(mx, name, _replacement(globals()[name], own))
@@ -218,8 +219,11 @@ def uninstall() -> None:
 
 
 def _replacement(ours: Callable[..., mx.array], own: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    ranks = (int(ours.__name__[-2]),) if ours.__name__.endswith("d") else (1, 2, 3)
+
     def chosen(input: mx.array, weight: mx.array, *args: Any, **kwargs: Any) -> mx.array:
         mine = kwargs.get("stream") is None and input.dtype in FLOATS and weight.dtype == input.dtype
+        mine = mine and input.ndim == weight.ndim and input.ndim - 2 in ranks
         return (ours if mine else own)(input, weight, *args, **kwargs)
 
     return named(chosen, ours.__name__, _DOC)
