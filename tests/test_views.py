@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import tracemalloc
 
@@ -60,6 +61,7 @@ VIEWS = {
     "overlapping rows": lambda: as_strided(dense((400,)), SHAPE, (144, 16, 4, 4)),
     "big endian": lambda: dense().astype(">f4"),
     "big endian reversed": lambda: dense().astype(">f4")[:, ::-1],
+    "this machine's order by its name": lambda: dense().view(np.dtype("f4").newbyteorder(sys.byteorder)),
     "unaligned": lambda: unaligned(dense()),
     "records": lambda: in_records(dense()),
     "memory map": lambda: memory_map(dense()),

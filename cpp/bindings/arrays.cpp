@@ -1,6 +1,7 @@
 #include "bindings/arrays.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <numeric>
 
@@ -46,7 +47,11 @@ DType dtype_of(const py::dtype& dtype, const char* name) {
                        ", wanted float32, float16, bfloat16 or float64");
 }
 
-bool is_native(const py::dtype& dtype) { return dtype.byteorder() == '=' || dtype.byteorder() == '|'; }
+// NumPy has two marks for the order of this machine: '=', and the one that names it, which Zarr's arrays have.
+bool is_native(const py::dtype& dtype) {
+  const char named = std::endian::native == std::endian::little ? '<' : '>';
+  return dtype.byteorder() == '=' || dtype.byteorder() == '|' || dtype.byteorder() == named;
+}
 
 // Whole elements at aligned addresses.
 bool has_element_strides(const py::array& array) {
