@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import vkconv
-from vkconv._cli import bench, main, render, seeds
+from vkconv._cli import main, render, seeds
+from vkconv._problem_call import problem_call
 
 PROBLEM = "fwd_f32_n1c8o8_i9x9_k3x3_p1x1"
 
@@ -78,7 +79,7 @@ def test_bench_makes_the_call_of_its_problem() -> None:
         "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1",
         "fwd_f32_n1c4o6_i9x7_k2x3_s1x2_d1x2_p0:1x2_bias_relu",
     ):
-        function, operands, options = bench.call_of(problem)
+        function, operands, options = problem_call(problem)
         assert vkconv.explain(function, *operands, **options, device="cpu").problem == problem
 
 

@@ -1,10 +1,13 @@
 #include "bindings/call.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "bindings/description.h"
 #include "bindings/without_gil.h"
@@ -15,6 +18,10 @@ namespace vkconv::bindings {
 namespace {
 
 thread_local Captured* capture = nullptr;
+
+std::atomic<bool> noting = false;
+std::mutex noted_mutex;
+std::set<Noted> noted;
 
 bool logging() {
   static const bool enabled = [] {
@@ -164,6 +171,14 @@ CaptureScope::CaptureScope(Captured& target) : outer_(capture) { capture = &targ
 CaptureScope::~CaptureScope() { capture = outer_; }
 bool capturing() { return capture != nullptr; }
 
+std::vector<Noted> noted_problems(bool go_on) {
+  std::lock_guard lock(noted_mutex);
+  noting = go_on;
+  std::vector<Noted> told(noted.begin(), noted.end());
+  noted.clear();
+  return told;
+}
+
 void execute(const Options& options, ConvProblem problem, Execution execution) {
   problem.precision = options.precision;
   if (capture) {  // no memory stands behind the operands
@@ -174,6 +189,10 @@ void execute(const Options& options, ConvProblem problem, Execution execution) {
   }
   canonicalize(problem, execution.operands);
   const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
+  if (noting.load(std::memory_order_relaxed) && options.algorithm.empty()) {
+    std::lock_guard lock(noted_mutex);
+    noted.emplace(options.device.name, to_string(problem), execution.prepared != nullptr);
+  }
   const auto begin = std::chrono::steady_clock::now();
   double device_seconds = 0;
   if (logging()) execution.device_seconds = &device_seconds;

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "bindings/arguments.h"
 #include "bindings/arrays.h"
@@ -67,6 +69,11 @@ class CaptureScope {
   Captured* outer_;
 };
 bool capturing();
+
+// A problem that execute() was asked to compute: device, problem, and whether its weights were prepared.
+using Noted = std::tuple<std::string, std::string, bool>;
+// Those since the last call, without forced algorithms; and whether to go on noting them.
+std::vector<Noted> noted_problems(bool go_on);
 
 // Runs the request, or records it when this thread captures. With VKCONV_LOG set, writes a line to stderr; work on
 // arrays of a device is then waited for.

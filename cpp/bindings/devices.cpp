@@ -135,6 +135,7 @@ OpenDevice DeviceTable::open(std::string_view name) {
   std::shared_ptr<Backend> made = wanted == kCpu ? cpu::make_backend() : make_vulkan_backend(vulkan_index(wanted));
   std::lock_guard lock(mutex_);
   made->set_cache_capacity(cache_capacity_);
+  if (const auto found = preferences_.find(wanted); found != preferences_.end()) made->set_preferences(found->second);
   opened_.push_back({wanted, made});
   return {std::move(wanted), std::move(made)};
 }
@@ -142,6 +143,30 @@ OpenDevice DeviceTable::open(std::string_view name) {
 std::vector<OpenDevice> DeviceTable::opened() {
   std::lock_guard lock(mutex_);
   return opened_;
+}
+
+std::string DeviceTable::identity(std::string_view name) {
+  const int index = index_of(name);
+  const DeviceEntry entry = index < 0 ? cpu_entry() : entries()[1 + static_cast<std::size_t>(index)];
+  std::string text = std::string(index < 0 ? kCpu : kVulkan) + " " + entry.description;
+  for (const auto& [property, value] : entry.properties)
+    if (index < 0 || property == "driver") text += ", " + property + " " + value;
+  return text;
+}
+
+void DeviceTable::prefer(std::string_view name, const Preferences& preferences) {
+  const std::string resolved = resolve(name);
+  std::lock_guard lock(mutex_);
+  Preferences& all = preferences_[resolved];
+  for (const auto& [problem, algorithm] : preferences) all[problem] = algorithm;
+  for (const OpenDevice& d : opened_)
+    if (d.name == resolved) d.backend->set_preferences(all);
+}
+
+void DeviceTable::clear_preferences() {
+  std::lock_guard lock(mutex_);
+  preferences_.clear();
+  for (const OpenDevice& d : opened_) d.backend->set_preferences({});
 }
 
 void DeviceTable::set_cache_capacity(std::size_t capacity) {

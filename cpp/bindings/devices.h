@@ -1,5 +1,6 @@
 // The devices of this process by name, and which one a call uses. Nothing is opened before it is needed.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,15 +52,22 @@ class DeviceTable {
 
   void set_cache_capacity(std::size_t capacity);
 
+  // What measurements on a device depend on, as text: hardware, driver, threads. Opens nothing for the CPU.
+  std::string identity(std::string_view name);
+  // Adds to the preferences of a device, now or when it is opened.
+  void prefer(std::string_view name, const Preferences& preferences);
+  void clear_preferences();
+
  private:
   std::string resolve(std::string_view name);
   const DeviceEntry* best_vulkan();
   std::shared_ptr<Backend> find(const std::string& name);
 
-  std::mutex mutex_;  // of opened_, default_ and cache_capacity_; never held while a device is opened
+  std::mutex mutex_;  // of the next four; never held while a device is opened
   std::vector<OpenDevice> opened_;
   std::string default_;
   std::size_t cache_capacity_ = kDefaultPlanCacheCapacity;
+  std::map<std::string, Preferences> preferences_;
 
   std::mutex opening_;  // one device is opened at a time
   std::once_flag enumerated_;

@@ -75,6 +75,26 @@ void bind_plan_cache(py::module_& m) {
   });
 }
 
+// {problem text: algorithm}
+Preferences parse_preferences(const py::dict& choices) {
+  Preferences preferences;
+  for (const auto& [text, algorithm] : choices) {
+    ConvProblem problem = canonical(parse_problem(py::cast<std::string>(text)));
+    problem.flip = false;
+    preferences[problem] = py::cast<std::string>(algorithm);
+  }
+  return preferences;
+}
+
+void bind_tuning(py::module_& m) {
+  m.def("device_identity", [](const std::string& name) { return DeviceTable::instance().identity(name); });
+  m.def("prefer", [](const std::string& device, const py::dict& choices) {
+    DeviceTable::instance().prefer(device, parse_preferences(choices));
+  });
+  m.def("clear_preferences", [] { DeviceTable::instance().clear_preferences(); });
+  m.def("noted_problems", &noted_problems);
+}
+
 // The OpenMP runtime at `library`, which this process has loaded already, runs the jobs from now on.
 bool share_threads_of(const std::string& library) {
   void* handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
@@ -170,6 +190,7 @@ void bind_settings(py::module_& m) {
   bind_devices(m);
   bind_plan_cache(m);
   bind_threads_and_memory(m);
+  bind_tuning(m);
   bind_explain(m);
   m.def("build_info", build_info);
   wait_at_exit();

@@ -75,6 +75,7 @@ class Backend {
   virtual PlanSummary summary(const PlanRequest& request) = 0;
   virtual std::vector<Candidate> explain(const ConvProblem& p, std::size_t workspace_limit_bytes) = 0;
   virtual std::vector<std::string> algorithms() const = 0;
+  virtual void set_preferences(const Preferences& preferences) = 0;
   virtual CacheInfo cache_info() const = 0;
   virtual void clear_cache() = 0;
   virtual void set_cache_capacity(std::size_t capacity) = 0;
@@ -107,6 +108,7 @@ class PlanningBackend : public Backend {
     for (const auto& row : planner_.table()) names.emplace_back(row.name);
     return names;
   }
+  void set_preferences(const Preferences& preferences) override { planner_.set_preferences(preferences); }
   CacheInfo cache_info() const override { return planner_.cache_info(); }
   void clear_cache() override { planner_.clear_cache(); }
   void set_cache_capacity(std::size_t capacity) override { planner_.set_cache_capacity(capacity); }

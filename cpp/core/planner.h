@@ -3,7 +3,9 @@
 #pragma once
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +27,9 @@ struct PlanRequest {
   auto operator<=>(const PlanRequest&) const = default;
 };
 
+// Algorithms measured to be the fastest for some problems, by registry name.
+using Preferences = std::map<ConvProblem, std::string>;
+
 // One line of `explain`: an estimate, or the reason why not.
 struct Candidate {
   std::string name;
@@ -41,7 +46,8 @@ class Planner {
           std::size_t capacity = kDefaultPlanCacheCapacity)
       : table_(table), traits_(std::move(traits)), cache_(capacity) {}
 
-  // The plan of the forced or fastest algorithm. Throws ProblemError with the algorithm's reason when it cannot run.
+  // The plan of the forced, preferred or fastest algorithm. Throws ProblemError with the algorithm's reason when it
+  // cannot run.
   PlanPtr plan(const PlanRequest& request) {
     if (auto hit = cache_.find(request)) return *hit;
     const Context<Device> context = context_for(request.workspace_limit_bytes);
@@ -71,6 +77,15 @@ class Planner {
     return candidates;
   }
 
+  // An algorithm that cannot run its problem is not preferred. Plans made before are forgotten.
+  void set_preferences(Preferences preferences) {
+    {
+      std::lock_guard lock(preferences_mutex_);
+      preferences_ = std::move(preferences);
+    }
+    cache_.clear();
+  }
+
   const typename Device::Traits& traits() const { return traits_; }
   std::span<const Algorithm<Device>> table() const { return table_; }
   CacheInfo cache_info() const { return cache_.info(); }
@@ -82,6 +97,8 @@ class Planner {
 
   const Algorithm<Device>& choose(const PlanRequest& request, const Context<Device>& context) {
     if (!request.algorithm.empty()) return forced(request, context);
+    if (const Algorithm<Device>* row = preferred(request.problem); row && row->supports(request.problem, context))
+      return *row;
     const Algorithm<Device>* best = nullptr;
     double best_seconds = std::numeric_limits<double>::infinity();
     for (const Algorithm<Device>& row : table_) {
@@ -94,15 +111,28 @@ class Planner {
   }
 
   const Algorithm<Device>& forced(const PlanRequest& request, const Context<Device>& context) {
-    auto row = std::find_if(table_.begin(), table_.end(), [&](auto& r) { return r.name == request.algorithm; });
-    if (row == table_.end()) throw ProblemError("algorithm '" + request.algorithm + "' does not exist");
+    const Algorithm<Device>* row = find(request.algorithm);
+    if (!row) throw ProblemError("algorithm '" + request.algorithm + "' does not exist");
     if (Support s = row->supports(request.problem, context); !s)
       throw ProblemError("algorithm '" + request.algorithm + "' cannot run this problem: " + s.reason);
     return *row;
   }
 
+  const Algorithm<Device>* preferred(const ConvProblem& problem) const {
+    std::lock_guard lock(preferences_mutex_);
+    const auto found = preferences_.find(problem);
+    return found == preferences_.end() ? nullptr : find(found->second);
+  }
+
+  const Algorithm<Device>* find(std::string_view name) const {
+    const auto row = std::find_if(table_.begin(), table_.end(), [&](auto& r) { return r.name == name; });
+    return row == table_.end() ? nullptr : &*row;
+  }
+
   std::span<const Algorithm<Device>> table_;
   typename Device::Traits traits_;
+  mutable std::mutex preferences_mutex_;
+  Preferences preferences_;
   LruCache<PlanRequest, PlanPtr> cache_;
 };
 

@@ -39,16 +39,21 @@ from vkconv._ops import conv1d, conv2d, conv3d, conv_general
 from vkconv._prepare import prepare, prepare_transpose
 from vkconv._streaming import causal_conv1d, causal_conv3d
 from vkconv._transpose import conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from vkconv._tuning import Choice, Tuning, clear_tuning, load_environment, load_tuning, tune
 from vkconv._unfold import fold, unfold
 
 __version__ = version
 
 __doc__ = f"{__doc__}\n{_ops.__doc__}"
 
+load_environment()
+del load_environment
+
 __all__ = [
     "Array",
     "BorderedConv",
     "Candidate",
+    "Choice",
     "Device",
     "DeviceDescription",
     "DeviceError",
@@ -57,12 +62,14 @@ __all__ = [
     "MemoryInfo",
     "PlanCacheInfo",
     "PreparedConv",
+    "Tuning",
     "__version__",
     "algorithms",
     "array",
     "build_info",
     "causal_conv1d",
     "causal_conv3d",
+    "clear_tuning",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -86,6 +93,7 @@ __all__ = [
     "explain",
     "fold",
     "from_dlpack",
+    "load_tuning",
     "memory_info",
     "no_vulkan_reason",
     "num_threads",
@@ -99,6 +107,7 @@ __all__ = [
     "set_plan_cache_capacity",
     "synchronize",
     "trim_memory",
+    "tune",
     "unfold",
     "version",
 ]

@@ -1,4 +1,4 @@
-"""python -m vkconv info | explain PROBLEM | demo"""
+"""python -m vkconv info | explain | bench | tune | demo"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Environment variables set what a program does not: VKCONV_DEVICE (default device), VKCONV_NUM_THREADS,
 VKCONV_WORKSPACE_LIMIT (bytes), VKCONV_LOG (1: one line a call on stderr with device, problem string, plan,
 milliseconds and how many of them the device's own clock counts; calls on Arrays then wait). Each is read when it is
-first needed.
+first needed. VKCONV_TUNING_FILE, a file of `vkconv.tune`'s choices, is read at import.
 """
 
 from __future__ import annotations

@@ -34,6 +34,14 @@ def parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--json", action="store_true", help="print JSON")
 
+    tune = commands.add_parser("tune", help="measure which algorithm is the fastest, for the planner to take")
+    tune.add_argument("problems", nargs="+", metavar="PROBLEM", help="as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1")
+    tune.add_argument("--seconds", type=float, default=30.0, help="time for all of it (default: %(default)s)")
+    tune.add_argument("--device", help="cpu, vulkan, vulkan:0, ... (default: the default device)")
+    tune.add_argument("--prepared", action="store_true", help="with prepared weights")
+    tune.add_argument("--out", metavar="FILE", help="add the choices to this file, for VKCONV_TUNING_FILE")
+    tune.add_argument("--json", action="store_true", help="print JSON")
+
     demo = commands.add_parser("demo", help="filter a photograph on every device and check each answer against fp64")
     demo.add_argument("--photo", metavar="FILE", help="another photograph (default: one that comes with Matplotlib)")
     demo.add_argument(
@@ -59,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from vkconv._cli.bench import bench
 
             return bench(arguments)
+        if arguments.command == "tune":
+            from vkconv._cli.tune import tune
+
+            return tune(arguments)
         from vkconv._cli.demo import demo
 
         return demo(arguments)

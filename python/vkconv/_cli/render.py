@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
 Row = Sequence[str]
 
@@ -41,29 +42,48 @@ def _rich_table(title: str, columns: Sequence[str], rows: Sequence[Row], right: 
 
 
 class Progress:
-    """`with Progress(total) as p: p.step("what is being done")` shows one changing line on a terminal, else nothing."""
+    """`with Progress(total) as p: p.step("what is being done")` shows a bar, or one changing line without rich, on a
+    terminal and nothing elsewhere."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
         self._shown = sys.stderr.isatty()
+        self._bar = _rich_bar() if self._shown else None
+        self._task = self._bar.add_task("", total=total) if self._bar else None
 
     def step(self, label: str) -> None:
         """Names the step that begins."""
         self._done += 1
-        if self._shown:
+        if self._bar:
+            self._bar.update(self._task, completed=self._done - 1, description=label)
+        elif self._shown:
             width = shutil.get_terminal_size().columns - 1
             text = f"[{self._done}/{self._total}] {label}"
             print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Progress:
+        if self._bar:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._bar:
+            self._bar.stop()
+        elif self._shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _rich_bar() -> Any:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def milliseconds(seconds: float) -> str:

@@ -1,0 +1,40 @@
+"""python -m vkconv tune PROBLEM...: the fastest algorithm of each by measurement."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+
+import vkconv
+from vkconv._cli import render
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """Tunes, saves and prints; the status is 1 when a problem was skipped."""
+    found = vkconv.tune(
+        arguments.problems, seconds=arguments.seconds, device=arguments.device, prepared=arguments.prepared
+    )
+    if arguments.out:
+        found.save(arguments.out)
+    if arguments.json:
+        print(json.dumps(dataclasses.asdict(found), indent=2))
+        return 1 if found.skipped else 0
+    rows = [
+        (
+            c.problem,
+            c.planned,
+            render.milliseconds(c.planned_seconds),
+            c.algorithm,
+            render.milliseconds(c.seconds),
+            f"{c.planned_seconds / c.seconds:.2f}x",
+        )
+        for c in found.choices
+    ]
+    rows += [(problem, "the plan is the fastest", "", "", "", "") for problem in found.kept]
+    rows += [(problem, f"skipped: {reason}", "", "", "", "") for problem, reason in found.skipped.items()]
+    columns = ("problem", "planned", "ms", "tuned", "ms ", "gain")
+    render.table("tuning", columns, rows, right=("ms", "ms ", "gain"))
+    if arguments.out:
+        print(f"\nVKCONV_TUNING_FILE={arguments.out} takes {len(found.choices)} choices from now on")
+    return 1 if found.skipped else 0

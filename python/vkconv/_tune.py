@@ -1,0 +1,195 @@
+"""Measures which algorithm is the fastest, where the planner's estimates are not trusted to know."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkconv import _check, _core
+from vkconv._arrays import array, synchronize
+from vkconv._config import device as using
+from vkconv._explain import Candidate, Explanation, explain
+from vkconv._ops import conv_general
+from vkconv._prepare import prepare
+from vkconv._problem_call import problem_call
+from vkconv._tuning import Choice, Tuning
+from vkconv._types import AnyArray, Array
+
+_GAIN = 0.97  # of the planned time; what is closer is noise, and not worth other bits
+_CONTENDERS = 3.0  # times the fastest first call: slower ones are not timed again
+_MOST_ROUNDS = 50
+_REFERENCE_SHARE = 0.5  # of a problem's time that its reference may take
+
+
+class _Skipped(Exception):  # noqa: N818 - an answer, not a failure
+    """Why a problem is left to the planner."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    device: str
+    problem: str
+    prepared: bool
+
+
+def measured(target: Any, seconds: float, device: str | None, prepared: bool) -> Tuning:
+    """`vkconv.tune`."""
+    from vkconv._cli.render import Progress  # noqa: PLC0415 - the command line imports this package
+
+    if not seconds > 0:
+        raise ValueError(f"seconds is {seconds}, wanted more than 0")
+    stop = time.perf_counter() + seconds
+    tasks = _tasks(target, device, prepared)
+    choices, kept, skipped = [], [], {}
+    with Progress(len(tasks)) as progress:
+        for i, task in enumerate(tasks):
+            progress.step(f"{task.device} {task.problem}")
+            budget = max(stop - time.perf_counter(), 0.0) / (len(tasks) - i)
+            try:
+                choice = _tuned(task, budget)
+            except _Skipped as reason:
+                skipped[task.problem] = str(reason)
+                continue
+            if choice:
+                choices.append(choice)
+                _core.prefer(task.device, {task.problem: choice.algorithm})
+            else:
+                kept.append(task.problem)
+    return Tuning(tuple(choices), tuple(kept), skipped)
+
+
+def _tasks(target: Any, device: str | None, prepared: bool) -> list[_Task]:
+    if callable(target):
+        noted: dict[tuple[str, str], bool] = {}
+        _core.noted_problems(True)
+        try:
+            with using(device) if device else contextlib.nullcontext():
+                target()
+        finally:
+            for name, problem, with_prepared in _core.noted_problems(False):
+                noted[name, problem] = noted.get((name, problem), True) and with_prepared
+        return [_Task(*key, with_prepared) for key, with_prepared in noted.items()]
+    problems = [target] if isinstance(target, str) else list(target)
+    if not all(isinstance(p, str) for p in problems):
+        raise TypeError("target must be a problem string, a sequence of them or a callable")
+    told = [explain(p, device=device) for p in problems]
+    return [_Task(t.device, t.problem, prepared) for t in told]
+
+
+def _tuned(task: _Task, budget: float) -> Choice | None:
+    """The choice that beats the planned one, if any does."""
+    stop = time.perf_counter() + budget
+    told = explain(task.problem, device=task.device)
+    try:
+        runs = _Runs(task)
+    except ValueError as error:
+        raise _Skipped(str(error)) from error
+    candidates = _by_estimate(told)
+    if len(candidates) < 2:
+        return None
+    expected = _Expected(runs, budget * _REFERENCE_SHARE)
+    first: dict[str, float] = {}
+    for c in candidates:
+        planned = c.algorithm == told.algorithm
+        if not planned and (c.seconds or 0.0) > (stop - time.perf_counter()) / 2:
+            continue
+        call = runs.of(c.algorithm)
+        if expected.met_by(call()):
+            first[c.algorithm] = _seconds(call)
+    if not first:
+        raise _Skipped("no algorithm agrees with the reference")
+    limit = _CONTENDERS * min(first.values())
+    times = {name: [t] for name, t in first.items() if t <= limit or name == told.algorithm}
+    while time.perf_counter() < stop and len(next(iter(times.values()))) < _MOST_ROUNDS:
+        for name, samples in times.items():
+            samples.append(_seconds(runs.of(name)))
+    medians = {name: float(np.median(samples)) for name, samples in times.items()}
+    best = min(medians, key=lambda name: medians[name])
+    planned_seconds = medians.get(told.algorithm or "", float("inf"))
+    if medians[best] > _GAIN * planned_seconds:
+        return None
+    return Choice(task.device, task.problem, best, medians[best], told.algorithm or "", planned_seconds)
+
+
+def _by_estimate(told: Explanation) -> list[Candidate]:
+    """Those that can run, the planned one first, then the fastest by estimate; the reference wins nothing."""
+    rivals = {c.algorithm for c in told.candidates} - {"reference"} | {told.algorithm}
+    able = [c for c in told.candidates if c.seconds is not None and c.algorithm in rivals]
+    return sorted(able, key=lambda c: (c.algorithm != told.algorithm, c.seconds))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+class _Runs:
+    """A problem's operation on random operands that lie on the task's device, by any algorithm."""
+
+    def __init__(self, task: _Task) -> None:
+        self.function, self.operands, self.options = problem_call(task.problem)
+        self._device = task.device
+        self._prepared = task.prepared and self.function is conv_general
+        self._there = [self._moved(a) if isinstance(a, np.ndarray) else a for a in self.operands]
+        self._calls: dict[str, Callable[[], AnyArray]] = {}
+
+    def _moved(self, a: Array) -> AnyArray:
+        return a if self._device == "cpu" else array(a, self._device)
+
+    def of(self, algorithm: str) -> Callable[[], AnyArray]:
+        """A call that waits for its result."""
+        if algorithm not in self._calls:
+            self._calls[algorithm] = self._waiting(self._call(algorithm))
+        return self._calls[algorithm]
+
+    def _call(self, algorithm: str) -> Callable[[], Any]:
+        options: dict[str, Any] = {**self.options, "algorithm": algorithm, "device": self._device}
+        if not self._prepared:
+            return lambda: self.function(*self._there, **options)
+        conv: Any = prepare(self.operands[1], **options)
+        return lambda: conv(self._there[0])
+
+    def _waiting(self, call: Callable[[], Any]) -> Callable[[], AnyArray]:
+        def waited() -> AnyArray:
+            result: AnyArray = call()
+            if self._device != "cpu":
+                synchronize(self._device)
+            return result
+
+        return waited
+
+
+class _Expected:
+    """The answer of the reference on the CPU, and the error that rounding may put into one of the same dtype.
+
+    Sums may be off by their tolerance times the sum of |x||w|, which the reference computes from absolute values; an
+    activation may stretch that by its slope; the result is rounded once.
+    """
+
+    def __init__(self, runs: _Runs, budget: float) -> None:
+        options: dict[str, Any] = {**runs.options, "algorithm": "reference", "device": "cpu"}
+        told = explain(runs.function, *runs.operands, **options)
+        estimate = 2 * next(c.seconds for c in told.candidates if c.algorithm == "reference" and c.seconds is not None)
+        if estimate > budget:
+            raise _Skipped(f"its reference takes about {estimate:.2g} s: it needs more time")
+        self._answer = runs.function(*runs.operands, **options).astype(np.float64)
+        plain = {k: v for k, v in options.items() if k not in ("bias", "activation")}
+        absolute = [np.abs(a) if isinstance(a, np.ndarray) else a for a in runs.operands]
+        magnitude = runs.function(*absolute, **plain).astype(np.float64)
+        activation = options.get("activation")
+        slope = abs(activation[1]) if isinstance(activation, tuple) and activation[0] == "leaky_relu" else 0.0
+        dtype = runs.operands[0].dtype
+        sums = 2 * _check.tolerance("float64" if dtype == np.float64 else "float32")  # Winograd's transforms included
+        roundoff = _check.tolerance(dtype.name) if dtype.itemsize < 4 else 0.0
+        self._bound = sums * max(1.2, slope) * magnitude + roundoff * np.abs(self._answer)
+
+    def met_by(self, result: AnyArray) -> bool:
+        host = result if isinstance(result, np.ndarray) else result.numpy()
+        difference = np.abs(host.astype(np.float64) - self._answer)
+        return bool(np.all(difference <= self._bound))
