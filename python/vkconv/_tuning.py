@@ -104,9 +104,9 @@ def load_tuning(path: str | os.PathLike[str]) -> int:
 
     Examples
     --------
-    >>> vkconv.tune('fwd_f32_n1c8o8_i9x9_k3x3_p1x1', seconds=0.1, device='cpu').save('tuning.json')
-    >>> vkconv.load_tuning('tuning.json') >= 0
-    True
+    >>> vkconv.tune('fwd_f32_n1c8o8_i9x9_k3x3_p1x1', seconds=0.1).save('tuning.json')  # doctest: +SKIP
+    >>> vkconv.load_tuning('tuning.json')  # doctest: +SKIP
+    1
     """
     try:
         devices = _read(path)
