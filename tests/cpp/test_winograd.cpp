@@ -41,12 +41,11 @@ TEST(WinogradPoints, MatricesComputeTheCorrelation) {
   expect_identity<2, 3>();
   expect_identity<3, 3>();
   expect_identity<4, 3>();
+  expect_identity<5, 3>();
+  expect_identity<4, 4>();
   expect_identity<6, 3>();
   expect_identity<3, 4>();
-  expect_identity<2, 5>();
   expect_identity<4, 5>();
-  expect_identity<3, 6>();
-  expect_identity<2, 7>();
 }
 
 // ---- one geometry with one blocking
@@ -121,8 +120,15 @@ const char* const kProblems[] = {
     "fwd_f32_n2c40o34g2_i37_k5_p2_relu",
     "fwd_f32_n2c20o33_i37_k6_p5",
     "fwd_f32_n2c20o33_i37_k7_p3",
-    "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1",   // W strided and padded, H tiled
-    "fwd_f32_n1c20o33_i17x16_k3x5_s2x1_p1x2",  // rows summed with stride 2
+    "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1",        // W strided and padded, H tiled
+    "fwd_f32_n1c20o33_i17x16_k3x5_s2x1_p1x2",       // rows summed with stride 2
+    "fwd_f32_n1c17o40_i13x15_k3x3_s2x2_p1x1_bias",  // parts: phases of a stride
+    "fwd_f32_n2c3o40_i17x16_k7x7_s2x2_p3x3",        // few channels, staged together
+    "fwd_f32_n1c5o33_i19x14_k7x5_s3x1_p3:1x2",      // and runs of taps
+    "fwd_f32_n2c36o40g2_i31_k3_s2_p1_relu",
+    "fwd_f32_n1c70o33_i40_k11_p5",
+    "fwd_f32_n1c130o33_i9x13x12_k3x5x4_s2x2x2_p1x2x0",
+    "fwd_bf16_n1c6o20_i13x15_k4x4_s2x2_p1x1_add",
     "fwd_f16_n2c33o40_i13x9_k3x3_p1x1_bias",
     "fwd_bf16_n1c20o37_i4x13x9_k2x3x3_p1x1x1_relu",
     "fwd_bf16>f32_n1c20o37_i13x9_k3x3_p1x1_add",
@@ -176,6 +182,7 @@ void expect_same_specials(const ConvProblem& p, const tools::Arrays& arrays) {
 TEST(Winograd, SpecialValuesStayWithTheOutputsThatReadThem) {
   for (const char* text : {"fwd_f32_n2c19o37_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c20o40g2_i5x9x8_k2x3x3_p1x1x1_add",
                            "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1", "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",
+                           "fwd_f32_n1c19o37_i13x9_k3x3_s2x2_p1x1_bias", "fwd_f32_n1c3o7_i16x13_k7x7_s2x2_p3x3",
                            "fwd_bf16_n1c20o37_i13x9_k3x3_p1x1_relu"}) {
     const ConvProblem p = parse_problem(text);
     for (const double value : {NAN, INFINITY, -INFINITY}) {
@@ -202,7 +209,8 @@ TEST(Winograd, SumsThatFitDoNotOverflow) {
 // ---- equal bits
 
 TEST(Winograd, BlockingsAgreeBitForBit) {
-  for (const char* text : {"fwd_f32_n2c300o70_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c40o70g2_i7x9x9_k3x3x3_p1x1x1"}) {
+  for (const char* text : {"fwd_f32_n2c300o70_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c40o70g2_i7x9x9_k3x3x3_p1x1x1",
+                           "fwd_f32_n1c50o70_i15x13_k5x3_s2x1_p2x1"}) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     for (const Geometry& g : geometries(p)) {
@@ -329,7 +337,7 @@ TEST(Winograd, HonoursTheWorkspaceLimit) {
 
 TEST(Winograd, RefusesWithAReason) {
   for (const char* text :
-       {"fwd_f32_n1c16o16_i9x9_k3x3_s2x2", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2", "fwd_f32_n1c16o16_i9x9_k1x1",
+       {"fwd_f32_n1c16o16_i9x9_k3x3_s3x3", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2", "fwd_f32_n1c16o16_i9x9_k1x1",
         "fwd_f64_n1c16o16_i9x9_k3x3", "fwd_f32_n1c16o16_i9x9_k3x3_highest", "fwd_f32_n1c16o16_i9x9_k3x3_t2x1",
         "igrad_f32_n1c16o16_i9x9_k3x3", "fwd_f32_n1c8o16_i9x9_k3x3_p2x2"})
     EXPECT_THROW(planner().plan({parse_problem(text), "winograd", kDefaultWorkspaceLimitBytes}), ProblemError) << text;

@@ -36,6 +36,7 @@ struct Costs {
   const Traits& traits;
   PanelLayout panels;
   std::int64_t max_rows;
+  double used = g.used_share();
 
   double seconds_of_flops(double flops) const {
     return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare);
@@ -43,11 +44,11 @@ struct Costs {
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double shared_cache_rate() const { return kSharedCacheShare * traits.shared_cache_bytes_per_second / traits.threads; }
   double weight_floats() const {  // of one group, without padding
-    return static_cast<double>(g.shape.points() * g.terms() * g.out_channels);
+    return static_cast<double>(g.shape.points() * g.terms() * g.out_channels) * used;
   }
   // Reading and transforming the weights of one group once.
   double weight_transform() const {
-    const double bytes = static_cast<double>(g.shape.rh * g.shape.rw * g.terms() * g.out_channels) *
+    const double bytes = static_cast<double>(g.problem.taps() * g.in_channels * g.out_channels) *
                          static_cast<double>(size_bytes(g.problem.dtype));
     return seconds_of_flops(weight_floats() * kWeightTransformFlops) + bytes / panel_rate(bytes);
   }
@@ -71,12 +72,12 @@ struct Costs {
     const double row_blocks = static_cast<double>(ceil_div(tiles, max_rows) * depths);
     const double rows = std::max(static_cast<double>(tiles * depths), kMinRows * row_blocks);
     const double calls = row_blocks * points * static_cast<double>(g.reduction.size()) * output_blocks;
-    const double panel = points * terms * static_cast<double>(b.columns) * output_blocks;
+    const double panel = points * terms * static_cast<double>(b.columns) * output_blocks * used;
     const double compute = seconds_of_flops(2 * rows * panel + calls * kMicroKernelFlops);
     if (b.source == WeightSource::fused) return compute;
     const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
     const double share = output_blocks / static_cast<double>(panels.output_blocks);
-    const double read_bytes = static_cast<double>(panels.floats()) * share * sizeof(float);
+    const double read_bytes = static_cast<double>(panels.floats()) * used * share * sizeof(float);
     return std::hypot(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
@@ -192,7 +193,7 @@ class Search {
 void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
   b.columns = 2 * lanes;
   const PanelLayout panels = panel_layout(g, b.columns);
-  b.tile_pitch = round_up(g.in_channels, lanes) + lanes;
+  b.tile_pitch = round_up(g.channels(), lanes) + lanes;
   b.input_point_stride = odd_lines(b.tiles * b.tile_pitch);
   b.slot_floats = g.shape.points() * b.input_point_stride;
   b.slots = slots_of(g, b.depths_per_step);

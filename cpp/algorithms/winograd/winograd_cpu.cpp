@@ -3,8 +3,9 @@
 // Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2018): F(4x4) of a 3x3 kernel
 // multiplies 36 values where the definition multiplies 144. At each point the products over all tiles are one matrix
 // product. Kernels are tiled along two axes or along one, and the taps of one more axis, of any stride and dilation,
-// are summed in the transform domain: a 3x3x3 kernel transforms every slice once.
-// It wins on dense stride-1 kernels with enough channels to pay for the transforms. Its error is a few times that of a
+// are summed in the transform domain: a 3x3x3 kernel transforms every slice once. So are the parts of a larger or
+// strided kernel (Huang et al., DWM: A Decomposable Winograd Method for Convolution Acceleration, 2020).
+// It wins on dense kernels with enough channels to pay for the transforms. Its error is a few times that of a
 // direct sum, so precision highest never uses it and the tiles with the largest error are for precision fast. A tile
 // with an output that is not finite is computed again by definition, so an infinity or NaN goes where the sums take it.
 #include <limits>
@@ -67,6 +68,7 @@ class WinogradPlan final : public Plan<Device> {
   std::string weight_layout() const override {
     std::string s = geometry_.name() + "_c" + std::to_string(prepared_.columns);
     for (const int axis : geometry_.axes) s += "_" + std::to_string(axis);
+    s += "_s" + std::to_string(geometry_.problem.stride[1]) + "x" + std::to_string(geometry_.problem.stride[2]);
     return s;
   }
 
@@ -93,7 +95,8 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   const auto g = choose_geometry(p, context.traits);
   if (!g)
-    return Support::no("no tile fits: it needs stride 1 and dilation 1 along an axis of 3 to 7 taps or two of 2 to 5");
+    return Support::no(
+        "no tile fits: it needs an axis without dilation that has two taps or more in a phase of its stride");
   if (g->shortest_sum() < kShortestSum) return Support::no("some outputs sum too few products for its error bound");
   const auto fits = [&](bool prepared) {
     return choose_blocking(*g, context.traits, lanes_of(context.traits), prepared, context.workspace_limit_bytes);

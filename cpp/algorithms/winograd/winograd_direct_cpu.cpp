@@ -13,17 +13,19 @@ void Execution::sum_directly(const OutputBlock& block, const Position& pos, std:
   for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) std::copy_n(block.bias, b_.columns, y + i * b_.columns);
   const auto [begin, end] = taps_inside(p, 0, pos.d + d);
   for (std::int64_t tap = begin; tap < end; ++tap)
-    for (std::int64_t c = 0; c < g_.in_channels; c += kStagedChannels) {
-      const WeightBlock weights = weight_block(block.group, block.index, tap, c, g_.in_channels);
+    for (std::int64_t c = 0; c < g_.channels();) {
+      const WeightBlock weights = weight_block(block.group, block.index, tap, c, g_.channels());
       k_.stage_weights(weights, taps);
       const auto& stride = a_.input.stride;
       const std::int64_t slice = g_.slice(pos.d + d, tap);
-      sum_channels(weights, taps, pos, pos.n * stride[0] + slice * stride[1] + block.group * g_.in_channels + c, y);
+      sum_channels(weights, g_.part(c), taps, pos,
+                   pos.n * stride[0] + slice * stride[1] + block.group * g_.in_channels + c % g_.in_channels, y);
+      c += weights.channels;
     }
 }
 
 // Adds the products of the block's channels. `input_offset` is that of pixel (0, 0) of the slice.
-void Execution::sum_channels(const WeightBlock& block, const float* taps, const Position& pos,
+void Execution::sum_channels(const WeightBlock& block, const KernelPart& part, const float* taps, const Position& pos,
                              std::int64_t input_offset, float* y) const {
   const ConvProblem& p = g_.problem;
   const auto& stride = a_.input.stride;
@@ -31,14 +33,16 @@ void Execution::sum_channels(const WeightBlock& block, const float* taps, const 
   for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) {
     const std::int64_t oh = pos.h + i / g_.shape.mw, ow = pos.w + i % g_.shape.mw;
     const Range taps_h = taps_inside(p, 1, oh), taps_w = taps_inside(p, 2, ow);
-    for (std::int64_t kh = taps_h.begin; kh < taps_h.end; ++kh)
-      for (std::int64_t kw = taps_w.begin; kw < taps_w.end; ++kw) {
-        const std::int64_t h = oh * p.stride[1] + kh - p.pad_lo[1], w = ow * p.stride[2] + kw - p.pad_lo[2];
-        k_.widen(at(a_.input.data, input_offset + h * stride[2] + w * stride[3], p.dtype), p.dtype, block.channels,
-                 block.channels, x);
-        const GemmSlice<float> slice{x, taps + (kh * g_.shape.rw + kw) * block.channels * b_.columns};
-        k_.gemm({&slice, 1, block.channels, 0, y + i * b_.columns, b_.columns}, 1, true);
-      }
+    for (std::int64_t tap = 0; tap < part.taps_h * part.taps_w; ++tap) {
+      const std::int64_t tap_h = tap / part.taps_w, tap_w = tap % part.taps_w;
+      const std::int64_t kh = part.h + tap_h * p.stride[1], kw = part.w + tap_w * p.stride[2];
+      if (!taps_h.contains(kh) || !taps_w.contains(kw)) continue;
+      const std::int64_t h = oh * p.stride[1] + kh - p.pad_lo[1], w = ow * p.stride[2] + kw - p.pad_lo[2];
+      const std::byte* pixel = at(a_.input.data, input_offset + h * stride[2] + w * stride[3], p.dtype);
+      k_.stage_pixels({pixel, p.dtype, 0, 0, 1, 1, block.channels, x, 0, 0});
+      const GemmSlice<float> slice{x, taps + (tap_h * g_.shape.rw + tap_w) * block.channels * b_.columns};
+      k_.gemm({&slice, 1, block.channels, 0, y + i * b_.columns, b_.columns}, 1, true);
+    }
   }
 }
 

@@ -31,6 +31,7 @@ struct OutputBlock {
 struct InputTile {
   std::int64_t origin, h, w;
   bool slice_inside;
+  InputTile at(const KernelPart& part) const { return {origin, h + part.h, w + part.w, slice_inside}; }
 };
 
 // What a thread keeps from one unit of work to the next.
@@ -67,6 +68,8 @@ class Execution {
   void step(Worker& worker, std::int64_t output_block, std::int64_t d, const float* weights) const;
   void multiply(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t depths) const;
   void multiply_point(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t point, float* sums) const;
+  void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
+                  GemmTile<float>& tile, GemmSlice<float>* slices) const;
 
   // winograd_tiles_cpu.cpp
   void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
@@ -74,8 +77,8 @@ class Execution {
   void transform_slice(const Slab& slab, std::int64_t slice, float* v) const;
   void transform_tile(std::int64_t group, std::int64_t position, std::int64_t slice, float* v) const;
   void transform_vectors(const InputTile& tile, std::int64_t channels, float* v) const;
-  template <class F>
-  void for_each_pixel(const InputTile& tile, F&& f) const;
+  void transform_copy(const InputTile& tile, Range channels, float* v) const;
+  Range points_inside(int axis, std::int64_t first) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
   struct Position {
     std::int64_t n, d, h, w;  // d: output along a folded summed axis, else 0; h, w: first output of the tile
@@ -87,9 +90,9 @@ class Execution {
 
   // winograd_direct_cpu.cpp
   void sum_directly(const OutputBlock& block, const Position& at, std::int64_t d, float* y) const;
-  void sum_channels(const WeightBlock& block, const float* taps, const Position& at, std::int64_t input_offset,
-                    float* y) const;
-  ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.in_channels}; }
+  void sum_channels(const WeightBlock& block, const KernelPart& part, const float* taps, const Position& at,
+                    std::int64_t input_offset, float* y) const;
+  ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.channels()}; }
   std::int64_t slot(std::int64_t slice) const { return g_.folded ? 0 : slice % b_.slots; }
 
   const Geometry& g_;

@@ -121,6 +121,18 @@ void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t 
       multiply_point(worker, panel, d + e, point, worker.sums + e * b_.sum_floats + point * b_.sum_point_stride);
 }
 
+// The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and
+// `weights` are at channel 0.
+void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
+                           GemmTile<float>& tile, GemmSlice<float>* slices) const {
+  const std::int64_t step = std::min(r.channels(), g_.in_channels);
+  bool all = true;
+  for (std::int64_t c = r.channel_begin; c < r.channel_end; c += step) all = all && !g_.vanishes(g_.part(c), point);
+  tile.kc = all ? r.channels() : step;
+  for (std::int64_t c = r.channel_begin; c < r.channel_end; c += tile.kc)
+    if (all || !g_.vanishes(g_.part(c), point)) slices[tile.slice_count++] = {input + c, weights + c * b_.columns};
+}
+
 void Execution::multiply_point(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t point,
                                float* sums) const {
   const Slab& slab = worker.slab;
@@ -128,23 +140,24 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, std::in
   if (inside.size() == 0) return static_cast<void>(std::fill_n(sums, slab.tiles * b_.columns, 0.0f));
   const float* input = worker.input + point * b_.input_point_stride;
   const float* weights = panel.data + point * panel.point_stride;
-  const std::int64_t first_term = panel.begin->tap_begin * g_.in_channels + panel.begin->channel_begin;
+  const std::int64_t first_term = panel.begin->tap_begin * g_.channels() + panel.begin->channel_begin;
   const std::int64_t row_blocks = ceil_div(slab.tiles, k_.max_rows);
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
-  for (std::int64_t row_block = 0; row_block < row_blocks; ++row_block) {
-    const std::int64_t row = slab.tiles * row_block / row_blocks;
-    GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums + row * b_.columns, b_.columns};
-    for (const ReductionBlock* r = panel.begin; r != panel.end; ++r) {
-      const std::int64_t begin = std::max(r->tap_begin, inside.begin), end = std::min(r->tap_end, inside.end);
-      if (begin >= end) continue;
-      tile.slice_count = end - begin;
-      tile.kc = r->channels();
-      for (std::int64_t tap = begin; tap < end; ++tap)
-        slices[static_cast<std::size_t>(tap - begin)] = {
-            input + slot(g_.slice(d, tap)) * b_.slot_floats + row * b_.tile_pitch + r->channel_begin,
-            weights + (tap * g_.in_channels + r->channel_begin - first_term) * b_.columns};
-      const bool first = r->channel_begin == 0 && r->tap_begin <= inside.begin;
-      k_.gemm(tile, slab.tiles * (row_block + 1) / row_blocks - row, !first);
+  for (const ReductionBlock* r = panel.begin; r != panel.end; ++r) {
+    const std::int64_t begin = std::max(r->tap_begin, inside.begin), end = std::min(r->tap_end, inside.end);
+    GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
+    for (std::int64_t tap = begin; tap < end; ++tap)
+      add_slices(*r, point, input + slot(g_.slice(d, tap)) * b_.slot_floats,
+                 weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
+    if (tile.slice_count == 0) continue;
+    // The first part has all taps of the shape: its block is never skipped.
+    const bool first = r->channel_begin == 0 && r->tap_begin <= inside.begin;
+    for (std::int64_t row_block = 0, row = 0; row_block < row_blocks; ++row_block) {
+      const std::int64_t rows = slab.tiles * (row_block + 1) / row_blocks - row;
+      k_.gemm(tile, rows, !first);
+      row += rows;
+      tile.c += rows * b_.columns;
+      for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[static_cast<std::size_t>(i)].a += rows * b_.tile_pitch;
     }
   }
 }

@@ -19,8 +19,17 @@ constexpr std::int64_t chain_terms(const TileShape& s) {
   return s.points_h() <= 4 && s.points_w() <= 4 ? kMaxChainTerms / 2 : kMaxChainTerms;
 }
 
-// Terms summed in one chain: taps [tap_begin, tap_end) of the summed axis, channels [channel_begin, channel_end). The
-// cut depends on the problem only, so every blocking gives the same bits.
+// Taps of the tiled axes that one tile shape covers: `h` + i stride_h for i < taps_h, and likewise along w. A kernel
+// with more taps than the shape, or with a stride, is cut into parts, each a small kernel of stride 1 on its own
+// phase of the input. They are transformed like further input channels and summed in the transform domain. A part
+// with fewer taps than the shape is a polynomial of lower degree and vanishes at infinity: F(4x4) of a 3x3 kernel with
+// stride 2 multiplies (5 + 4)^2 = 81 values where the definition multiplies 144.
+struct KernelPart {
+  std::int64_t h, w, taps_h, taps_w;
+};
+
+// Terms summed in one chain: taps [tap_begin, tap_end) of the summed axis, channels [channel_begin, channel_end) of
+// all parts. The cut depends on the problem only, so every blocking gives the same bits.
 struct ReductionBlock {
   std::int64_t tap_begin, tap_end, channel_begin, channel_end;
   std::int64_t taps() const { return tap_end - tap_begin; }
@@ -41,9 +50,20 @@ struct Geometry {
   std::int64_t positions = 0;  // tiles of one summed-axis output: batch (x folded depth) x tiles_h x tiles_w
   std::int64_t depths = 0;     // summed-axis outputs a position
   std::int64_t in_channels = 0, out_channels = 0;  // of one group
+  std::vector<KernelPart> parts;
   std::vector<ReductionBlock> reduction;
 
-  std::int64_t terms() const { return problem.kernel[0] * in_channels; }
+  // Transformed channels of one summed tap: [part][channel].
+  std::int64_t channels() const { return static_cast<std::int64_t>(parts.size()) * in_channels; }
+  std::int64_t terms() const { return problem.kernel[0] * channels(); }
+  const KernelPart& part(std::int64_t channel) const { return parts[static_cast<std::size_t>(channel / in_channels)]; }
+  bool vanishes(const KernelPart& part, std::int64_t point) const {
+    const std::int64_t i = point / shape.points_w(), j = point % shape.points_w();
+    return (i == shape.points_h() - 1 && part.taps_h < shape.rh) ||
+           (j == shape.points_w() - 1 && part.taps_w < shape.rw);
+  }
+  // Of all pairs of a point and a part, those that do not vanish.
+  double used_share() const;
   // Summed-axis taps of depth output `d` that read inside the input. A folded axis has its one tap everywhere: a
   // tile on padding is transformed from zeros.
   Range taps(std::int64_t d) const { return folded ? Range{0, 1} : taps_inside(problem, 0, d); }

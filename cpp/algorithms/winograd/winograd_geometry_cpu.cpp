@@ -15,23 +15,54 @@ ConvProblem reorder(ConvProblem p, const std::array<int, 3>& axes) {
   return p;
 }
 
-// A transformed axis needs the shape's taps, stride 1 and dilation 1; an axis with one tap and one output a tile has
-// neither and may have any stride.
+// More parts along an axis read the same input too often.
+constexpr std::int64_t kMaxRunsOfTaps = 4;
+
+// A transformed axis needs dilation 1 and as many taps as the shape in one phase of its stride at least; an axis with
+// one tap and one output a tile needs nothing.
 bool fits(const ConvProblem& p, int axis, int outputs, int taps) {
-  if (p.kernel[axis] != taps) return false;
-  return (outputs == 1 && taps == 1) || (p.stride[axis] == 1 && p.dilation[axis] == 1);
+  if (outputs == 1 && taps == 1) return p.kernel[axis] == 1;
+  const std::int64_t longest = ceil_div(p.kernel[axis], p.stride[axis]);
+  return p.dilation[axis] == 1 && longest >= taps && longest <= kMaxRunsOfTaps * taps;
 }
 
-std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t channels, std::int64_t limit) {
+// First tap and number of taps of every part along one axis, the first part whole. The phases of a stride follow each
+// other, so that they are neighbours in the input.
+std::vector<std::pair<std::int64_t, std::int64_t>> cut_taps(std::int64_t kernel, std::int64_t stride,
+                                                            std::int64_t taps) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+  for (std::int64_t run = 0; run < kernel; run += stride * taps)
+    for (std::int64_t first = run; first < std::min(run + stride, kernel); ++first)
+      parts.emplace_back(first, std::min(taps, ceil_div(kernel - first, stride)));
+  return parts;
+}
+
+std::vector<KernelPart> cut_kernel(const ConvProblem& p, const TileShape& s) {
+  std::vector<KernelPart> parts;
+  for (const auto& [h, taps_h] : cut_taps(p.kernel[1], p.stride[1], s.rh))
+    for (const auto& [w, taps_w] : cut_taps(p.kernel[2], p.stride[2], s.rw)) parts.push_back({h, w, taps_h, taps_w});
+  return parts;
+}
+
+// A block holds several taps with all their parts, several whole parts, or a piece of one part.
+std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t parts, std::int64_t part_channels,
+                                          std::int64_t limit) {
   std::vector<ReductionBlock> blocks;
+  const std::int64_t channels = parts * part_channels;
   if (channels <= limit) {
     const std::int64_t step = limit / channels;
     for (std::int64_t t = 0; t < taps; t += step) blocks.push_back({t, std::min(t + step, taps), 0, channels});
     return blocks;
   }
-  const std::int64_t step = round_up(ceil_div(channels, ceil_div(channels, limit)), kStagedChannels);
+  const std::int64_t whole = limit / part_channels;  // parts a block
+  const std::int64_t span = whole > 0 ? part_channels * ceil_div(parts, ceil_div(parts, whole)) : part_channels;
+  const std::int64_t step =
+      whole > 0 ? span : round_up(ceil_div(part_channels, ceil_div(part_channels, limit)), kStagedChannels);
   for (std::int64_t t = 0; t < taps; ++t)
-    for (std::int64_t c = 0; c < channels; c += step) blocks.push_back({t, t + 1, c, std::min(c + step, channels)});
+    for (std::int64_t first = 0; first < channels; first += span) {
+      const std::int64_t end = std::min(first + span, channels);
+      for (std::int64_t c = first; c < end; c += step) blocks.push_back({t, t + 1, c, std::min(c + step, end)});
+    }
   return blocks;
 }
 
@@ -48,7 +79,9 @@ Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int
   g.positions = p.batch * (g.folded ? g.problem.output[0] : 1) * g.tiles_h * g.tiles_w;
   g.in_channels = p.in_channels_per_group();
   g.out_channels = p.out_channels_per_group();
-  g.reduction = cut_reduction(g.problem.kernel[0], g.in_channels, chain_terms(g.shape));
+  g.parts = cut_kernel(g.problem, g.shape);
+  g.reduction = cut_reduction(g.problem.kernel[0], static_cast<std::int64_t>(g.parts.size()), g.in_channels,
+                              chain_terms(g.shape));
   return g;
 }
 
@@ -63,6 +96,13 @@ std::int64_t Geometry::shortest_sum() const {
     terms *= std::min(first.size(), last.size());
   }
   return terms;
+}
+
+double Geometry::used_share() const {
+  std::int64_t used = 0;
+  for (const KernelPart& part : parts)
+    for (std::int64_t point = 0; point < shape.points(); ++point) used += vanishes(part, point) ? 0 : 1;
+  return static_cast<double>(used) / static_cast<double>(shape.points() * static_cast<std::int64_t>(parts.size()));
 }
 
 std::string Geometry::name() const {

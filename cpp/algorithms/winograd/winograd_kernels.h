@@ -11,7 +11,8 @@
 
 namespace vkconv::cpu::winograd {
 
-// A tile shape F(mh x mw, rh x rw). Axes that are not transformed have m = r = 1.
+// A tile shape F(mh x mw, rh x rw). Axes that are not transformed have m = r = 1. The kernel may have more taps than
+// r and a stride: see KernelPart.
 struct TileShape {
   int mh, mw, rh, rw;
   bool fast_only;  // error above the bounds of precision high
@@ -23,14 +24,14 @@ struct TileShape {
 
 // Order of preference among equal estimates.
 inline constexpr TileShape kTileShapes[] = {
-    {4, 4, 3, 3, false}, {2, 2, 3, 3, false}, {6, 6, 3, 3, true},  {4, 4, 2, 2, false}, {3, 3, 4, 4, false},
-    {2, 2, 5, 5, false}, {4, 4, 5, 5, true},  {1, 4, 1, 3, false}, {1, 6, 1, 3, false}, {1, 3, 1, 4, false},
-    {1, 2, 1, 5, false}, {1, 4, 1, 5, false}, {1, 3, 1, 6, false}, {1, 2, 1, 7, false},
+    {4, 4, 3, 3, false}, {5, 5, 3, 3, false}, {2, 2, 3, 3, false}, {6, 6, 3, 3, true},  {4, 4, 2, 2, false},
+    {3, 3, 4, 4, false}, {4, 4, 4, 4, false}, {1, 4, 1, 3, false}, {1, 6, 1, 3, false}, {1, 4, 1, 2, false},
+    {1, 3, 1, 4, false}, {1, 4, 1, 4, false}, {1, 4, 1, 5, false},
 };
 inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
 inline constexpr int kMaxTilePoints = 64;
 inline constexpr int kMaxTileOutputs = 36;
-inline constexpr int kMaxTileTaps = 25;
+inline constexpr int kMaxTileTaps = 16;
 // Channels of weights staged at a time, so that all their taps stay in L1.
 inline constexpr std::int64_t kStagedChannels = 16;
 
@@ -59,20 +60,29 @@ struct FinishRow {
   std::int64_t output_stride;  // elements
 };
 
-// Weights of `outputs` x `channels` for all taps of one depth tap, to be staged as [rh * rw][channels][columns] with
-// zeros behind the last output.
+// Weights of `outputs` x `channels` for the taps of one kernel part, to be staged as [rh * rw][channels][columns] with
+// zeros behind the last output and the last tap.
 struct WeightBlock {
-  WeightView<std::byte*> view;  // at the first output, depth tap and channel of the block
+  WeightView<std::byte*> view;  // at the first output, tap and channel of the block; `tap` is the step between taps
   DType dtype;
-  std::int64_t rh, rw, channels, outputs;  // channels <= kStagedChannels
+  std::int64_t rh, rw, taps_h, taps_w, channels, outputs;  // channels <= kStagedChannels
+};
+
+// A rectangle of input pixels whose channels are copied, widened to float.
+struct PixelBlock {
+  const std::byte* from;
+  DType dtype;
+  std::int64_t row_stride, pixel_stride;  // elements
+  std::int64_t rows, pixels, channels;
+  float* to;
+  std::int64_t to_row_stride, to_pixel_stride;
 };
 
 struct Kernels {
   std::int64_t lanes, max_rows;
   TileKernels tiles[kTileShapeCount];
   void (*gemm)(const GemmTile<float>& tile, std::int64_t rows, bool accumulate);
-  // Widens `count` values and adds zeros up to `padded`.
-  void (*widen)(const std::byte* x, DType dtype, std::int64_t count, std::int64_t padded, float* y);
+  void (*stage_pixels)(const PixelBlock& block);
   void (*finish)(const FinishRow& row, DType output_dtype, const Epilogue& epilogue);
   void (*stage_weights)(const WeightBlock& block, float* taps);
   std::int64_t columns() const { return 2 * lanes; }

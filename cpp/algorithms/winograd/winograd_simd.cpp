@@ -25,7 +25,7 @@ winograd::Kernels winograd_table(std::integer_sequence<int, i...>) {
           [](const GemmTile<float>& tile, std::int64_t rows, bool accumulate) {
             micro_kernel_for<float>(static_cast<int>(rows), accumulate)(tile);
           },
-          widen_values,
+          stage_pixels,
           finish_row,
           stage_weights};
 }

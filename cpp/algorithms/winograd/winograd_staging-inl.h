@@ -35,9 +35,14 @@ HWY_INLINE void widen(const T* HWY_RESTRICT x, std::int64_t count, float* HWY_RE
   if (i < count) store_n(load_n(d, x + i, count - i), d, y + i, count - i);
 }
 
-inline void widen_values(const std::byte* x, DType dtype, std::int64_t count, std::int64_t padded, float* y) {
-  with_simd_type(dtype, [&](auto zero) { widen(reinterpret_cast<const decltype(zero)*>(x), count, y); });
-  std::fill(y + count, y + padded, 0.0f);
+inline void stage_pixels(const winograd::PixelBlock& block) {
+  with_simd_type(block.dtype, [&](auto zero) {
+    const auto* from = reinterpret_cast<const decltype(zero)*>(block.from);
+    for (std::int64_t h = 0; h < block.rows; ++h)
+      for (std::int64_t w = 0; w < block.pixels; ++w)
+        widen(from + h * block.row_stride + w * block.pixel_stride, block.channels,
+              block.to + h * block.to_row_stride + w * block.to_pixel_stride);
+  });
 }
 
 template <class T>
@@ -144,13 +149,14 @@ HWY_INLINE void stage_tap(const T* from, const winograd::WeightBlock& block, flo
 inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
   const std::int64_t columns = 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   const std::int64_t tap_size = block.channels * columns;
-  if (block.outputs < columns) std::fill(taps, taps + block.rh * block.rw * tap_size, 0.0f);
+  if (block.outputs < columns || block.taps_h < block.rh || block.taps_w < block.rw)
+    std::fill(taps, taps + block.rh * block.rw * tap_size, 0.0f);
   with_simd_type(block.dtype, [&](auto zero) {
     const auto* from = reinterpret_cast<const decltype(zero)*>(block.view.data);
-    float* to = taps;
-    for (std::int64_t h = 0; h < block.rh; ++h)
-      for (std::int64_t w = 0; w < block.rw; ++w, to += tap_size)
-        stage_tap(from + h * block.view.tap[1] + w * block.view.tap[2], block, to, columns);
+    for (std::int64_t h = 0; h < block.taps_h; ++h)
+      for (std::int64_t w = 0; w < block.taps_w; ++w)
+        stage_tap(from + h * block.view.tap[1] + w * block.view.tap[2], block, taps + (h * block.rw + w) * tap_size,
+                  columns);
   });
 }
 

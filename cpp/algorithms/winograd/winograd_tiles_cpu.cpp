@@ -7,7 +7,8 @@
 namespace vkconv::cpu::winograd {
 namespace {
 
-constexpr std::int64_t kStagedPixelChannels = 64;
+constexpr std::int64_t kCopiedChannels = 64;  // at a time
+static_assert(kCopiedChannels >= kMaxLanes);
 
 }  // namespace
 
@@ -27,15 +28,21 @@ Execution::Position Execution::position(std::int64_t index) const {
 
 WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap,
                                     std::int64_t channel, std::int64_t channel_end) const {
-  const std::int64_t first = output_block * b_.columns;
-  const auto& w = a_.weight;
-  WeightBlock block{w,
+  const std::int64_t first = output_block * b_.columns, c = channel % g_.in_channels;
+  const KernelPart& part = g_.part(channel);
+  WeightBlock block{a_.weight,
                     g_.problem.dtype,
                     g_.shape.rh,
                     g_.shape.rw,
-                    std::min(kStagedChannels, channel_end - channel),
+                    part.taps_h,
+                    part.taps_w,
+                    std::min({kStagedChannels, channel_end - channel, g_.in_channels - c}),
                     std::min(b_.columns, g_.out_channels - first)};
-  block.view.data = at(w.data, group * w.group + first * w.out + tap * w.tap[0] + channel * w.in, block.dtype);
+  auto& w = block.view;
+  w.data =
+      at(w.data, group * w.group + first * w.out + tap * w.tap[0] + part.h * w.tap[1] + part.w * w.tap[2] + c * w.in,
+         block.dtype);
+  for (const int axis : {1, 2}) w.tap[axis] *= g_.problem.stride[axis];
   return block;
 }
 
@@ -43,11 +50,12 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
                                 std::int64_t point_stride) const {
   alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
   for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
-    for (std::int64_t c = r.channel_begin; c < r.channel_end; c += kStagedChannels) {
+    for (std::int64_t c = r.channel_begin; c < r.channel_end;) {
       const WeightBlock block = weight_block(group, output_block, tap, c, r.channel_end);
       k_.stage_weights(block, taps);
       const std::int64_t term = (tap - r.tap_begin) * r.channels() + c - r.channel_begin;
       tile_.weight(taps, block.channels, u + term * b_.columns, point_stride);
+      c += block.channels;
     }
 }
 
@@ -56,6 +64,8 @@ void Execution::transform_slice(const Slab& slab, std::int64_t slice, float* v) 
     transform_tile(slab.group, slab.tile_begin + t, slice, v + t * b_.tile_pitch);
 }
 
+// Whole vectors of float are read in place. Other types, the channels behind the last whole vector, and few channels of
+// several parts together go through a copy; its result is padded and overwritten by what follows it.
 void Execution::transform_tile(std::int64_t group, std::int64_t index, std::int64_t slice, float* v) const {
   const ConvProblem& p = g_.problem;
   const Position pos = position(index);
@@ -63,55 +73,73 @@ void Execution::transform_tile(std::int64_t group, std::int64_t index, std::int6
   const auto& stride = a_.input.stride;
   const InputTile t{pos.n * stride[0] + slice * stride[1] + group * g_.in_channels, pos.h * p.stride[1] - p.pad_lo[1],
                     pos.w * p.stride[2] - p.pad_lo[2], slice >= 0 && slice < p.input[0]};
-  std::int64_t c = 0;
-  if (p.dtype == DType::f32) {
-    c = g_.in_channels / k_.lanes * k_.lanes;
-    transform_vectors(t, c, v);
-  }
-  // Other types and the channels behind the last whole vector go through a padded copy.
-  alignas(64) float staged[kMaxTilePoints * std::max(kStagedPixelChannels, kMaxLanes)];
-  while (c < g_.in_channels) {
-    const std::int64_t count = std::min(std::max(kStagedPixelChannels, k_.lanes), g_.in_channels - c);
-    const std::int64_t padded = round_up(count, k_.lanes);
-    float* to = staged;
-    for_each_pixel(t, [&](bool inside, std::int64_t offset) {
-      if (inside)
-        k_.widen(at(a_.input.data, offset + c, p.dtype), p.dtype, count, padded, to);
-      else
-        std::fill_n(to, padded, 0.0f);
-      to += padded;
-    });
-    tile_.input(staged, g_.shape.points_w() * padded, padded, padded, v + c, b_.input_point_stride);
-    c += count;
+  const std::int64_t in = g_.in_channels, vectors = p.dtype == DType::f32 ? in / k_.lanes * k_.lanes : 0;
+  for (std::int64_t c = 0, end; c < g_.channels(); c = end) {
+    if (c % in < vectors) {
+      end = c + vectors;
+      transform_vectors(t.at(g_.part(c)), vectors, v + c);
+    } else {
+      end = c % in > 0 || in > kCopiedChannels ? std::min(c + kCopiedChannels, c - c % in + in)
+                                               : std::min(c + kCopiedChannels / in * in, g_.channels());
+      transform_copy(t, {c, end}, v + c);
+    }
   }
 }
 
-// f(inside, offset of channel 0) for every pixel of a tile.
-template <class F>
-void Execution::for_each_pixel(const InputTile& t, F&& f) const {
-  const Extent3& extent = g_.problem.input;
+// Points of a tile along one axis, the first at input position `first`, that lie inside the input.
+Range Execution::points_inside(int axis, std::int64_t first) const {
+  const std::int64_t stride = g_.problem.stride[axis], points = axis == 1 ? g_.shape.points_h() : g_.shape.points_w();
+  return {std::clamp<std::int64_t>(ceil_div(-first, stride), 0, points),
+          std::clamp<std::int64_t>(floor_div(g_.problem.input[axis] - 1 - first, stride) + 1, 0, points)};
+}
+
+// `channels` count through the parts.
+void Execution::transform_copy(const InputTile& t, Range channels, float* v) const {
+  alignas(64) float copy[kMaxTilePoints * kCopiedChannels];
   const auto& stride = a_.input.stride;
-  for (std::int64_t h = t.h; h < t.h + g_.shape.points_h(); ++h)
-    for (std::int64_t w = t.w; w < t.w + g_.shape.points_w(); ++w)
-      f(t.slice_inside && h >= 0 && h < extent[1] && w >= 0 && w < extent[2], t.origin + h * stride[2] + w * stride[3]);
+  const std::int64_t in = g_.in_channels, padded = round_up(channels.size(), k_.lanes);
+  const std::int64_t row = g_.shape.points_w() * padded;
+  std::fill_n(copy, g_.shape.points() * padded, 0.0f);
+  for (std::int64_t c = channels.begin, end; t.slice_inside && c < channels.end; c = end) {
+    const KernelPart& part = g_.part(c);
+    const InputTile at_part = t.at(part);
+    const Range h = points_inside(1, at_part.h), w = points_inside(2, at_part.w);
+    end = std::min(channels.end, c - c % in + in);
+    // The phases of a stride are neighbours in memory: one run, as far as their points inside are the same.
+    for (std::int64_t i = 1; end < channels.end && stride[3] == in; ++i) {
+      const KernelPart& next = g_.part(end);
+      const Range next_w = points_inside(2, at_part.w + i);
+      if (next.h != part.h || next.w != part.w + i || next_w.begin != w.begin || next_w.end != w.end) break;
+      end += in;
+    }
+    if (h.size() == 0 || w.size() == 0) continue;
+    const std::int64_t row_stride = g_.problem.stride[1] * stride[2], pixel_stride = g_.problem.stride[2] * stride[3];
+    const std::int64_t first = t.origin + at_part.h * stride[2] + at_part.w * stride[3] + h.begin * row_stride +
+                               w.begin * pixel_stride + c % in;
+    k_.stage_pixels({at(a_.input.data, first, g_.problem.dtype), g_.problem.dtype, row_stride, pixel_stride, h.size(),
+                     w.size(), end - c, copy + h.begin * row + w.begin * padded + c - channels.begin, row, padded});
+  }
+  tile_.input(copy, row, padded, padded, v, b_.input_point_stride);
 }
 
 // The first `channels` channels, whole vectors of float, read in place.
 void Execution::transform_vectors(const InputTile& t, std::int64_t channels, float* v) const {
-  const Extent3& extent = g_.problem.input;
   const auto& stride = a_.input.stride;
-  const float* input = reinterpret_cast<const float*>(a_.input.data);
-  if (t.slice_inside && t.h >= 0 && t.h + g_.shape.points_h() <= extent[1] && t.w >= 0 &&
-      t.w + g_.shape.points_w() <= extent[2]) {
-    const float* pixel = input + t.origin + t.h * stride[2] + t.w * stride[3];
-    return tile_.input(pixel, stride[2], stride[3], channels, v, b_.input_point_stride);
-  }
+  const std::int64_t row_stride = g_.problem.stride[1] * stride[2], pixel_stride = g_.problem.stride[2] * stride[3];
+  const std::int64_t points_h = g_.shape.points_h(), points_w = g_.shape.points_w();
+  const float* first = reinterpret_cast<const float*>(a_.input.data) + t.origin + t.h * stride[2] + t.w * stride[3];
+  const Range rows = points_inside(1, t.h), columns = points_inside(2, t.w);
+  if (t.slice_inside && rows.size() == points_h && columns.size() == points_w)
+    return tile_.input(first, row_stride, pixel_stride, channels, v, b_.input_point_stride);
   constexpr std::int64_t kZeroChannels = 256;
   alignas(64) static constexpr float kZeros[kZeroChannels] = {};
   for (std::int64_t c = 0; c < channels; c += kZeroChannels) {
     const float* pixels[kMaxTilePoints];
-    const float** to = pixels;
-    for_each_pixel(t, [&](bool inside, std::int64_t offset) { *to++ = inside ? input + offset + c : kZeros; });
+    for (std::int64_t h = 0; h < points_h; ++h)
+      for (std::int64_t w = 0; w < points_w; ++w)
+        pixels[h * points_w + w] = t.slice_inside && rows.contains(h) && columns.contains(w)
+                                       ? first + h * row_stride + w * pixel_stride + c
+                                       : kZeros;
     tile_.input_pixels(pixels, std::min(kZeroChannels, channels - c), v + c, b_.input_point_stride);
   }
 }

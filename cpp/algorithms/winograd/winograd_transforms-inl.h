@@ -113,25 +113,37 @@ struct TileTransforms {
   using H = winograd::Points<kMH, kRH>;
   using W = winograd::Points<kMW, kRW>;
 
+  // f(0), ..., f(n - 1). The vectors of a small tile stay in registers when this is unrolled; a larger one lies in
+  // memory anyway, and unrolled its addresses would as well.
+  template <int n, class F>
+  static HWY_INLINE void for_each_line(F f) {
+    if constexpr (H::count * W::count <= 16) {
+      unroll<n>(f);
+    } else {
+      HWY_UNROLL(1)
+      for (int i = 0; i < n; ++i) f(i);
+    }
+  }
+
   // pixel(i, j): channel 0 of a pixel of the tile.
   template <class Pixel>
   static HWY_INLINE void input_from(Pixel pixel, std::int64_t channels, float* v, std::int64_t point_stride) {
     const FloatTag d;
     for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
       FloatVec rows[H::count][W::count];
-      for (int j = 0; j < W::count; ++j) {
+      for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
         FloatVec column[H::count], points[H::count];
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, pixel(i, j) + c); });
         evaluate<H, H::input>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
-      }
-      float* to = v + c;
-      for (int i = 0; i < H::count; ++i, to += W::count * point_stride) {
+      });
+      for_each_line<H::count>([&](auto i) __attribute__((always_inline)) {
         FloatVec points[W::count];
         evaluate<W, W::input>(rows[i], points);
+        float* to = v + c + i * W::count * point_stride;
         unroll<W::count>([&](auto j)
                              __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
-      }
+      });
     }
   }
 
@@ -153,21 +165,21 @@ struct TileTransforms {
     const std::int64_t lanes = hn::Lanes(d), tap_stride = channels * 2 * lanes;
     for (std::int64_t at = 0; at < tap_stride; at += lanes) {
       FloatVec rows[H::count][kRW];
-      for (int j = 0; j < kRW; ++j) {
+      for_each_line<kRW>([&](auto j) __attribute__((always_inline)) {
         FloatVec column[kRH], points[H::count];
         const float* tap = taps + j * tap_stride + at;
         unroll<kRH>([&](auto i)
                         __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * kRW * tap_stride); });
         evaluate<H, H::weight>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
-      }
-      float* to = u + at;
-      for (int i = 0; i < H::count; ++i, to += W::count * point_stride) {
+      });
+      for_each_line<H::count>([&](auto i) __attribute__((always_inline)) {
         FloatVec points[W::count];
         evaluate<W, W::weight>(rows[i], points);
+        float* to = u + at + i * W::count * point_stride;
         unroll<W::count>([&](auto j)
                              __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
-      }
+      });
     }
   }
 
@@ -175,10 +187,10 @@ struct TileTransforms {
                      std::int64_t pixel_stride) {
     const FloatTag d;
     const std::int64_t lanes = hn::Lanes(d);
-    FloatVec poison = hn::Zero(d);  // v - v is NaN where v is not finite
+    FloatVec poison = hn::Zero(d);  // NaN from the first value on that is not finite
     for (std::int64_t at = 0; at < 2 * lanes; at += lanes) {
       FloatVec rows[kMH][W::count];
-      for (int j = 0; j < W::count; ++j) {
+      for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
         FloatVec points[H::count], column[kMH];
         const float* from = sums + j * point_stride + at;
         unroll<H::count>([&](auto i) __attribute__((always_inline)) {
@@ -186,18 +198,18 @@ struct TileTransforms {
         });
         combine<H>(points, column);
         unroll<kMH>([&](auto i) __attribute__((always_inline)) { rows[i][j] = column[i]; });
-      }
+      });
       const FloatVec b = hn::LoadU(d, bias + at);
-      for (int i = 0; i < kMH; ++i) {
+      for_each_line<kMH>([&](auto i) __attribute__((always_inline)) {
         FloatVec pixels[kMW];
         combine<W>(rows[i], pixels);
         float* to = y + i * row_stride + at;
         unroll<kMW>([&](auto j) __attribute__((always_inline)) {
           const FloatVec v = hn::Add(pixels[j], b);
-          poison = hn::Or(poison, hn::Sub(v, v));
+          poison = hn::MulAdd(v, hn::Zero(d), poison);
           hn::StoreU(v, d, to + j * pixel_stride);
         });
-      }
+      });
     }
     return hn::AllTrue(d, hn::Eq(poison, hn::Zero(d)));
   }
