@@ -92,7 +92,7 @@ void ThreadPool::drain() {
 }
 
 void ThreadPool::work_loop() {
-  std::uint32_t seen = epoch_;
+  std::uint32_t seen = 0;  // a thread that starts late still joins the job that is open
   while (!stop_) {
     auto deadline = std::chrono::steady_clock::now() + kSpin;
     while (epoch_ == seen) {

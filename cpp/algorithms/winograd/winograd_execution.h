@@ -75,7 +75,6 @@ class Execution {
   void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
                        std::int64_t point_stride) const;
   void transform_slice(const Slab& slab, std::int64_t slice, float* v) const;
-  void transform_tile(std::int64_t group, std::int64_t position, std::int64_t slice, float* v) const;
   void transform_vectors(const InputTile& tile, std::int64_t channels, float* v) const;
   void transform_copy(const InputTile& tile, Range channels, float* v) const;
   Range points_inside(int axis, std::int64_t first) const;
@@ -84,6 +83,10 @@ class Execution {
     std::int64_t n, d, h, w;  // d: output along a folded summed axis, else 0; h, w: first output of the tile
   };
   Position position(std::int64_t index) const;
+  Position after(Position p) const;
+  void transform_tile(std::int64_t group, const Position& at, std::int64_t slice, float* v) const;
+  std::int64_t offset(const View<std::byte*>& v, const OutputBlock& block, const Position& at, std::int64_t d) const;
+  void prefetch_outputs(const OutputBlock& block, const Position& at, std::int64_t d) const;
   void store_tile(const OutputBlock& block, const Position& at, std::int64_t d, const float* sums) const;
   WeightBlock weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap, std::int64_t channel,
                            std::int64_t channel_end) const;
@@ -101,6 +104,7 @@ class Execution {
   const Kernels& k_;
   const TileKernels& tile_;
   PanelLayout panels_;
+  Range covered_h_, covered_w_;  // outputs that read more than padding
 };
 
 }  // namespace vkconv::cpu::winograd

@@ -26,7 +26,9 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
       a_(operands),
       k_(kernels()),
       tile_(k_.tiles[g.shape_index]),
-      panels_(panel_layout(g, k_.columns())) {}
+      panels_(panel_layout(g, k_.columns())),
+      covered_h_(g.outputs_with_input(1)),
+      covered_w_(g.outputs_with_input(2)) {}
 
 void Execution::run(std::byte* workspace) const {
   if (b_.source == WeightSource::prepared)

@@ -26,6 +26,19 @@ Execution::Position Execution::position(std::int64_t index) const {
   return p;
 }
 
+// position(index + 1), without divisions.
+Execution::Position Execution::after(Position p) const {
+  const Extent3& output = g_.problem.output;
+  if ((p.w += g_.shape.mw) < output[2]) return p;
+  p.w = 0;
+  if ((p.h += g_.shape.mh) < output[1]) return p;
+  p.h = 0;
+  if (g_.folded && ++p.d < output[0]) return p;
+  p.d = 0;
+  ++p.n;
+  return p;
+}
+
 WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap,
                                     std::int64_t channel, std::int64_t channel_end) const {
   const std::int64_t first = output_block * b_.columns, c = channel % g_.in_channels;
@@ -60,15 +73,15 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
 }
 
 void Execution::transform_slice(const Slab& slab, std::int64_t slice, float* v) const {
-  for (std::int64_t t = 0; t < slab.tiles; ++t)
-    transform_tile(slab.group, slab.tile_begin + t, slice, v + t * b_.tile_pitch);
+  Position pos = position(slab.tile_begin);
+  for (std::int64_t t = 0; t < slab.tiles; ++t, pos = after(pos))
+    transform_tile(slab.group, pos, slice, v + t * b_.tile_pitch);
 }
 
 // Whole vectors of float are read in place. Other types, the channels behind the last whole vector, and few channels of
 // several parts together go through a copy; its result is padded and overwritten by what follows it.
-void Execution::transform_tile(std::int64_t group, std::int64_t index, std::int64_t slice, float* v) const {
+void Execution::transform_tile(std::int64_t group, const Position& pos, std::int64_t slice, float* v) const {
   const ConvProblem& p = g_.problem;
-  const Position pos = position(index);
   if (g_.folded) slice = pos.d * p.stride[0] - p.pad_lo[0];
   const auto& stride = a_.input.stride;
   const InputTile t{pos.n * stride[0] + slice * stride[1] + group * g_.in_channels, pos.h * p.stride[1] - p.pad_lo[1],
@@ -89,6 +102,7 @@ void Execution::transform_tile(std::int64_t group, std::int64_t index, std::int6
 // Points of a tile along one axis, the first at input position `first`, that lie inside the input.
 Range Execution::points_inside(int axis, std::int64_t first) const {
   const std::int64_t stride = g_.problem.stride[axis], points = axis == 1 ? g_.shape.points_h() : g_.shape.points_w();
+  if (first >= 0 && first + (points - 1) * stride < g_.problem.input[axis]) return {0, points};
   return {std::clamp<std::int64_t>(ceil_div(-first, stride), 0, points),
           std::clamp<std::int64_t>(floor_div(g_.problem.input[axis] - 1 - first, stride) + 1, 0, points)};
 }
@@ -151,20 +165,42 @@ void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::in
                           std::min(b_.columns, g_.out_channels - first), bias};
   if (g_.problem.epilogue.bias)
     std::copy_n(reinterpret_cast<const float*>(a_.bias) + block.first, block.channels, bias);
-  for (std::int64_t t = 0; t < slab.tiles; ++t)
-    store_tile(block, position(slab.tile_begin + t), d, sums + t * b_.columns);
+  Position pos = position(slab.tile_begin);
+  for (std::int64_t t = 0; t < slab.tiles; ++t) {
+    const Position next = after(pos);
+    if (t + 1 < slab.tiles) prefetch_outputs(block, next, d);
+    store_tile(block, pos, d, sums + t * b_.columns);
+    pos = next;
+  }
+}
+
+std::int64_t Execution::offset(const View<std::byte*>& v, const OutputBlock& block, const Position& pos,
+                               std::int64_t d) const {
+  return pos.n * v.stride[0] + (pos.d + d) * v.stride[1] + pos.h * v.stride[2] + pos.w * v.stride[3] + block.first;
+}
+
+// Stores that miss the caches stall behind one another.
+void Execution::prefetch_outputs(const OutputBlock& block, const Position& pos, std::int64_t d) const {
+  constexpr std::int64_t kLineBytes = 64;
+  const ConvProblem& p = g_.problem;
+  const auto& stride = a_.output.stride;
+  const std::byte* first = at(a_.output.data, offset(a_.output, block, pos, d), p.output_dtype);
+  const auto element = static_cast<std::int64_t>(size_bytes(p.output_dtype));
+  const std::int64_t rows = std::min<std::int64_t>(g_.shape.mh, p.output[1] - pos.h);
+  const std::int64_t pixels = std::min<std::int64_t>(g_.shape.mw, p.output[2] - pos.w);
+  for (std::int64_t h = 0; h < rows; ++h)
+    for (std::int64_t w = 0; w < pixels; ++w)
+      for (std::int64_t byte = 0; byte < block.channels * element; byte += kLineBytes)
+        __builtin_prefetch(first + (h * stride[2] + w * stride[3]) * element + byte, 1);
 }
 
 void Execution::store_tile(const OutputBlock& block, const Position& pos, std::int64_t d, const float* sums) const {
   const ConvProblem& p = g_.problem;
-  const auto offset = [&](const View<std::byte*>& v) {
-    return pos.n * v.stride[0] + (pos.d + d) * v.stride[1] + pos.h * v.stride[2] + pos.w * v.stride[3] + block.first;
-  };
   const auto& stride = a_.output.stride;
-  std::byte* output = at(a_.output.data, offset(a_.output), p.output_dtype);
+  std::byte* output = at(a_.output.data, offset(a_.output, block, pos, d), p.output_dtype);
   const std::int64_t rows = std::min<std::int64_t>(g_.shape.mh, p.output[1] - pos.h);
   const std::int64_t pixels = std::min<std::int64_t>(g_.shape.mw, p.output[2] - pos.w);
-  const Range h = g_.outputs_with_input(1), w = g_.outputs_with_input(2);
+  const Range h = covered_h_, w = covered_w_;
   const bool whole = rows == g_.shape.mh && pixels == g_.shape.mw && block.channels == b_.columns;
   const bool covered = pos.h >= h.begin && pos.h + rows <= h.end && pos.w >= w.begin && pos.w + pixels <= w.end;
   const bool plain = !p.epilogue.addend && p.epilogue.activation == Activation::identity &&
@@ -183,7 +219,7 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
       if (!h.contains(pos.h + i / g_.shape.mw) || !w.contains(pos.w + i % g_.shape.mw))
         std::copy_n(block.bias, b_.columns, staged + i * b_.columns);
   FinishRow row{staged, pixels, block.channels, nullptr, a_.addend.stride[3], output, stride[3]};
-  if (p.epilogue.addend) row.addend = reinterpret_cast<const float*>(a_.addend.data) + offset(a_.addend);
+  if (p.epilogue.addend) row.addend = reinterpret_cast<const float*>(a_.addend.data) + offset(a_.addend, block, pos, d);
   for (std::int64_t i = 0; i < rows; ++i) {
     k_.finish(row, p.output_dtype, p.epilogue);
     row.sums += row_floats;
