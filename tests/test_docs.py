@@ -1,0 +1,47 @@
+"""The documentation: every snippet runs, every page is in the navigation, the site builds without a warning."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vkconv
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+FRAMEWORKS = {"pytorch": "torch", "mlx": "mlx.core", "jax": "jax", "dask": "dask.array"}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_snippets(path: Path) -> None:
+    if path.stem in FRAMEWORKS:
+        pytest.importorskip(FRAMEWORKS[path.stem])
+    text = path.read_text()
+    assert (">>>" in text) == ("```pycon" in text)
+    names = {"np": np, "vkconv": vkconv}
+    failed, run = doctest.testfile(str(path), module_relative=False, globs=names)
+    assert run > 0 and failed == 0
+
+
+def test_every_operation_has_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    operations = ("conv", "depthwise", "prepare", "causal", "fold", "unfold")
+    assert [
+        n for n in vkconv.__all__ if n.startswith(operations) and f"`{n}" not in text and f".{n}(" not in text
+    ] == []
+
+
+@pytest.mark.full
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    built = {p.relative_to(tmp_path).with_suffix(".md") for p in tmp_path.rglob("*.html")}
+    assert {p.relative_to(DOCS) for p in PAGES} <= built
