@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -83,3 +87,13 @@ def test_on_a_cluster():
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
         y = vd.conv2d(da.from_array(x, (1, 10, 15, 3)), w, padding=1)
         assert np.array_equal(y.compute(), vkconv.conv2d(x, w, padding=1, device="cpu"))
+
+
+@pytest.mark.full
+def test_the_script_for_large_volumes():
+    pytest.importorskip("zarr", minversion="3")
+    script = Path(__file__).parents[1] / "bench" / "out_of_core.py"
+    command = [sys.executable, str(script), "--gigabytes", "0.3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0.3 GB convolved" in done.stdout
