@@ -55,6 +55,8 @@ def test_ranks(rank):
     assert np.array_equal(same, getattr(vkconv, f"conv{rank}d")(x, w, padding="same"))
     with pytest.raises(ValueError, match="dimensions"):
         getattr(vd, f"conv{rank}d")(lazy[0], w)
+    with pytest.raises(ValueError, match="padding 99 leaves no output along spatial axis 0"):
+        getattr(vd, f"conv_transpose{rank}d")(lazy, w, padding=99)
 
 
 def test_only_what_is_seen_is_read():

@@ -101,6 +101,8 @@ def test_ranks(rank):
         near(got, jnp.asarray(getattr(vkconv, f"{name}{rank}d")(np.asarray(x), np.asarray(w), 2, 1, groups=2)))
     with pytest.raises(ValueError, match="dimensions"):
         getattr(vj, f"conv{rank}d")(x[0], w)
+    with pytest.raises(ValueError, match="padding 99 leaves no output along spatial axis 0"):
+        getattr(vj, f"conv_transpose{rank}d")(x, w, padding=99)
 
 
 @pytest.mark.parametrize("numbers", [None, NUMBERS, ("NHWC", "HWIO", "NHWC"), ("HWNC", "OIHW", "CNHW")], ids=str)

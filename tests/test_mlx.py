@@ -49,6 +49,8 @@ def test_ranks(rank):
     near(getattr(vm, f"conv_transpose{rank}d")(x, w, 2, 1), getattr(mx, f"conv_transpose{rank}d")(x, w, 2, 1))
     with pytest.raises(ValueError, match="dimensions"):
         getattr(vm, f"conv{rank}d")(x[0], w)
+    with pytest.raises(ValueError, match="padding 99 leaves no output along spatial axis 0"):
+        getattr(vm, f"conv_transpose{rank}d")(x, w, padding=99)
 
 
 @pytest.mark.parametrize("options", TRANSPOSED, ids=str)

@@ -49,17 +49,26 @@ class Geometry:
 
     @staticmethod
     def transposed(
-        kernel: Sequence[int], stride: Axes, padding: Padding, dilation: Axes, output_padding: Axes, groups: int
-    ) -> Geometry:
-        """A transposed convolution is a convolution of the dilated signal with the mirrored kernel."""
+        spatial: Sequence[int], kernel: Sequence[int], stride: Axes, padding: Padding, dilation: Axes,
+        output_padding: Axes, groups: int,
+    ) -> Geometry:  # fmt: skip
+        """A transposed convolution of these extents is a convolution of the dilated signal with the mirrored kernel."""
         rank = len(kernel)
         dilations, extra = _each(dilation, rank, "dilation"), _each(output_padding, rank, "output_padding")
         given = pairs(padding, rank)
         if isinstance(given, str):
             raise ValueError(f"padding is {padding!r}, wanted numbers: a transposed convolution has no named padding")
+        strides = _each(stride, rank, "stride")
         reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+        for axis, (n, s, r, (lo, hi), e) in enumerate(zip(spatial, strides, reach, given, extra, strict=True)):
+            whole = max(n - 1, 0) * s + min(n, 1) + r + e
+            if whole - lo - hi < 1:
+                sides = f"{lo}" if lo == hi else f"{lo} and {hi}"
+                raise ValueError(
+                    f"padding {sides} leaves no output along spatial axis {axis}: it is taken from {whole} elements"
+                )
         pads = tuple((r - lo, r - hi + e) for r, (lo, hi), e in zip(reach, given, extra, strict=True))
-        return Geometry((1,) * rank, pads, dilations, _each(stride, rank, "stride"), groups, True)
+        return Geometry((1,) * rank, pads, dilations, strides, groups, True)
 
     def arguments(self) -> dict[str, Any]:
         """As `vkconv.conv_general` takes them."""

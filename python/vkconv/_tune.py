@@ -85,6 +85,8 @@ def _tuned(task: _Task, budget: float) -> Choice | None:
     """The choice that beats the planned one, if any does."""
     stop = time.perf_counter() + budget
     told = explain(task.problem, device=task.device)
+    if told.plan is None:
+        raise _Skipped(told.reason)
     try:
         runs = _Runs(task)
     except ValueError as error:

@@ -6,6 +6,7 @@ are right. One that is damaged, or that no device here has written, is ignored w
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,8 @@ _ENVIRONMENT = "VKCONV_TUNING_FILE"
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm that was measured to be faster than the one planned: medians in seconds."""
+    """An algorithm that was measured to be faster than the one planned: medians in seconds, infinite where the planned
+    one did not agree with the reference."""
 
     device: str
     problem: str
@@ -46,8 +48,9 @@ class Tuning:
         except (OSError, ValueError):
             devices = {}
         for c in self.choices:
-            row = {"algorithm": c.algorithm, "ms": c.seconds * 1e3}
-            row |= {"planned": c.planned, "planned_ms": c.planned_seconds * 1e3}
+            row = {"algorithm": c.algorithm, "ms": c.seconds * 1e3, "planned": c.planned}
+            if math.isfinite(c.planned_seconds):
+                row["planned_ms"] = c.planned_seconds * 1e3
             devices.setdefault(_core.device_identity(c.device), {})[c.problem] = row
         part = f"{os.fspath(path)}.part"  # a reader sees the old file or the new one
         with open(part, "w") as file:

@@ -169,7 +169,7 @@ def _make_transpose(rank: int) -> Callable[..., Any]:
     ) -> Any:
         check_ranks(rank, input=input, weight=weight)
         kernel = weight.shape[1:-1]
-        geometry = Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups)
+        geometry = Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)
 
     return named(conv_transpose, f"conv_transpose{rank}d", _DOC)

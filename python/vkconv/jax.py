@@ -245,7 +245,11 @@ def _make_transpose(rank: int) -> Callable[..., jax.Array]:
     ) -> jax.Array:
         _checked(input, weight, rank)
         kernel = weight.shape[1:-1]
-        return _bound(input, weight, Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups))
+        return _bound(
+            input,
+            weight,
+            Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups),
+        )
 
     return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
 

@@ -192,7 +192,7 @@ def _make_transpose(rank: int) -> Callable[..., mx.array]:
     ) -> mx.array:
         check_ranks(rank, input=input, weight=weight)
         kernel = weight.shape[1:-1]
-        geometry = Geometry.transposed(kernel, stride, padding, dilation, output_padding, groups)
+        geometry = Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups)
         return _conv(geometry)(input, weight)
 
     return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
