@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,28 +95,39 @@ def _tuned(task: _Task, budget: float) -> Choice | None:
     candidates = _by_estimate(told)
     if len(candidates) < 2:
         return None
-    expected = _Expected(runs, budget * _REFERENCE_SHARE)
+    first = _verified(runs, candidates, _Expected(runs, budget * _REFERENCE_SHARE), stop)
+    if not first:
+        raise _Skipped("no algorithm agrees with the reference")
+    medians = _medians(runs, first, stop)
+    best = min(medians, key=lambda name: medians[name])
+    planned = candidates[0].algorithm
+    planned_seconds = medians.get(planned, first.get(planned, math.inf))
+    if medians[best] > _GAIN * planned_seconds:
+        return None
+    return Choice(task.device, task.problem, best, medians[best], planned, planned_seconds)
+
+
+def _verified(runs: _Runs, candidates: list[Candidate], expected: _Expected, stop: float) -> dict[str, float]:
+    """Seconds of a second call of each algorithm whose first one gave the right answer. The planned one, the first, is
+    always tried; others where their estimate leaves time."""
     first: dict[str, float] = {}
     for c in candidates:
-        planned = c.algorithm == told.algorithm
-        if not planned and (c.seconds or 0.0) > (stop - time.perf_counter()) / 2:
+        if c is not candidates[0] and (c.seconds or 0.0) > (stop - time.perf_counter()) / 2:
             continue
         call = runs.of(c.algorithm)
         if expected.met_by(call()):
             first[c.algorithm] = _seconds(call)
-    if not first:
-        raise _Skipped("no algorithm agrees with the reference")
+    return first
+
+
+def _medians(runs: _Runs, first: dict[str, float], stop: float) -> dict[str, float]:
+    """Medians over rounds in which every contender is called once, so that all see the same machine."""
     limit = _CONTENDERS * min(first.values())
-    times = {name: [t] for name, t in first.items() if t <= limit or name == told.algorithm}
+    times = {name: [seconds] for name, seconds in first.items() if seconds <= limit}
     while time.perf_counter() < stop and len(next(iter(times.values()))) < _MOST_ROUNDS:
         for name, samples in times.items():
             samples.append(_seconds(runs.of(name)))
-    medians = {name: float(np.median(samples)) for name, samples in times.items()}
-    best = min(medians, key=lambda name: medians[name])
-    planned_seconds = medians.get(told.algorithm or "", float("inf"))
-    if medians[best] > _GAIN * planned_seconds:
-        return None
-    return Choice(task.device, task.problem, best, medians[best], told.algorithm or "", planned_seconds)
+    return {name: float(np.median(samples)) for name, samples in times.items()}
 
 
 def _by_estimate(told: Explanation) -> list[Candidate]:
