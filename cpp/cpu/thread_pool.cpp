@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "cpu/affinity.h"
 #include "cpu/thread_team.h"
 
 namespace vkconv::cpu {
@@ -20,6 +21,7 @@ constexpr auto kSpin = std::chrono::microseconds(100);
 thread_local bool inside_task = false;
 
 std::atomic<Team> shared_team{nullptr};
+std::atomic<int> caller_processor{-1};  // where the last job was started, of any pool
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -67,6 +69,7 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
   if (const Team team = shared_team) {
     team([](void* pool) { static_cast<ThreadPool*>(pool)->drain(); }, this, static_cast<unsigned>(size()), 0);
   } else {
+    caller_processor = sched_getcpu();
     open_ = true;
     ++epoch_;
     if (sleepers_ > 0) epoch_.notify_all();
@@ -105,7 +108,10 @@ void ThreadPool::work_loop() {
     }
     seen = epoch_;
     ++active_;
-    if (open_) drain();
+    if (open_) {
+      if (const int processor = caller_processor; processor == sched_getcpu()) leave_processor(processor);
+      drain();
+    }
     --active_;
   }
 }

@@ -1,6 +1,7 @@
 #include "cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,8 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+
+#include "cpu/affinity.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -44,6 +47,26 @@ TEST(ThreadPool, WorkersWakeFromSleep) {
     usleep(3000);  // longer than workers spin
     expect_each_once(pool, 64);
   }
+}
+
+TEST(Affinity, LeavesAProcessorAndMayComeBack) {
+  cpu_set_t before, after;
+  CPU_ZERO(&before);
+  CPU_ZERO(&after);
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "one processor";
+  for (int i = 0; i < 3; ++i) {
+    // The kernel may move the thread again before it is asked, but not often.
+    int moved = 0;
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      const int processor = sched_getcpu();
+      leave_processor(processor);
+      moved += sched_getcpu() != processor;
+    }
+    EXPECT_GT(moved, 10);
+  }
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));
 }
 
 TEST(ThreadPool, NestedCallsRunInTheTask) {
