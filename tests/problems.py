@@ -144,6 +144,10 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c32o32_i8x8_k3x3_p1x1_bias_relu",
         "fwd_f16_n1c32o32_i9x9_k3x3_p1x1",
         "fwd_f32_n1c16o16_i4x4_k3x3_p2:1x0:2",
+        "fwd_f32_n1c16o16_i13x12_k3x3_s2x2_p1x1",
+        "fwd_f32_n1c3o20_i20x17_k7x7_s2x2_p3x3",
+        "fwd_f32_n2c16o16_i40_k11_p5",
+        "fwd_f32_n1c32o24_i15x15_k3x3_p1x1",
     ],
     "gradients": [
         "igrad_f32_n2c4o6_i11_k3_s2_p1",

@@ -20,6 +20,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kImageFilter,
       cpu::kWinograd,
       cpu::kWeightGrad,
+      cpu::kWinogradWeightGrad,
       small_kernel_depth<cpu::Device>(),
       transpose_phases<cpu::Device>(),
       phase_channels<cpu::Device>(),

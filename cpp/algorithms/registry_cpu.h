@@ -13,5 +13,6 @@ extern const Algorithm<Device> kFftDepthwise;
 extern const Algorithm<Device> kImageFilter;
 extern const Algorithm<Device> kWinograd;
 extern const Algorithm<Device> kWeightGrad;
+extern const Algorithm<Device> kWinogradWeightGrad;
 
 }  // namespace vkconv::cpu

@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cpu/thread_pool.h"
+#include "harness.h"
+#include "targets.h"
+
+namespace vkconv {
+namespace {
+using CpuPlanner = Planner<cpu::Device>;
+using tools::Data;
+
+constexpr const char* kName = "winograd_weight_grad";
+
+const char* const kProblems[] = {
+    "wgrad_f32_n1c16o32_i12x12_k3x3_p1x1",
+    "wgrad_f32_n2c19o37_i13x9_k3x3_p1x1",
+    "wgrad_f32_n1c70o5_i6x7_k3x3",
+    "wgrad_f32_n3c1o1_i30x31_k3x3_p1x0",  // more tiles than a chain
+    "wgrad_f32_n2c24o40g2_i13x9_k3x3_p2:0x-1:1",
+    "wgrad_f32_n1c20o33_i6x9x8_k3x3x3_p1x1x1",
+    "wgrad_f32_n1c20o9_i9x7x8_k2x3x3_s2x1x1_d3x1x1_p3x1x1",  // a depth tap that meets padding
+    "wgrad_f16_n2c33o40_i13x9_k3x3_p1x1",
+    "wgrad_bf16_n1c20o37_i14x9_k3x3_p1x1",
+    "wgrad_bf16>f32_n1c20o37_i14x9_k3x3_p1x1",
+    "wgrad_f32_n1c20o37_i14x9_k3x3_p1x1_flip",
+};
+
+CpuPlanner& planner() {
+  static CpuPlanner p(registry<cpu::Device>(), cpu::host_traits());
+  return p;
+}
+
+void expect_accurate(const ConvProblem& p, const tools::Arrays& a) {
+  CpuPlanner local(registry<cpu::Device>(), cpu::host_traits());  // its plans are of the target in use
+  const auto result = tools::accuracy(p, tools::run_cpu(p, a, local, kName), tools::run_exact(p, a, local),
+                                      tools::run_magnitudes(p, a, local));
+  EXPECT_TRUE(result.finite) << to_string(p);
+  EXPECT_LE(result.c, p.output_dtype == DType::f32 ? 64 : 0.51) << to_string(p);
+}
+
+TEST(WinogradWeightGrad, IsAccurateOnEveryTarget) {
+  tools::for_each_target([] {
+    for (const char* text : kProblems) {
+      const ConvProblem p = parse_problem(text);
+      expect_accurate(p, tools::make_arrays(p, Data::random));
+    }
+  });
+}
+
+TEST(WinogradWeightGrad, LongSumsOfPositiveValuesStayWithinTheBound) {
+  const ConvProblem p = parse_problem("wgrad_f32_n1c5o3_i700x700_k3x3_p1x1");
+  tools::Arrays a = tools::make_arrays(p, Data::random);
+  for (auto* v : {&a.input, &a.output})
+    for (double& x : *v) x = std::abs(x);
+  expect_accurate(p, a);
+}
+
+TEST(WinogradWeightGrad, ThreadsAndLimitsDoNotChangeBits) {
+  const ConvProblem p = parse_problem("wgrad_f32_n3c40o50_i45x41_k3x3_p1x1");
+  const tools::Arrays a = tools::make_arrays(p, Data::random);
+  const auto expected = tools::run_cpu(p, a, planner(), kName);
+  for (int threads = 1; threads <= 3; ++threads) {
+    cpu::set_num_threads(threads);
+    for (const std::size_t limit : {std::size_t{3} << 20, std::size_t{5} << 20, kDefaultWorkspaceLimitBytes}) {
+      ASSERT_LE(planner().plan({p, kName, limit})->workspace_bytes(), limit);
+      EXPECT_EQ(tools::run_cpu(p, a, planner(), kName, limit), expected) << threads << " threads, limit " << limit;
+    }
+  }
+  cpu::set_num_threads(cpu::default_num_threads());
+}
+
+TEST(WinogradWeightGrad, SpecialValuesGoWhereTheSumsTakeThem) {
+  const ConvProblem p = parse_problem("wgrad_f32_n1c20o33_i13x9_k3x3_p1x1");
+  for (const double value : {NAN, INFINITY})
+    for (const bool in_input : {true, false}) {
+      tools::Arrays a = tools::make_arrays(p, Data::small_integers);
+      (in_input ? a.input : a.output)[7] = value;
+      const auto got = tools::run_cpu(p, a, planner(), kName), exact = tools::run_cpu(p, a, planner(), "reference");
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(std::isnan(got[i]), std::isnan(exact[i])) << i;
+        if (!std::isnan(exact[i])) {
+          ASSERT_EQ(got[i], exact[i]) << i;
+        }
+      }
+    }
+}
+
+TEST(WinogradWeightGrad, RefusesWithAReason) {
+  for (const char* text :
+       {"wgrad_f32_n1c16o16_i9x9_k3x3_s2x2", "wgrad_f32_n1c16o16_i9x9_k3x3_d2x2", "wgrad_f32_n1c16o16_i9x9_k5x5",
+        "wgrad_f64_n1c16o16_i9x9_k3x3", "wgrad_f32_n1c16o16_i9x9_k3x3_highest", "fwd_f32_n1c16o16_i9x9_k3x3",
+        "wgrad_f32_n1c16o16_i1x1_k3x3_p1x1"})
+    EXPECT_THROW(planner().plan({parse_problem(text), kName, kDefaultWorkspaceLimitBytes}), ProblemError) << text;
+  EXPECT_THROW(planner().plan({parse_problem(kProblems[0]), kName, 1000}), ProblemError);
+}
+
+}  // namespace
+}  // namespace vkconv
