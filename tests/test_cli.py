@@ -83,6 +83,11 @@ def test_bench_makes_the_call_of_its_problem() -> None:
         assert vkconv.explain(function, *operands, **options, device="cpu").problem == problem
 
 
+def test_an_addend_has_no_call() -> None:
+    with pytest.raises(ValueError, match="no call of one operation"):
+        problem_call(f"{PROBLEM}_add_relu")
+
+
 def test_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", PROBLEM, "--device", "cpu"]) == 0
     out = capsys.readouterr().out

@@ -33,7 +33,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 def problem_call(problem: str) -> tuple[Callable[..., Array], tuple[Any, ...], dict[str, Any]]:
     """The operation, operands of random numbers and options that are a problem string, in the form explain gives it."""
     found = _HEAD.fullmatch(problem)
-    if not found or "addend" in problem:
+    if not found or "add" in problem.split("_"):  # of operations only a prepared one takes an addend
         raise ValueError(f"there is no call of one operation for the problem {problem}")
     kind, dtype, *counts, space, kernel, rest = found.groups()
     batch, channels, outputs, groups = (int(c or 1) for c in counts)
@@ -51,13 +51,16 @@ def problem_call(problem: str) -> tuple[Callable[..., Array], tuple[Any, ...], d
     if kind == "fwd":
         extra = {"bias": normal(outputs)} if bias else {}
         return _PASSES[kind], (normal(*x_shape), normal(*w_shape)), geometry | options | extra
-    sides = zip(
-        extents, taps, *(geometry[k] for k in ("stride", "pads", "kernel_dilation", "input_dilation")), strict=True
-    )
-    out = [((n - 1) * e + lo + hi - d * (k - 1)) // s + 1 for n, k, s, (lo, hi), d, e in sides]
-    grad = normal(batch, *out, outputs)
+    grad = normal(*output_shape(x_shape, w_shape, geometry))
     other, shape = (normal(*w_shape), x_shape) if kind == "igrad" else (normal(*x_shape), w_shape)
     return _PASSES[kind], (grad, other, shape), geometry | options
+
+
+def output_shape(x: tuple[int, ...], w: tuple[int, ...], geometry: dict[str, Any]) -> tuple[int, ...]:
+    """Of a convolution of arrays with these shapes."""
+    values = (geometry[k] for k in ("stride", "pads", "kernel_dilation", "input_dilation"))
+    sides = zip(x[1:-1], w[1:-1], *values, strict=True)
+    return x[0], *(((n - 1) * e + lo + hi - d * (k - 1)) // s + 1 for n, k, s, (lo, hi), d, e in sides), w[0]
 
 
 def _options(tokens: list[str], geometry: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -17,7 +17,7 @@ from vkconv._config import device as using
 from vkconv._explain import Candidate, Explanation, explain
 from vkconv._ops import conv_general
 from vkconv._prepare import prepare
-from vkconv._problem_call import problem_call
+from vkconv._problem_call import output_shape, problem_call
 from vkconv._tuning import Choice, Tuning
 from vkconv._types import AnyArray, Array
 
@@ -147,14 +147,23 @@ class _Runs:
     """A problem's operation on random operands that lie on the task's device, by any algorithm."""
 
     def __init__(self, task: _Task) -> None:
-        self.function, self.operands, self.options = problem_call(task.problem)
+        plain = "_".join(token for token in task.problem.split("_") if token != "add")
+        self.function, self.operands, self.options = problem_call(plain)
+        self.addend = None if plain == task.problem else self._addend()
         self._device = task.device
-        self._prepared = task.prepared and self.function is conv_general
-        self._there = [self._moved(a) if isinstance(a, np.ndarray) else a for a in self.operands]
+        # Only a prepared convolution takes an addend.
+        self._prepared = self.function is conv_general and (task.prepared or self.addend is not None)
+        self._there = [self._moved(a) for a in self.operands]
         self._calls: dict[str, Callable[[], AnyArray]] = {}
 
-    def _moved(self, a: Array) -> AnyArray:
-        return a if self._device == "cpu" else array(a, self._device)
+    def _addend(self) -> Array:
+        x, w = self.operands
+        shape = output_shape(x.shape, w.shape, self.options)
+        return np.random.default_rng(1).standard_normal(shape, np.float64 if x.dtype == np.float64 else np.float32)
+
+    def _moved(self, operand: Any) -> Any:
+        there = self._device != "cpu" and isinstance(operand, np.ndarray)
+        return array(operand, self._device) if there else operand
 
     def of(self, algorithm: str) -> Callable[[], AnyArray]:
         """A call that waits for its result."""
@@ -166,8 +175,8 @@ class _Runs:
         options: dict[str, Any] = {**self.options, "algorithm": algorithm, "device": self._device}
         if not self._prepared:
             return lambda: self.function(*self._there, **options)
-        conv: Any = prepare(self.operands[1], **options)
-        return lambda: conv(self._there[0])
+        conv, addend = prepare(self.operands[1], **options), self._moved(self.addend)
+        return lambda: conv(self._there[0], addend=addend)
 
     def _waiting(self, call: Callable[[], Any]) -> Callable[[], AnyArray]:
         def waited() -> AnyArray:
@@ -192,16 +201,25 @@ class _Expected:
         estimate = 2 * next(c.seconds for c in told.candidates if c.algorithm == "reference" and c.seconds is not None)
         if estimate > budget:
             raise _Skipped(f"its reference takes about {estimate:.2g} s: it needs more time")
-        self._answer = runs.function(*runs.operands, **options).astype(np.float64)
+        self._answer = self._of(runs, options).astype(np.float64)
         plain = {k: v for k, v in options.items() if k not in ("bias", "activation")}
         absolute = [np.abs(a) if isinstance(a, np.ndarray) else a for a in runs.operands]
         magnitude = runs.function(*absolute, **plain).astype(np.float64)
+        if runs.addend is not None:
+            magnitude += np.abs(runs.addend)
         activation = options.get("activation")
         slope = abs(activation[1]) if isinstance(activation, tuple) and activation[0] == "leaky_relu" else 0.0
         dtype = runs.operands[0].dtype
         sums = 2 * _check.tolerance("float64" if dtype == np.float64 else "float32")  # Winograd's transforms included
         roundoff = _check.tolerance(dtype.name) if dtype.itemsize < 4 else 0.0
         self._bound = sums * max(1.2, slope) * magnitude + roundoff * np.abs(self._answer)
+
+    @staticmethod
+    def _of(runs: _Runs, options: dict[str, Any]) -> Array:
+        if runs.addend is None:
+            return runs.function(*runs.operands, **options)
+        x, w = runs.operands
+        return prepare(w, **options)(x, addend=runs.addend)
 
     def met_by(self, result: AnyArray) -> bool:
         host = result if isinstance(result, np.ndarray) else result.numpy()
