@@ -13,6 +13,8 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 Pads = tuple[tuple[int, int], ...]
 
+PREFIXES = {"forward": "fwd", "input_grad": "igrad", "weight_grad": "wgrad"}
+
 HERE = Path(__file__).parent
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 NUMPY_PAD_MODES = {"reflect": "reflect", "symmetric": "symmetric", "circular": "wrap"}
@@ -36,6 +38,7 @@ class Case:
     output_padding: tuple[int, ...] = ()
     pad_mode: str = "zeros"
     core: bool = False
+    direction: str = "forward"  # or input_grad, weight_grad
 
     @property
     def rank(self) -> int:
@@ -97,7 +100,7 @@ class Case:
     def problem(self) -> str:
         """The problem string that logs, explain() and vkconv_bench use."""
         g = self.as_general
-        text = f"fwd_{self.dtype}_n{self.x[0]}c{self.x[-1]}o{self.w[0]}"
+        text = f"{PREFIXES[self.direction]}_{self.dtype}_n{self.x[0]}c{self.x[-1]}o{self.w[0]}"
         text += f"g{self.groups}" if self.groups > 1 else ""
         text += f"_i{_by(self.x[1:-1])}_k{_by(self.w[1:-1])}"
         for letter, values in (("s", g["stride"]), ("d", g["kernel_dilation"]), ("t", g["input_dilation"])):

@@ -1,15 +1,20 @@
 """Device times of vkconv on a Vulkan GPU beside cuDNN on the same GPU, from the same run.
 
-    python bench/gpu.py --bench build/dev/vkconv_bench --dtypes f32,f16 --json result.json
+    python bench/gpu.py --bench build/dev/vkconv_bench --json bench/results/h200.json
+    python bench/gpu.py --bench build/dev/vkconv_bench --regret --no-peer
 
 vkconv is timed by `vkconv_bench --device-time` with prepared weights, cuDNN by bench/peers/cudnn.py where PyTorch with
-CUDA is installed. Times are microseconds a call between timestamps of the device; a ratio above 1 is vkconv's.
+CUDA is installed: between timestamps of the device, the clocks warmed. The rows are the core ones of suite.json and
+those of suite_gpu.json, unscaled. --regret times every algorithm estimated at up to five times the best beside the
+planner's choice.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,84 +23,166 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench import machine, planner_regret, report
 from bench.cases import HERE, Case, load
+from bench.cases import select as select_cases
+
+Timing = dict[str, Any]
+QUIET_SECONDS = 40.0  # vkconv_bench compiles for seconds before it prints
+SMALL_FLOPS = 0.5e9  # of cases that leave most of a large GPU idle
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/gpu.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--bench", default="build/dev/vkconv_bench", help="the vkconv_bench to run")
     parser.add_argument("--device", type=int, default=0, help="Vulkan device (default: 0)")
-    parser.add_argument("--suite", type=Path, default=HERE / "suite_gpu.json", help="rows to time")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--dtypes", default="f32,f16,bf16", help="default: f32,f16,bf16")
-    parser.add_argument("--algorithms", default="", help="comma-separated; default: what the planner chooses")
+    parser.add_argument("--seconds", type=float, default=0.05, help="timing budget of a case (default: 0.05)")
+    parser.add_argument("--regret", action="store_true", help="time the other algorithms too")
     parser.add_argument("--no-peer", action="store_true", help="vkconv alone")
+    parser.add_argument("--commit", help="of vkconv_bench, where this is no git checkout")
     parser.add_argument("--json", type=Path, help="also write the results here")
     return parser.parse_args()
 
 
-def vkconv_microseconds(options: argparse.Namespace, algorithm: str, problems: list[str]) -> dict[str, Any]:
-    """Plan and time of every problem that ran; one process a problem where one of them fails."""
-    command = [options.bench, f"--vulkan={options.device}", "--device-time", "--prepared", f"--algorithm={algorithm}"]
-    done = subprocess.run([*command, *problems], capture_output=True, text=True, check=False)
-    if done.returncode != 0 and len(problems) > 1:
-        found: dict[str, Any] = {}
-        for problem in problems:
-            found |= vkconv_microseconds(options, algorithm, [problem])
-        return found
-    if done.returncode != 0:
-        return {problems[0]: {"refused": done.stderr.strip().splitlines()[-1:]}}
-    rows = (line.split() for line in done.stdout.splitlines())
-    return {words[0]: {"plan": words[1], "us": float(words[2]) * 1e3} for words in rows}
+def chosen(options: argparse.Namespace, dtype: str) -> list[Case]:
+    words = options.only.split(",")
+    cases = [c for c in select_cases("core") + load(HERE / "suite_gpu.json") if any(w in c.name for w in words)]
+    return [replace(c, dtype=dtype) for c in cases]
 
 
-def peer_microseconds(cases: list[Case]) -> tuple[str, dict[str, float]]:
+def problem_of(case: Case) -> str:
+    return case.zero_padded().problem
+
+
+def kind_of(case: Case) -> str:
+    """What the case is to a GPU, for geometric means over alike ones."""
+    if case.direction != "forward":
+        return "gradients"
+    if case.transposed:
+        return "transposed"
+    if case.x[-1] == 1:
+        return "one channel"
+    if case.groups > 1:
+        return "depthwise" if case.groups == case.x[-1] else "grouped"
+    if case.flops < SMALL_FLOPS:
+        return "small"
+    if all(k == 1 for k in case.w[1:-1]):
+        return "1x1"
+    return f"{case.rank}-D"
+
+
+def own_timings(options: argparse.Namespace, algorithm: str, problems: list[str]) -> dict[str, list[Timing]]:
+    """By problem: plan, milliseconds and accuracy, one for each algorithm that ran."""
+    command = [options.bench, f"--vulkan={options.device}", "--device-time", "--prepared", "--check"]
+    command += [f"--seconds={options.seconds}", f"--algorithm={algorithm}"]
+    timings: dict[str, list[Timing]] = {problem: [] for problem in problems}
+    waiting = problems
+    while waiting:
+        for line in lines_in_time([*command, *waiting]):
+            problem, rest = line.split(maxsplit=1)
+            plan, rest = rest.rsplit(" ms ", 1)[0].rsplit(maxsplit=1), rest.rsplit(" ms ", 1)[1].split()
+            c, rounded = (float(rest[rest.index(word) + 1]) for word in ("c", "rounded"))
+            timing = {"plan": plan[0].strip(), "ms": float(plan[1]), "c": c, "rounded": rounded}
+            timings[problem].append(timing | ({"wrong": True} if "WRONG" in rest else {}))
+        done = [problem for problem in waiting if timings[problem]]
+        if len(done) == len(waiting):
+            break
+        stuck = next(problem for problem in waiting if not timings[problem])
+        print(f"vkconv, {stuck}: not computed in {QUIET_SECONDS:g} s", file=sys.stderr)
+        waiting = waiting[waiting.index(stuck) + 1 :]
+    return timings
+
+
+def lines_in_time(command: list[str]) -> list[str]:
+    """What a command prints until it ends, or is silent for so long that it is killed."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout
+    text = b""
+    while select.select([process.stdout], [], [], QUIET_SECONDS)[0]:
+        more = os.read(process.stdout.fileno(), 1 << 16)
+        if not more:
+            break
+        text += more
+    process.kill()
+    process.wait()
+    return text.decode().splitlines()
+
+
+def peer_times(cases: list[Case]) -> tuple[str, dict[Case, float]]:
     """cuDNN's version and times; nothing without PyTorch and CUDA."""
     try:
         from bench.peers import cudnn
     except ImportError as error:
         return str(error), {}
-    return cudnn.version(), {case.problem: cudnn.microseconds(case) for case in cases}
+    if not cudnn.available():
+        return "no CUDA", {}
+    return cudnn.version(), cudnn.all_milliseconds(cases)
 
 
-def chosen(options: argparse.Namespace) -> list[Case]:
-    words = [w for w in options.only.split(",") if w]
-    cases = [c for c in load(options.suite) if not words or any(w in c.name for w in words)]
-    return [replace(c, dtype=dtype) for dtype in options.dtypes.split(",") for c in cases]
+def driver() -> str:
+    """The GPU and its driver, where nvidia-smi can say."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def row_of(case: Case, timing: Timing, peer: float | None, others: list[Timing]) -> dict[str, Any]:
+    row = {"case": case.name, "family": kind_of(case), "dtype": case.dtype, "problem": problem_of(case)}
+    row |= {"gflop": case.flops * 1e-9, "megabytes": case.bytes * 1e-6, "plan": timing["plan"]}
+    row["results"] = {"vkconv_prepared": {k: v for k, v in timing.items() if k != "plan"}}
+    if peer:
+        row["results"]["cudnn"] = {"ms": peer}
+    if others:
+        row |= {"chosen": timing["plan"], "ms": {t["plan"]: t["ms"] for t in others} | {timing["plan"]: timing["ms"]}}
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    own, ratio = row["results"]["vkconv_prepared"], report.ratio(row)
+    peer = row["results"].get("cudnn", {}).get("ms", 0.0)
+    text = f"{row['case']:26} {row['dtype']:4} {row['plan'][:34]:34} {own['ms'] * 1e3:9.1f} us {peer * 1e3:9.1f} us"
+    text += f" {row['gflop'] / own['ms']:7.1f} TF/s c {own['c']:5.2f} {own['rounded']:6.3f}"
+    return text + (f" {ratio:5.2f}x" if ratio else "") + (" WRONG" if "wrong" in own else "")
+
+
+def measure(options: argparse.Namespace, cases: list[Case]) -> tuple[str, list[dict[str, Any]]]:
+    """cuDNN's version and the rows of some cases, printed."""
+    problems = list(dict.fromkeys(problem_of(case) for case in cases))
+    ours = own_timings(options, "", problems)
+    others = own_timings(options, "all", problems) if options.regret else {}
+    version, peers = ("", {}) if options.no_peer else peer_times(cases)
+    rows = []
+    for case in cases:
+        timings = ours[problem_of(case)]
+        if timings:
+            rows.append(row_of(case, timings[0], peers.get(case), others.get(problem_of(case), [])))
+            print(line(rows[-1]))
+        else:
+            print(f"{case.name} {case.dtype}: not computed")
+    print(report.summary(rows) + "\n")
+    return version, rows
 
 
 def main() -> int:
     """Command line entry point."""
     options = arguments()
-    cases = chosen(options)
-    problems = [case.problem for case in cases]
-    version, peer = ("", {}) if options.no_peer else peer_microseconds(cases)
-    algorithms = options.algorithms.split(",")
-    ours = {a: vkconv_microseconds(options, a, problems) for a in algorithms}
-    print(f"beside {version}" if version else "vkconv alone")
-    results = []
-    for case in cases:
-        row: dict[str, Any] = {"name": case.name, "problem": case.problem, "peer_us": peer.get(case.problem)}
-        row["vkconv"] = {a or "planner": ours[a].get(case.problem) for a in algorithms}
-        results.append(row)
-        print(line(case, row))
-    if options.json:
-        options.json.write_text(json.dumps({"peer": version, "rows": results}, indent=1) + "\n")
+    about = machine.describe() | {"gpu": driver()}
+    about |= {"commit": options.commit} if options.commit else {}
+    rows: list[dict[str, Any]] = []
+    for dtype in options.dtypes.split(","):
+        version, of_dtype = measure(options, chosen(options, dtype))
+        rows += of_dtype
+        result = {"suite": "core,gpu", "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
+        if options.json:
+            options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
+    if options.regret:
+        named = [row | {"case": f"{row['case']} {row['dtype']}"} for row in rows if "ms" in row]
+        print(planner_regret.summary(named))
     return 0
-
-
-def line(case: Case, row: dict[str, Any]) -> str:
-    """One row of the table."""
-    text = f"{case.name:24} {case.dtype:4}"
-    if row["peer_us"]:
-        text += f"  peer {row['peer_us']:9.1f} us {case.flops / row['peer_us'] * 1e-6:6.1f} TF/s"
-    for name, timing in row["vkconv"].items():
-        if not timing or "us" not in timing:
-            text += f"  {name} -"
-            continue
-        ratio = f" {row['peer_us'] / timing['us']:5.2f}x" if row["peer_us"] else ""
-        text += f"  {timing['plan']} {timing['us']:9.1f} us {case.flops / timing['us'] * 1e-6:6.1f} TF/s{ratio}"
-    return text
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def regret(row: Row) -> float:
 
 def line(row: Row) -> str:
     times = sorted(row["ms"].items(), key=lambda item: item[1])
-    cells = [f"{a} {ms:.3g} ({row['estimate_ms'][a]:.3g})" for a, ms in times]
+    estimates = row.get("estimate_ms", {})
+    cells = [f"{a} {ms:.3g}" + (f" ({estimates[a]:.3g})" if a in estimates else "") for a, ms in times]
     return f"{row['case']:<30}{regret(row):6.2f}  {row['plan']:<44}{'  '.join(cells)}"
 
 

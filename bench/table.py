@@ -1,6 +1,7 @@
-"""Writes README's table from bench results: python bench/table.py RESULT.json
+"""Writes README's tables from bench results: python bench/table.py RESULT.json
 
-The table stands between two marker lines of README.md; everything between them is replaced.
+A table stands between two marker lines of README.md, one pair for results of bench/run.py and one for those of
+bench/gpu.py; everything between them is replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import report
 
 README = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 TITLES = {"vkconv_prepared": "vkconv, prepared", "torch_cl": "PyTorch, channels last", "torch": "PyTorch"}
 TITLES |= {"onnxruntime": "ONNX Runtime", "jax": "JAX", "mlx": "MLX"}
 
@@ -67,15 +67,61 @@ def command(result: dict[str, Any]) -> str:
     return f"./run bench --suite {result['suite']}{device} --peers {','.join(peers) or 'none'}"
 
 
+def gpu_table(result: dict[str, Any]) -> str:
+    """Every case under its kind, a pair of times and their ratio for every dtype; losses stay in."""
+    rows = result["rows"]
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
+    lines = [
+        "| us, vkconv / cuDNN (ratio) | " + " | ".join(dtypes) + " |",
+        "|---|" + "--:|" * len(dtypes),
+    ]
+    for kind in dict.fromkeys(row["family"] for row in rows):
+        of_kind = [row for row in rows if row["family"] == kind]
+        means = [_mean([row for row in of_kind if row["dtype"] == dtype]) for dtype in dtypes]
+        lines.append(f"| **{kind}** | " + " | ".join(f"**{mean}**" if mean else "" for mean in means) + " |")
+        for name in dict.fromkeys(row["case"] for row in of_kind):
+            by_dtype = {row["dtype"]: row for row in of_kind if row["case"] == name}
+            lines.append(f"| `{name}` | " + " | ".join(_pair(by_dtype.get(dtype)) for dtype in dtypes) + " |")
+    return "\n".join([*lines, "", _gpu_caption(result)])
+
+
+def _mean(rows: list[dict[str, Any]]) -> str:
+    ratios = [r for row in rows if (r := report.ratio(row))]
+    return f"{report.geomean(ratios):.2f}x" if ratios else ""
+
+
+def _pair(row: dict[str, Any] | None) -> str:
+    if row is None or not report.own(row):
+        return "-"
+    times = [row["results"].get(name, {}).get("ms") for name in ("vkconv_prepared", "cudnn")]
+    own, peer = (f"{report.number(ms * 1e3)}" if ms else "-" for ms in times)
+    ratio = report.ratio(row)
+    return f"{own} / {peer}" + (f" ({ratio:.2f}x)" if ratio else "")
+
+
+def _gpu_caption(result: dict[str, Any]) -> str:
+    m = result["machine"]
+    ratios = [r for row in result["rows"] if (r := report.ratio(row))]
+    return (
+        f"Microseconds of device time, weights prepared, clocks warmed, one run on {m['gpu']}, {m['date']}, commit "
+        f"{m['commit']}: `python bench/gpu.py`. cuDNN {result['versions']['cudnn']}: benchmark on, the better layout, "
+        f"no TF32, replayed from a CUDA graph; - where it took over 8 s or refused. Samples of every answer were "
+        f"compared with fp64. Bold: geometric means. {sum(r < 1 for r in ratios)} of {len(ratios)} rows are lost."
+    )
+
+
 def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__)
         return 2
     result = json.loads(Path(sys.argv[1]).read_text())
-    text = README.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    README.write_text(f"{before}{BEGIN}\n{table(result)}\n{END}{after}")
+    on_gpu = "gpu" in result["machine"]
+    name, text = ("gpu", gpu_table(result)) if on_gpu else ("bench", table(result))
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    readme = README.read_text()
+    before, rest = readme.split(begin)
+    after = rest.split(end)[1]
+    README.write_text(f"{before}{begin}\n{text}\n{end}{after}")
     return 0
 
 

