@@ -1,6 +1,7 @@
 // direct_matrix: on a device with cooperative matrices the real kernels, on a software device the emulated ones.
 #if VKCONV_VULKAN
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
+#include "vulkan/divisor.h"
 #include "vulkan_kernel_test.h"
 
 namespace vkconv {
@@ -48,6 +49,15 @@ TEST_F(DirectMatrix, Epilogues) {
        {"fwd_bf16_n1c16o24_i9x11_k3x3_p1x1_add_relu6", "fwd_f16>f32_n1c16o24_i9x11_k3x3_p1x1_bias_add",
         "fwd_bf16>f32_n1c20o9_i9x11_k3x3_p1x1", "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_flip_leaky_relu0.5"})
     expect_exact(text);
+}
+
+// Few tiles and long sums: workgroups share a sum.
+TEST_F(DirectMatrix, SharedSums) {
+  for (const char* text : {"fwd_f16_n1c80o16_i5x5_k3x3_p1x1_bias_relu", "fwd_bf16_n2c70o9_i3x4_k3x3_p1x1_add",
+                           "fwd_f32_n1c100o12_i4x5_k1x1", "fwd_f16>f32_n1c36o20_i3x4x5_k3x2x3_p1x0x1",
+                           "fwd_f32_n1c40o24g2_i4x4_k3x3_p1x1_bias"})
+    for (const bool prepare : {false, true}) expect_exact(text, prepare);
+  expect_accurate("fwd_f32_n1c200o16_i5x5_k3x3_p1x1", true, 16);
 }
 
 TEST_F(DirectMatrix, SplitSinglePrecision) {
@@ -104,7 +114,8 @@ TEST_F(DirectMatrix, Accuracy) {
 
 // Infinite weights under padding: the taps that read padding do not count. Nor do the zeros beside the last channel.
 TEST_F(DirectMatrix, PaddingTimesInfinityIsNothing) {
-  for (const char* text : {"fwd_f16_n1c4o4_i5x6_k3x3_p1x1", "fwd_bf16_n2c5o5_i5_k3_p1"}) {
+  for (const char* text :
+       {"fwd_f16_n1c4o4_i5x6_k3x3_p1x1", "fwd_bf16_n2c5o5_i5_k3_p1", "fwd_f16_n1c40o4_i5x6_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     if (!has_matrices(p.dtype)) return;
     tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
@@ -135,6 +146,40 @@ TEST(DirectMatrixTile, UsesTheShapesADeviceHas) {
   EXPECT_FALSE(vulkan::matrix_unit(t, DType::bf16));
   t.type = vulkan::DeviceType::software;
   EXPECT_TRUE(vulkan::matrix_unit(t, DType::bf16)->emulated);
+}
+
+TEST(DirectMatrixTile, FewTilesShareTheirSums) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  const auto few = vulkan::choose_matrix_grid(parse_problem("fwd_f16_n1c512o512_i7x7_k3x3_p1x1"), unit, traits);
+  EXPECT_GT(few->shares, 1);
+  EXPECT_GE(few->shares * few->share_stages, few->stages);
+  EXPECT_LT((few->shares - 1) * few->share_stages, few->stages);
+  const auto many = vulkan::choose_matrix_grid(parse_problem("fwd_f16_n1c128o128_i512x512_k3x3_p1x1"), unit, traits);
+  EXPECT_EQ(many->shares, 1);
+}
+
+TEST(DirectMatrixTile, BodiesOfLoopsDivideAStage) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  for (const char* text : {"fwd_f16_n8c64o64_i56x56_k7x7_p3x3", "fwd_f16_n1c768o768g16_i1500_k128_p64"}) {
+    const auto grid = vulkan::matrix_grid(parse_problem(text), unit, {false, 1, 4, 7, 2, 2}, 1, traits);
+    EXPECT_EQ(grid.stage_steps % grid.body_steps, 0) << text;
+    EXPECT_LT(grid.body_steps, grid.stage_steps) << text;
+  }
+}
+
+TEST(Divisor, DividesEveryNumberBelow2To31) {
+  for (const std::uint32_t value : {1u, 2u, 3u, 7u, 57u, 64u, 641u, 65537u, (1u << 30) - 1, 1u << 30, (1u << 30) + 1}) {
+    const vulkan::Divisor d = vulkan::divisor(value);
+    for (const std::uint64_t multiple : {0u, 1u, 2u, 3u, 1000u, 33554431u, 1u << 30})
+      for (const int beside : {-1, 0, 1}) {
+        const std::uint64_t n = multiple * value + static_cast<std::uint64_t>(beside);
+        if (n >= std::uint64_t{1} << 31) continue;
+        EXPECT_EQ(vulkan::divide(static_cast<std::uint32_t>(n), d), n / value) << n << " / " << value;
+      }
+    EXPECT_EQ(vulkan::divide((1u << 31) - 1, d), ((1u << 31) - 1) / value) << value;
+  }
 }
 
 TEST(DirectMatrixTile, FitsTheDevice) {

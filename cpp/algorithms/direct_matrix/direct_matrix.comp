@@ -5,7 +5,6 @@
 // input under the tile and its halo lies in shared memory for one chunk of channels and one depth tap at a time; every
 // row and column tap multiplies it in place, by weights that go from memory to registers in the order they are packed.
 #include "algorithms/direct_matrix/direct_matrix.glsl"
-#include "vulkan/glsl/side_by_side.glsl"
 
 layout(constant_id = 10) const uint kSubgroupsM = 2;
 layout(constant_id = 11) const uint kSubgroupsN = 2;
@@ -34,6 +33,10 @@ layout(constant_id = 27) const bool kDepthTaps = true;  // more than one, or one
 layout(constant_id = 28) const bool kFarInput = false;  // its elements span more than 2^32
 layout(constant_id = 29) const bool kDepth = true;      // the output has more than one
 layout(constant_id = 30) const uint kThreads = 128;     // kSubgroupsM * kSubgroupsN * kLanes
+layout(constant_id = 31) const bool kFarOutput = false;     // its elements, or the addend's, span 2^31 or more
+layout(constant_id = 32) const bool kStoresEights = false;  // 16-bit outputs are aligned to eight elements
+layout(constant_id = 33) const uint kBodySteps = 0;  // steps of a stage that the loop's body holds; 0: all
+layout(constant_id = 34) const bool kShares = false;  // outputs are shares of sums, which direct_matrix_sum adds
 layout(local_size_x_id = 30) in;
 
 const uint kTilePixels = kSubgroupsM * kFragmentsM * kMatrixM;
@@ -57,6 +60,7 @@ struct Place {
   int group;
   int column, row;  // first output column, slices side by side, and row
   uint channel;     // first output channel, in the group
+  uint share;
   uint subgroup_m, subgroup_n;
 };
 
@@ -91,6 +95,14 @@ void end_block(float scale) {
     }
 }
 
+// Row i of a subgroup's matrices at a step.
+void load_row(out MatrixA a[kParts], uint base, uint step, uint i) {
+  const uint row_slots = kStrip ? kMatrixM * column_octets() : stride_rows() * kChunkOctets;
+  UNROLL for (uint part = 0; part < kParts; ++part) {
+    load_a(a[part], base + part * part_octets() + step_slot(step) + i * row_slots, column_octets());
+  }
+}
+
 // The products of one row of matrices; of fp32 the small ones first.
 void multiply_row(uint i, MatrixA a[kParts], MatrixB b[kParts][kFragmentsN]) {
   UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
@@ -102,36 +114,53 @@ void multiply_row(uint i, MatrixA a[kParts], MatrixB b[kParts][kFragmentsN]) {
   }
 }
 
-// Adds the products of the stage at `base`, while `following` comes in. Weights are on their way to registers one step
-// ahead.
-void multiply_stage(uint base, float scale, Stage following) {
-  const uint steps = tap_rows() * tap_columns() * kStepsK;
-  const uint row_slots = kStrip ? kMatrixM * column_octets() : stride_rows() * kChunkOctets;
-  UNROLL for (uint step = 0; step < steps; ++step) {
+// Adds the products of one run of a stage's steps, all in one body, while `following` comes in with the first run.
+// Weights are on their way to registers one step ahead, the input one row of matrices.
+void multiply_run(uint base, uint first, uint count, float scale, Stage following) {
+  MatrixA a[kParts];
+  load_row(a, base, first, 0);
+  UNROLL for (uint s = 0; s < count; ++s) {
     MatrixB b[kParts][kFragmentsN];
     UNROLL for (uint part = 0; part < kParts; ++part)
       UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
-        make_b(b[part][j], held[part][j], weights, weight_octet(step, part, j));
+        make_b(b[part][j], held[part][j], weights, weight_octet(s, part, j));
       }
-    fetch_weights(step + 1);
-    bring(following, step, steps);
+    fetch_weights(s + 1);
+    if (first == 0) bring(following, s, count);
     UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i) {
-      MatrixA a[kParts];
-      UNROLL for (uint part = 0; part < kParts; ++part) {
-        load_a(a[part], base + part * part_octets() + step_slot(step) + i * row_slots, column_octets());
-      }
+      const bool row_ends = i + 1 == kFragmentsM;
+      MatrixA ahead[kParts];
+      if (!row_ends || s + 1 < count)
+        load_row(ahead, base, first + (row_ends ? s + 1 : s), row_ends ? 0 : i + 1);
       multiply_row(i, a, b);
+      UNROLL for (uint part = 0; part < kParts; ++part) a[part] = ahead[part];
     }
-    if (kBlockSteps != 0 && (step % kBlockSteps == kBlockSteps - 1 || step + 1 == steps)) end_block(scale);
+    if (kBlockSteps != 0 && (s % kBlockSteps == kBlockSteps - 1 || s + 1 == count)) end_block(scale);
   }
-  weights = Octets(uint64_t(weights) + uint64_t(steps * kStepOctets) * 16);
+  weights = Octets(uint64_t(weights) + uint64_t(count * kStepOctets) * 16);
+}
+
+// Adds the products of the stage at `base`. A body of more steps than the compiler unrolls would leave the matrices in
+// memory.
+void multiply_stage(uint base, float scale, Stage following) {
+  const uint steps = tap_rows() * tap_columns() * kStepsK;
+  if (kBodySteps == 0) {
+    multiply_run(base, 0, steps, scale, following);
+  } else {
+    [[dont_unroll]] for (uint first = 0; first < steps; first += kBodySteps)
+      multiply_run(base, first, kBodySteps, scale, following);
+  }
 }
 
 void multiply(Place at) {
   const uint base = kStrip ? at.subgroup_m * kFragmentsM * kMatrixM * column_octets()
                            : at.subgroup_m * kFragmentsM * stride_rows() * kChunkOctets;
-  const uint stages = uint(params.geometry.kernel[0]) * params.chunks;
-  Stage stage = Stage(params.input_lowest, 0, 0, 0);
+  uint stages = uint(params.geometry.kernel[0]) * params.chunks, first = 0;
+  if (kShares) {
+    first = at.share * params.share_stages;
+    stages = min(stages - first, params.share_stages);
+  }
+  Stage stage = stage_at(first / params.chunks, first % params.chunks, 0);
   fetch_weights(0);
   UNROLL for (uint i = 0; i < load_count(); ++i) fetch(stage, i);
   start_scales();
@@ -152,6 +181,7 @@ void main() {
   const uint tile_o = take_digit(index, params.tiles_o), tile_x = take_digit(index, params.tiles_x);
   const uint tile_y = take_digit(index, params.tiles_y);
   Place at;
+  at.share = kShares ? take_digit(index, params.shares) : 0;
   at.group = int(index);
   at.column = int(tile_x * kTileColumns);
   at.row = int(tile_y * kTileRows);
@@ -165,8 +195,10 @@ void main() {
       clear(sum[i][j]);
       if (kBlockSteps != 0) { clear(total[i][j]); }
     }
-  const uint steps = uint(params.geometry.kernel[0]) * params.chunks * tap_rows() * tap_columns() * kStepsK;
-  const uint64_t first_octet = uint64_t(at.group * params.runs + run) * (steps * kStepOctets);
+  const uint stage_steps = tap_rows() * tap_columns() * kStepsK;
+  const uint stages = uint(params.geometry.kernel[0]) * params.chunks;
+  const uint64_t first_octet = (uint64_t(at.group * params.runs + run) * stages + at.share * params.share_stages) *
+                               (stage_steps * kStepOctets);
   weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
   multiply(at);
   store_outputs(at);

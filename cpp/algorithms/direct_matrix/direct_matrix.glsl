@@ -7,6 +7,7 @@
 #endif
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/side_by_side.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
@@ -18,9 +19,14 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
   WeightStrides weight_stride;
   EpilogueParams epilogue;
   Geometry geometry;
-  uint pitch, slices;                      // see side_by_side.glsl
+  Divisor pitch, input_pitch;              // of output and input columns, see side_by_side.glsl
+  Divisor depths;                          // of the output
+  uint slices;
   uint tiles_x, tiles_y, tiles_o, groups;  // workgroups: of the output's columns, rows and channels of a group, and all
   uint chunks, runs;                       // of input and of output channels of a group
+  uint shares, share_stages;               // of a sum that workgroups share, and the stages of each
+  uint64_t sums_array;                     // of shares: each the sums of a contiguous output
+  int64_t share_elements;
 };
 #include "vulkan/glsl/dispatch.glsl"
 #include "vulkan/glsl/direct_sum.glsl"

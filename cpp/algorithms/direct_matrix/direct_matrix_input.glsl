@@ -39,13 +39,13 @@ void plan_load(Place at, uint i) {
   depths[i] = kOutside;
   slots[i] = x < halo_columns() ? column_slot(x) + y * kChunkOctets + octet : kNoSlot;
   const int row = at.row * int(stride_rows()) + int(y) - params.geometry.pad_lo[1];
-  const Column column = column_of(at.column * int(stride_columns()) + int(x) - params.geometry.pad_lo[2],
-                                  int(params.pitch * stride_columns()));
+  const Column column =
+      column_of(at.column * int(stride_columns()) + int(x) - params.geometry.pad_lo[2], params.input_pitch);
   if (x >= halo_columns() || row < 0 || row >= params.geometry.input_extent[1] || column.slice < 0 ||
       column.slice >= int(params.slices) || column.x >= params.geometry.input_extent[2])
     return;
-  const int image = column.slice / params.geometry.output_extent[0];
-  const int depth = column.slice - image * params.geometry.output_extent[0];
+  const int image = kDepth ? int(divide(uint(column.slice), params.depths)) : column.slice;
+  const int depth = kDepth ? column.slice - image * int(params.depths.value) : 0;
   depths[i] = depth * params.geometry.stride[0] - params.geometry.pad_lo[0];
   const int64_t source = params.input_origin + image * params.input_stride[0] + depths[i] * params.input_stride[1] +
                          row * params.input_stride[2] + column.x * params.input_stride[3] +
@@ -142,18 +142,21 @@ void bring(Stage stage, uint step, uint steps) {
 }
 #endif
 
+Stage stage_at(uint depth, uint chunk, uint base) {
+  Stage stage;
+  stage.depth = depth;
+  stage.chunk = chunk;
+  stage.base = base;
+  const int64_t input_depth = int64_t(depth) * params.geometry.dilation[0];
+  stage.address = params.input_lowest +
+                  uint64_t(input_depth * params.input_stride[1] + chunk * (kChunkOctets * 8)) * ELEMENT_BYTES;
+  return stage;
+}
+
 // The next stage; after the last, that one again: bringing it in once more is cheaper than a branch in every step.
 Stage stage_after(Stage stage) {
-  const bool last_chunk = stage.chunk + 1 == params.chunks;
-  if (!last_chunk) {
-    ++stage.chunk;
-  } else if (stage.depth + 1 < uint(params.geometry.kernel[0])) {
-    stage.chunk = 0;
-    ++stage.depth;
-  }
-  const int64_t depth = int64_t(stage.depth) * params.geometry.dilation[0];
-  stage.address = params.input_lowest +
-                  uint64_t(depth * params.input_stride[1] + stage.chunk * (kChunkOctets * 8)) * ELEMENT_BYTES;
-  stage.base = stage_octets() - stage.base;
-  return stage;
+  const uint base = stage_octets() - stage.base;
+  if (stage.chunk + 1 < params.chunks) return stage_at(stage.depth, stage.chunk + 1, base);
+  if (stage.depth + 1 < uint(params.geometry.kernel[0])) return stage_at(stage.depth + 1, 0, base);
+  return stage_at(stage.depth, stage.chunk, base);
 }

@@ -1,9 +1,66 @@
 // How a tile's sums become outputs: through shared memory, so that invocations hold neighbouring channels, then the
 // epilogue. Part of direct_matrix.comp.
 
-// Of a subgroup's row of matrices in shared memory an invocation finishes one quad of channels in kPasses pixels.
-const uint kQuads = kFragmentsN * kRowQuads;
-const uint kPassPixels = kLanes / kQuads, kPasses = kMatrixM / kPassPixels;
+// Of a subgroup's row of matrices in shared memory an invocation finishes 16 bytes of channels in kPasses pixels. Two
+// octets more than a row has: so stores of sums are spread over the banks.
+const uint kRowOctets = kFragmentsN * kRowQuads + 2;
+const uint kQuads = ELEMENT_BYTES == 2 ? 2 : 1, kPixelLanes = kFragmentsN * kRowQuads / kQuads;
+const uint kPassPixels = kLanes / kPixelLanes < kMatrixM ? kLanes / kPixelLanes : kMatrixM;
+const uint kPasses = kMatrixM / kPassPixels;
+
+// What finishing needs, in registers: read from params after a store it would be loaded again.
+struct Finish {
+  uint64_t array;
+  int64_t stride[4], addend_stride[4];
+  uint channel, channels;  // first of the 16 bytes, and the end of its group
+  vec4 scale;
+  Divisor pitch, depths;
+  int slices, rows, columns;
+  EpilogueParams epilogue;
+};
+
+Finish make_finish(Place at) {
+  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
+  const uint o = at.channel + lane_index() % kPixelLanes * (4 * kQuads);
+  Finish f;
+  f.array = params.output_array;
+  if (kShares) f.array += uint64_t(at.share * params.share_elements) * REAL_BYTES;
+  f.stride = params.output_stride;
+  if (kHasAddend) f.addend_stride = params.epilogue.addend_stride;
+  f.channel = at.group * group_out + o;
+  f.channels = (at.group + 1) * group_out;
+#ifdef VARIANT_F32
+  const uint channel = at.group * params.runs * (kFragmentsN * kMatrixN) + o;
+  f.scale = uintBitsToFloat(Octets(params.scales_array + channel * 4).at[0]);
+#endif
+  f.pitch = params.pitch;
+  f.depths = params.depths;
+  f.slices = int(params.slices);
+  f.rows = params.geometry.output_extent[1];
+  f.columns = params.geometry.output_extent[2];
+  f.epilogue = params.epilogue;
+  return f;
+}
+
+struct Pixel {
+  bool exists;
+  int image, depth, column;
+};
+
+Pixel pixel_at(Place at, Finish f, uint x) {
+  const Column column = column_of(at.column + int(x), f.pitch);
+  Pixel p;
+  p.exists = column.slice < f.slices && column.x < f.columns;
+  p.image = kDepth ? int(divide(uint(column.slice), f.depths)) : column.slice;
+  p.depth = kDepth ? column.slice - p.image * int(f.depths.value) : 0;
+  p.column = column.x;
+  return p;
+}
+
+int64_t offset_of(Pixel p, int row, int64_t stride[4]) {
+  if (kFarOutput) return p.image * stride[0] + p.depth * stride[1] + row * stride[2] + p.column * stride[3];
+  return p.image * int(stride[0]) + p.depth * int(stride[1]) + row * int(stride[2]) + p.column * int(stride[3]);
+}
 
 // An output column: elements to its first channel in the tile's first row.
 struct OutputColumn {
@@ -11,106 +68,106 @@ struct OutputColumn {
   int64_t result, addend;
 };
 
-struct Pixel {
-  bool exists;
-  int image, depth, column;
-};
-
-Pixel pixel_at(Place at, uint x) {
-  const Column column = column_of(at.column + int(x), int(params.pitch));
-  Pixel p;
-  p.exists = column.slice < int(params.slices) && column.x < params.geometry.output_extent[2];
-  p.image = kDepth ? column.slice / params.geometry.output_extent[0] : column.slice;
-  p.depth = kDepth ? column.slice - p.image * params.geometry.output_extent[0] : 0;
-  p.column = column.x;
-  return p;
-}
-
-OutputColumn output_column(Place at, uint x) {
-  const Pixel p = pixel_at(at, x);
-  const int64_t stride[4] = params.output_stride, addend_stride[4] = params.epilogue.addend_stride;
+OutputColumn output_column(Place at, Finish f, uint x) {
+  const Pixel p = pixel_at(at, f, x);
   OutputColumn c;
   c.exists = p.exists;
-  c.result = p.image * stride[0] + p.depth * stride[1] + at.row * stride[2] + p.column * stride[3];
-  c.addend = !kHasAddend ? 0 : p.image * addend_stride[0] + p.depth * addend_stride[1] + at.row * addend_stride[2] +
-                                   p.column * addend_stride[3];
+  c.result = offset_of(p, at.row, f.stride);
+  c.addend = kHasAddend ? offset_of(p, at.row, f.addend_stride) : 0;
   return c;
 }
 
 uint row_pixel(uint fragment, uint pass) {
-  return (kStrip ? fragment * kMatrixM : 0) + lane_index() / kQuads + pass * kPassPixels;
+  return (kStrip ? fragment * kMatrixM : 0) + lane_index() / kPixelLanes + pass * kPassPixels;
 }
 
 // NaN, which padding may have made of infinities; of fp32 also an infinity, which scales may have made.
-bool is_suspect(float v) { return kParts > 1 ? isnan(v) || isinf(v) : kPadded && isnan(v); }
+// Shares are judged when they have been added.
+bool is_suspect(float v) { return !kShares && (kParts > 1 ? isnan(v) || isinf(v) : kPadded && isnan(v)); }
 bool is_suspect(vec4 v) { return is_suspect(v.x) || is_suspect(v.y) || is_suspect(v.z) || is_suspect(v.w); }
 
 // Sums in shared memory without the scales of the weights.
-vec4 sums_at(Place at, uint slot) {
-  vec4 v = uintBitsToFloat(tile[slot]);
-#ifdef VARIANT_F32
-  const uint group_out = params.runs * (kFragmentsN * kMatrixN), o = at.channel + lane_index() % kQuads * 4;
-  v *= uintBitsToFloat(Octets(params.scales_array + (at.group * group_out + o) * 4).at[0]);
+vec4 sums_at(Finish f, uint slot) {
+  const vec4 v = uintBitsToFloat(tile[slot]);
+  return kParts > 1 ? v * f.scale : v;
+}
+
+void finish_quads(Finish f, OutputColumn column, int y, vec4 v[kQuads]) {
+  const int64_t result = column.result + y * f.stride[2];
+  const int64_t addend = kHasAddend ? column.addend + y * f.addend_stride[2] : 0;
+#if ELEMENT_BYTES == 2
+  if (kStoresEights) {
+    if (f.channel >= f.channels) return;
+    uvec4 octet;
+    [[unroll]] for (uint q = 0; q < kQuads; ++q) {
+      const uvec2 half_octet = unpackUint2x32(round_element4(finished4(addend, f.channel + q * 4, v[q], f.epilogue)));
+      octet[2 * q] = half_octet.x;
+      octet[2 * q + 1] = half_octet.y;
+    }
+    NewOctets(f.array + uint64_t(result + f.channel) * ELEMENT_BYTES).at[0] = octet;
+    return;
+  }
 #endif
-  return v;
+  [[unroll]] for (uint q = 0; q < kQuads; ++q)
+    if (f.channel + q * 4 < f.channels)
+      finish4(f.array, result, addend, f.channel + q * 4, f.channels, v[q], f.epilogue);
 }
 
-void finish_quad(Place at, OutputColumn column, int y, vec4 v) {
-  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
-  const uint o = at.channel + lane_index() % kQuads * 4;
-  if (o < group_out)
-    finish4(params.output_array, column.result + y * params.output_stride[2],
-            column.addend + y * params.epilogue.addend_stride[2], at.group * group_out + o,
-            (at.group + 1) * group_out, v, params.epilogue);
-}
-
-// A quad of which some sum is suspect: that one by its definition.
-void repair_quad(Place at, uint fragment, uint pass, int y, vec4 v) {
-  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
-  const Pixel p = pixel_at(at, row_pixel(fragment, pass));
-  const uint o = at.channel + lane_index() % kQuads * 4;
-  for (uint j = 0; j < 4; ++j)
-    if (is_suspect(v[j]) && o + j < group_out)
-      v[j] = direct_sum(p.image, p.depth, at.row + y, p.column, int(at.group * group_out + o + j));
-  finish_quad(at, output_column(at, row_pixel(fragment, pass)), y, v);
+// Sums of which some are suspect: those by their definition.
+void repair_quads(Place at, Finish f, uint fragment, uint pass, int y, vec4 v[kQuads]) {
+  const Pixel p = pixel_at(at, f, row_pixel(fragment, pass));
+  for (uint j = 0; j < 4 * kQuads; ++j)
+    if (is_suspect(v[j / 4][j % 4]) && f.channel + j < f.channels)
+      v[j / 4][j % 4] = direct_sum(p.image, p.depth, at.row + y, p.column, int(f.channel + j));
+  finish_quads(f, output_column(at, f, row_pixel(fragment, pass)), y, v);
 }
 
 // Through shared memory, a row of matrices of each subgroup at a time. The outer loop is a real one: finishing is long.
 void store_outputs(Place at) {
-  const uint row_octets = kQuads + 1, scratch = subgroup_index() * kMatrixM * row_octets;
-  const uint first = scratch + lane_index() / kQuads * row_octets + lane_index() % kQuads;
+  const uint scratch = subgroup_index() * kMatrixM * kRowOctets;
+  const uint first = scratch + lane_index() / kPixelLanes * kRowOctets + lane_index() % kPixelLanes * kQuads;
+  const bool works = lane_index() / kPixelLanes < kPassPixels;
+  const Finish f = make_finish(at);
   OutputColumn columns[kPasses];
   if (!kStrip)
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass)
-      columns[pass] = output_column(at, row_pixel(0, pass));
+      columns[pass] = output_column(at, f, row_pixel(0, pass));
   barrier();
   [[dont_unroll]] for (uint row = 0; row < kFragmentsM; ++row) {
     UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
       if (i == row)
         UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
           if (kBlockSteps != 0) {
-            store_c(total[i][j], scratch + j * kRowQuads, row_octets);
+            store_c(total[i][j], scratch + j * kRowQuads, kRowOctets);
           } else {
-            store_c(sum[i][j], scratch + j * kRowQuads, row_octets);
+            store_c(sum[i][j], scratch + j * kRowQuads, kRowOctets);
           }
         }
     subgroup_barrier();
     const uint fragment = at.subgroup_m * kFragmentsM + row;
     const int y = kStrip ? 0 : int(fragment);
-    const bool row_exists = at.row + y < params.geometry.output_extent[1];
+    const bool row_exists = works && at.row + y < f.rows;
     uint broken = 0;
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass) {
-      if (kStrip) columns[pass] = output_column(at, row_pixel(fragment, pass));
-      const vec4 v = sums_at(at, first + pass * kPassPixels * row_octets);
+      if (kStrip) columns[pass] = output_column(at, f, row_pixel(fragment, pass));
       if (!row_exists || !columns[pass].exists) continue;
-      if (is_suspect(v))
+      vec4 v[kQuads];
+      bool suspect = false;
+      [[unroll]] for (uint q = 0; q < kQuads; ++q) {
+        v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + q);
+        suspect = suspect || is_suspect(v[q]);
+      }
+      if (suspect)
         broken |= 1u << pass;
       else
-        finish_quad(at, columns[pass], y, v);
+        finish_quads(f, columns[pass], y, v);
     }
     for (uint pass = 0; broken != 0; ++pass, broken >>= 1)
-      if ((broken & 1) != 0)
-        repair_quad(at, fragment, pass, y, sums_at(at, first + pass * kPassPixels * row_octets));
+      if ((broken & 1) != 0) {
+        vec4 v[kQuads];
+        for (uint q = 0; q < kQuads; ++q) v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + q);
+        repair_quads(at, f, fragment, pass, y, v);
+      }
     subgroup_barrier();
   }
 }

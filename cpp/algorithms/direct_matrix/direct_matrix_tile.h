@@ -41,19 +41,23 @@ struct MatrixGrid {
   MatrixTile tile;
   SideBySide layout;
   std::int64_t tiles_x = 0, tiles_y = 0, tiles_o = 0, groups = 0;  // workgroups along each, and all of them
+  std::int64_t shares = 1, share_stages = 0;                       // workgroups that share a sum, and stages of each
   std::int64_t chunks = 0, runs = 0;                               // of input and output channels of a group
-  std::int64_t stages = 0, steps = 0;  // of one sum: times shared memory is filled, matrix products along k
+  std::int64_t stages = 0, steps = 0;            // of one sum: times shared memory is filled, matrix products along k
+  std::int64_t stage_steps = 0, body_steps = 0;  // of a stage, and of those the ones in the body of a loop
   std::int64_t stage_octets = 0, shared_octets = 0, loads = 0;
   std::int64_t packed_blocks = 0;  // of each part
   std::size_t blocks_bytes = 0;    // of the packed weights; the scales of fp32 lie behind
   std::size_t packed_bytes = 0;    // of both
+  std::size_t sums_bytes = 0;      // of shares in the workspace, behind the packed weights
   double seconds = 0;
 };
 
 // Octets of shared memory that stages can take on the device.
 std::int64_t most_tile_octets(const Traits& traits);
 
-MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, const Traits& traits);
+MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
+                       const Traits& traits);
 
 // Loop iterations an invocation of an emulated kernel takes, at most; see kSoftwareLoopIterations.
 std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);

@@ -11,19 +11,29 @@ namespace {
 
 constexpr std::int64_t kOctet = 8, kOctetBytes = 16;
 // Registers: matrices of sums a subgroup holds, and octets of a stage an invocation has on their way to shared memory.
-constexpr std::uint32_t kMostSums = 14, kMostBlockSums = 8;
-constexpr std::int64_t kMostLoads = 16;
+constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;
+constexpr std::int64_t kMostLoads = 16, kMostSplitLoads = 3;
 constexpr std::int64_t kMostEmulatedLoads = 32;
-// A multiprocessor, four schedulers of one subgroup each, and how many of them share the work: those of an H200. In
-// cycles: a 16 x 16 x 16 product, what a scheduler waits for operands each step and stage of a subgroup unless another
-// one's products fill the time, and the beginning and end of a workgroup. Weights come from L2 at kWeightBytes a cycle.
-constexpr double kProcessors = 132, kSchedulers = 4;
-constexpr std::int64_t kSharedBytes = 64 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
-constexpr double kProductCycles = 12.8, kStepCycles = 120, kStageCycles = 400, kWorkgroupCycles = 4000;
-constexpr double kWeightBytes = 40;
-constexpr std::int64_t kOtherRegisters = 96;  // than those of sums
-constexpr double kMatrixSpeedup = 5;          // over the device's rate for halves
-constexpr double kEmulatedEfficiency = 0.02;  // of the fp32 rate
+// A multiprocessor, and how many of them share the work: those of an H200. It has four schedulers of one subgroup each.
+constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
+constexpr std::int64_t kSharedBytes = 227 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
+constexpr std::int64_t kOtherRegisters = 128;  // than those of sums
+// The estimate's constants in cycles of a multiprocessor, fitted to the times of 180 tiles of halves and 260 of fp32 on
+// an H200 (root mean square of the logarithm's error 0.14).
+struct Cycles {
+  double product;    // of 16 x 16 x 16 by a subgroup
+  double operand;    // of that size from shared memory or L1 to registers
+  double step;       // that a subgroup alone waits each step
+  double stage;      // that a workgroup waits for the next stage
+  double load;       // an octet of each invocation's from memory to shared memory
+  double quad;       // four sums of each invocation's on their way to the output
+  double workgroup;  // its beginning and end
+};
+constexpr Cycles kHalves{13.8, 4.7, 113, 13, 11.8, 8, 8000}, kSplit{16.7, 6.4, 295, 670, 10, 8.7, 7800};
+constexpr double kRunCycles = 60;                               // a run of steps that is not the whole stage
+constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
+constexpr std::int64_t kMostShares = 16, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
+constexpr double kEmulatedEfficiency = 0.002;                              // of the fp32 rate, as one of halves
 
 constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 2, 2};
 
@@ -31,38 +41,82 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
   return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
 }
 
+// Steps that a loop's body holds: a divisor of a stage's steps, and few enough for the driver to unroll them all. The
+// measure is in matrix products; that a load weighs 3/2 and a step 4 of them beside its own, and the limits, were found
+// on an H200 (driver 580), where kernels beyond them take 2 to 6 times as long.
+std::int64_t body_steps(const ConvProblem& p, const MatrixGrid& g) {
+  constexpr double whole_limit = 530, run_limit = 400;
+  const double products = double(g.tile.fragments_m * g.tile.fragments_n) * (parts_of(p.dtype) > 1 ? 3 : 1);
+  const double step = 4 + products + 1.5 * double(g.loads);
+  if (double(g.stage_steps) * step <= whole_limit) return g.stage_steps;
+  std::int64_t steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(run_limit / step), 1, g.stage_steps);
+  while (g.stage_steps % steps != 0) --steps;
+  return steps;
+}
+
 // Workgroups on a multiprocessor at once, by its registers and shared memory.
-double workgroups_at_once(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
+std::int64_t workgroups_at_once(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
   const MatrixTile& t = g.tile;
   const std::int64_t sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n / unit.lanes;
   const std::int64_t registers = kOtherRegisters + sums * (block_steps(p, unit) != 0 ? 2 : 1);
   const std::int64_t by_registers = kRegisters / (std::min(registers, kMostRegisters) * t.subgroups() * unit.lanes);
   const std::int64_t by_memory = kSharedBytes / (g.shared_octets * kOctetBytes);
-  return double(std::clamp<std::int64_t>(std::min(by_registers, by_memory), 1, 8));
+  return std::clamp<std::int64_t>(std::min(by_registers, by_memory), 1, 16);
+}
+
+// Cycles that a multiprocessor takes for `workgroups` at once.
+double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, std::int64_t workgroups) {
+  const MatrixTile& t = g.tile;
+  const double parts = parts_of(p.dtype), subgroups = double(workgroups) * t.subgroups();
+  const Cycles& c = parts > 1 ? kSplit : kHalves;
+  const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
+  const double products = t.fragments_m * t.fragments_n * (parts > 1 ? 3 : 1) * c.product * volume;
+  const double operands = (t.fragments_m + t.fragments_n) * parts * c.operand;
+  // The busier of the two bounds, or both where they are near each other.
+  const double multiplying = subgroups / double(kSchedulers) * products, reading = subgroups * operands;
+  const double busy = std::sqrt(std::hypot(multiplying * multiplying, reading * reading));
+  const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
+  const double stage = double(g.stage_steps) * std::max(products + c.step, busy) + runs * kRunCycles + c.stage +
+                       double(g.loads) * subgroups * c.load;
+  const double quads = double(t.fragments_m * t.fragments_n) * unit.shape.m * unit.shape.n / (4 * unit.lanes);
+  return double(g.share_stages) * stage + c.workgroup + quads * subgroups * c.quad;
 }
 
 double estimate(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
-  const MatrixTile& t = g.tile;
-  const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
-  const double at_once = std::min(workgroups_at_once(p, unit, g), std::ceil(double(g.groups) / kProcessors));
-  const std::uint32_t parts = parts_of(p.dtype);
-  const double products = t.fragments_m * t.fragments_n * kProductCycles * volume * (parts > 1 ? 3 : 1);
-  const double weights = double(t.subgroups_n * t.fragments_n) * unit.shape.n * unit.shape.k * 2 * parts / kWeightBytes;
-  const double step =
-      std::max({at_once * t.subgroups() / kSchedulers * products, products + kStepCycles, at_once * weights});
-  const double workgroup = double(g.steps) * step + double(g.stages) * kStageCycles + kWorkgroupCycles;
-  const double cycles = std::ceil(double(g.groups) / (kProcessors * at_once)) * workgroup;
-  const double flops_per_cycle = 2 * 4096 / kProductCycles * kSchedulers * kProcessors;
-  const double rate = unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency
-                                    : traits.rates.f16_flops_per_second * kMatrixSpeedup;
-  return std::max(cycles * flops_per_cycle / rate, p.bytes_moved() / traits.rates.memory_bytes_per_second);
+  const std::int64_t at_once = workgroups_at_once(p, unit, g), a_round = at_once * kProcessors;
+  double cycles = double(g.groups / a_round) * cycles_of(p, unit, g, at_once);
+  if (g.groups % a_round != 0) cycles += cycles_of(p, unit, g, ceil_div(g.groups % a_round, kProcessors));
+  const double rate =
+      unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
+  const double seconds = cycles / kClock * kReferenceHalvesRate / rate;
+  const double bandwidth = traits.rates.memory_bytes_per_second;
+  const double sum = traits.rates.launch_seconds + double(g.sums_bytes) * (1 + 1 / double(g.shares)) / bandwidth;
+  return std::max(seconds, p.bytes_moved() / bandwidth) + (g.shares > 1 ? sum : 0);
 }
+
+// Registers of an invocation: sums, weights held and in use, a row of the input and the one ahead, octets on their way
+// to shared memory with where they come from and go, and the rest.
+std::int64_t registers(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
+  constexpr std::int64_t rest = 30, depth = 8, sharing = 8;
+  const MatrixTile& t = g.tile;
+  const std::int64_t parts = parts_of(p.dtype), sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n;
+  const std::int64_t weights = t.fragments_n * unit.shape.k * unit.shape.n, input = unit.shape.m * unit.shape.k;
+  return (sums * (block_steps(p, unit) != 0 ? 2 : 1) + parts * (weights + input)) / unit.lanes +
+         g.loads * (parts * kOctetBytes / 4 + 3) + rest + (p.kernel[0] > 1 ? depth : 0) + (g.shares > 1 ? sharing : 0);
+}
+
+// Matrices that do not fit registers go to memory, which costs time, and with those of fp32 an H200's driver (580) has
+// been seen to compute NaN.
+std::int64_t most_registers(const ConvProblem& p) { return parts_of(p.dtype) > 1 ? 240 : 224; }
 
 bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
   const std::uint32_t most_sums = block_steps(p, unit) != 0 ? kMostBlockSums : kMostSums;
   return g.shared_octets <= most_tile_octets(traits) &&
-         g.loads <= (unit.emulated ? kMostEmulatedLoads : kMostLoads / (3 * parts_of(p.dtype) - 2)) &&
+         g.loads <= (unit.emulated           ? kMostEmulatedLoads
+                     : parts_of(p.dtype) > 1 ? kMostSplitLoads
+                                             : kMostLoads) &&
          g.tile.fragments_m * g.tile.fragments_n <= most_sums &&
+         (unit.emulated || registers(p, unit, g) <= most_registers(p)) &&
          unit.lanes % (g.tile.fragments_n * unit.shape.n / 4) == 0 &&  // invocations share rows of sums evenly
          g.tile.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
 }
@@ -88,7 +142,8 @@ std::int64_t most_tile_octets(const Traits& traits) {
   return static_cast<std::int64_t>(traits.limits.shared_memory_bytes) / kOctetBytes - other_octets;
 }
 
-MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, const Traits& traits) {
+MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
+                       const Traits& traits) {
   MatrixGrid g;
   g.tile = tile;
   g.layout = side_by_side(p);
@@ -96,25 +151,31 @@ MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Matri
   g.tiles_x = ceil_div(g.layout.columns(), tile.columns(unit));
   g.tiles_y = ceil_div(p.output[1], tile.rows());
   g.tiles_o = ceil_div(p.out_channels_per_group(), tile.channels(unit));
-  g.groups = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
   g.chunks = ceil_div(p.in_channels_per_group(), tile.chunk_octets * kOctet);
   g.runs = g.tiles_o * tile.subgroups_n;
   g.stages = checked_mul(p.kernel[0], g.chunks);
-  g.steps = checked_mul(g.stages, p.kernel[1] * p.kernel[2] * (tile.chunk_octets * kOctet / s.k));
+  g.stage_steps = checked_mul(p.kernel[1] * p.kernel[2], tile.chunk_octets * kOctet / s.k);
+  g.steps = checked_mul(g.stages, g.stage_steps);
+  g.share_stages = ceil_div(g.stages, shares);
+  g.shares = ceil_div(g.stages, g.share_stages);
+  g.groups = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
+  g.groups = checked_mul(g.groups, g.shares);
   const std::int64_t halo_rows = extent_of(tile.rows(), p.kernel[1], p.stride[1], p.dilation[1]);
   const std::int64_t halo_columns = extent_of(tile.columns(unit), p.kernel[2], p.stride[2], p.dilation[2]);
   const std::int64_t column = halo_rows * tile.chunk_octets | 1;
   const std::int64_t parts = parts_of(p.dtype);
   g.stage_octets = checked_mul(round_up(halo_columns, p.stride[2]), column * parts);
-  const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 1);
+  const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 2);
   g.shared_octets = std::max(g.stage_octets * 2, scratch);
   g.loads = ceil_div(checked_mul(halo_rows * tile.chunk_octets, halo_columns), tile.subgroups() * unit.lanes);
+  g.body_steps = body_steps(p, g);
   // The step ahead of the last is read and not used.
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
   const std::int64_t block_bytes = parts * s.k * s.n / kOctet * kOctetBytes;
   g.blocks_bytes = static_cast<std::size_t>(checked_mul(checked_add(g.packed_blocks, tile.fragments_n), block_bytes));
   const std::int64_t scales = parts > 1 ? p.groups * g.runs * tile.fragments_n * s.n : 0;
   g.packed_bytes = g.blocks_bytes + static_cast<std::size_t>(scales) * sizeof(float);
+  if (g.shares > 1) g.sums_bytes = static_cast<std::size_t>(checked_mul(g.shares, p.output_elements())) * sizeof(float);
   g.seconds = estimate(p, unit, g, traits);
   return g;
 }
@@ -130,28 +191,33 @@ std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit) {
 
 std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits) {
   std::optional<MatrixGrid> best;
-  const auto consider = [&](MatrixTile t) {
+  const auto consider = [&](MatrixTile t, std::int64_t shares) {
     t.strip = p.output[1] == 1;
-    const MatrixGrid g = matrix_grid(p, unit, t, traits);
+    const MatrixGrid g = matrix_grid(p, unit, t, shares, traits);
     if (fits(p, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
+    return g;
   };
   const std::uint32_t least_octets = unit.shape.k / kOctet;
   if (unit.emulated) {
     MatrixTile t = kEmulatedTile;
-    for (t.fragments_m = 2; t.fragments_m > 0; --t.fragments_m) {
-      t.chunk_octets = std::max(t.chunk_octets, least_octets);
-      if (!best) consider(t);
-    }
+    t.chunk_octets = std::max(t.chunk_octets, least_octets);
+    for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
+    // Sums of few outputs are shared too, so that this is tested.
+    if (best && best->groups < 4) best = matrix_grid(p, unit, best->tile, 2, traits);
     return best;
   }
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
   for (std::uint32_t octets = least_octets; octets <= 8; octets *= 2)
     for (const std::uint32_t subgroups_m : kPowers)
       for (const std::uint32_t subgroups_n : kPowers)
-        for (std::uint32_t fragments_m = 1; fragments_m <= 8; ++fragments_m)
-          for (const std::uint32_t fragments_n : kPowers)
-            if (subgroups_m * subgroups_n >= 2 && subgroups_m * subgroups_n <= 8)
-              consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets});
+        for (std::uint32_t fragments_m = 1; fragments_m <= 7; ++fragments_m)
+          for (const std::uint32_t fragments_n : kPowers) {
+            if (subgroups_m * subgroups_n < 2 || subgroups_m * subgroups_n > 8) continue;
+            const MatrixTile tile{false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets};
+            const MatrixGrid whole = consider(tile, 1);
+            for (std::int64_t shares = 2; shares <= kMostShares && whole.groups * shares <= kSharedGroups; ++shares)
+              consider(tile, shares);
+          }
   return best;
 }
 

@@ -10,13 +10,14 @@
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
+#include "vulkan/divisor.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/matrix_layout.h"
 
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::uint32_t kScaleGroupSize = 64;
+constexpr std::uint32_t kScaleGroupSize = 64, kSumGroupSize = 64;
 
 struct Params {
   Pointer input, weight, output, packed, input_lowest;
@@ -26,7 +27,10 @@ struct Params {
   WeightStrides weight_stride;
   EpilogueParams epilogue;
   GeometryParams geometry;
-  std::uint32_t pitch, slices, tiles_x, tiles_y, tiles_o, groups, chunks, runs;
+  Divisor pitch, input_pitch, depths;
+  std::uint32_t slices, tiles_x, tiles_y, tiles_o, groups, chunks, runs, shares, share_stages;
+  Pointer sums;
+  std::int64_t share_elements;
 };
 
 std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
@@ -67,6 +71,23 @@ Span input_span(const ConvProblem& p, const View<Pointer>& v) {
   return s;
 }
 
+bool far_output(const ConvProblem& p, const Operands<Device>& a) {
+  const auto span = [&](const View<Pointer>& v) {
+    const std::int64_t extents[] = {p.batch, p.output[0], p.output[1], p.output[2]};
+    std::int64_t elements = 0;
+    for (int axis = 0; axis < 4; ++axis) elements += std::abs(v.stride[axis]) * extents[axis];
+    return elements;
+  };
+  return std::max(span(a.output), p.epilogue.addend ? span(a.addend) : 0) >= std::int64_t{1} << 31;
+}
+
+// Eight channels of an output pixel are 16 aligned bytes.
+bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
+  return size_bytes(p.output_dtype) == 2 && epilogue_constants(p, a)[4] != 0 && p.out_channels_per_group() % 8 == 0 &&
+         a.output.data % 16 == 0 &&
+         std::all_of(a.output.stride.begin(), a.output.stride.begin() + 4, [](auto s) { return s % 8 == 0; });
+}
+
 class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
@@ -76,7 +97,7 @@ class DirectMatrixPlan final : public Plan<Device> {
         grid_(*choose_matrix_grid(p_, unit_, c.traits)) {}
 
   std::string describe() const override { return p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix"; }
-  std::size_t workspace_bytes() const override { return grid_.packed_bytes; }
+  std::size_t workspace_bytes() const override { return sums_offset() + grid_.sums_bytes; }
 
   std::string weight_layout() const override {
     const auto& s = unit_.shape;
@@ -104,11 +125,37 @@ class DirectMatrixPlan final : public Plan<Device> {
     }
     Params params = make_params(a, a.prepared ? a.prepared->data.pointer() : workspace);
     params.groups = narrow(grid_.groups);
-    stream.dispatch(kernel(stream, a), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.groups)),
-                    grid_.seconds);
+    if (grid_.shares == 1) return multiply(stream, a, p_, params);
+    params.sums = workspace + sums_offset();
+    Operands<Device> shares = a;
+    shares.output = contiguous_view(params.sums, p_.output, p_.out_channels);
+    Params of_shares = params;
+    of_shares.output = params.sums;
+    of_shares.output_stride = pixel_strides(shares.output);
+    multiply(stream, shares, share_problem(p_), of_shares);
+    stream.barrier();
+    Kernel sum{shader("direct_matrix_sum"), epilogue_constants(p_, a)};
+    if (p_.out_channels_per_group() % 4 != 0) sum.constants[4] = 0;
+    sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_padding(p_)}});
+    const std::int64_t outputs = p_.output_elements() / (sum.constants[4] ? 4 : 1);
+    stream.dispatch(sum, params, stream.linear_groups(static_cast<std::uint64_t>(ceil_div(outputs, kSumGroupSize))));
   }
 
  private:
+  std::size_t sums_offset() const { return round_up(static_cast<std::int64_t>(grid_.packed_bytes), 256); }
+
+  // The problem whose outputs are shares of sums.
+  static ConvProblem share_problem(ConvProblem p) {
+    p.output_dtype = DType::f32;
+    p.epilogue = {};
+    return p;
+  }
+
+  void multiply(Stream& stream, const Operands<Device>& a, const ConvProblem& p, const Params& params) const {
+    stream.dispatch(kernel(stream, a, p), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.groups)),
+                    grid_.seconds);
+  }
+
   void pack(Stream& stream, const Operands<Device>& a, Pointer packed) const {
     Params params = make_params(a, packed);
     if (p_.dtype == DType::f32) {
@@ -138,14 +185,20 @@ class DirectMatrixPlan final : public Plan<Device> {
             weight_strides(a.weight),
             epilogue_params(p_, a),
             geometry_params(p_),
-            narrow(grid_.layout.pitch),
+            divisor(narrow(grid_.layout.pitch)),
+            divisor(narrow(grid_.layout.pitch * p_.stride[2])),
+            divisor(narrow(p_.output[0])),
             narrow(grid_.layout.slices),
             narrow(grid_.tiles_x),
             narrow(grid_.tiles_y),
             narrow(grid_.tiles_o),
             0,
             narrow(grid_.chunks),
-            narrow(grid_.runs)};
+            narrow(grid_.runs),
+            narrow(grid_.shares),
+            narrow(grid_.share_stages),
+            0,
+            p_.output_elements()};
   }
 
   std::string shader(std::string_view name) const {
@@ -161,9 +214,9 @@ class DirectMatrixPlan final : public Plan<Device> {
     return {0, 0, 0, 0, 0, unit_.shape.m, unit_.shape.n, unit_.shape.k, unit_.lanes, octets};
   }
 
-  Kernel kernel(Stream& stream, const Operands<Device>& a) const {
+  Kernel kernel(Stream& stream, const Operands<Device>& a, const ConvProblem& p) const {
     Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
-    std::ranges::copy(epilogue_constants(p_, a), k.constants.begin());
+    std::ranges::copy(epilogue_constants(p, a), k.constants.begin());
     if (p_.out_channels_per_group() % 4 != 0) k.constants[4] = 0;  // a group's fours straddle its neighbour's
     const MatrixTile& t = grid_.tile;
     const auto octet_aligned = [](std::int64_t v) { return v % 8 == 0; };
@@ -181,8 +234,11 @@ class DirectMatrixPlan final : public Plan<Device> {
     const Span span = input_span(p_, a.input);
     const std::int64_t last_depth = (p_.output[0] - 1) * p_.stride[0] - p_.pad_lo[0];
     const bool depth_taps = p_.kernel[0] > 1 || p_.pad_lo[0] > 0 || last_depth >= p_.input[0];
-    for (const std::uint32_t v : {std::uint32_t{depth_taps}, std::uint32_t{((span.below + span.above) >> 32) != 0},
-                                  std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes})
+    for (const std::uint32_t v :
+         {std::uint32_t{depth_taps}, std::uint32_t{((span.below + span.above) >> 32) != 0},
+          std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
+          std::uint32_t{stores_eights(p, a)}, narrow(grid_.body_steps == grid_.stage_steps ? 0 : grid_.body_steps),
+          std::uint32_t{grid_.shares > 1}})
       k.constants.push_back(v);
     return k;
   }
@@ -216,8 +272,9 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated && emulated_iterations(*grid, *unit) > kSoftwareLoopIterations)
     return Support::no("a sum has more terms than a software device's loops may take");
-  return grid->packed_bytes <= c.workspace_limit_bytes ? Support::yes()
-                                                       : Support::no("packed weights exceed the workspace limit");
+  return grid->packed_bytes + grid->sums_bytes <= c.workspace_limit_bytes
+             ? Support::yes()
+             : Support::no("packed weights and shares of sums exceed the workspace limit");
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {

@@ -105,7 +105,10 @@ uint pack_pair(float16_t x, float16_t y) { return packFloat2x16(f16vec2(x, y)); 
 
 uint subgroup_index() { return gl_SubgroupID; }
 uint lane_index() { return gl_SubgroupInvocationID; }
-void subgroup_barrier() { subgroupBarrier(); }
+// Orders shared memory alone: subgroupBarrier() would wait for stores to buffers too.
+void subgroup_barrier() {
+  controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+}
 // Raises a number in shared memory to the largest `value` of all invocations.
 #define note_maximum(shared_maximum, value)                         \
   {                                                                 \

@@ -116,7 +116,15 @@ void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, r
     store(array, out_offset + o, y);
 }
 
-// The same for channels o to o + 3, of which those below `channels` exist.
+// The same for channels o to o + 3, aligned to four elements: their values.
+real4 finished4(int64_t addend_offset, uint o, real4 sum, EpilogueParams e) {
+  if (kHasAddend) sum += load_real4(e.addend, addend_offset + o);
+  if (kHasBias) sum += load_real4(e.bias, o);
+  [[unroll]] for (uint j = 0; j < 4; ++j) sum[j] = activate(sum[j], e);
+  return sum;
+}
+
+// Finishes and stores channels o to o + 3, of which those below `channels` exist.
 void finish4(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, uint channels, real4 sum,
              EpilogueParams e) {
   if (!kStoresFours) {
@@ -124,9 +132,7 @@ void finish4(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, 
       if (o + j < channels) finish(array, out_offset, addend_offset, o + j, sum[j], e);
     return;
   }
-  if (kHasAddend) sum += load_real4(e.addend, addend_offset + o);
-  if (kHasBias) sum += load_real4(e.bias, o);
-  [[unroll]] for (uint j = 0; j < 4; ++j) sum[j] = activate(sum[j], e);
+  sum = finished4(addend_offset, o, sum, e);
   if (kStoresReal)
     store_real4(array, out_offset + o, sum);
   else

@@ -2,12 +2,14 @@
 // takes `pitch` output columns, its input pitch * stride columns: enough that the taps of its last output read at most
 // the gap before the next slice, which counts as padding. side_by_side.h computes the pitch.
 
+#include "vulkan/glsl/divisor.glsl"
+
 struct Column {
   int slice, x;
 };
 
 // The slice that holds a column, and the column in it; slice -1 left of the first.
-Column column_of(int column, int pitch) {
-  const int slice = column < 0 ? -1 : column / pitch;
-  return Column(slice, column - slice * pitch);
+Column column_of(int column, Divisor pitch) {
+  const int slice = column < 0 ? -1 : int(divide(uint(column), pitch));
+  return Column(slice, column - slice * int(pitch.value));
 }
