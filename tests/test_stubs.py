@@ -100,12 +100,14 @@ def test_examples(module):
 
 CALLER = """
 import copy
+from typing import Any
 import numpy as np
+from numpy.typing import NDArray
 import vkconv
 from vkconv import ndimage, signal
 
 x, w = np.ones((1, 8, 8, 4), np.float32), np.ones((4, 3, 3, 4), np.float32)
-y: np.ndarray = vkconv.conv2d(x, w, stride=(1, 2), padding="same", activation=("clip", 0, 6))
+y: NDArray[Any] = vkconv.conv2d(x, w, stride=(1, 2), padding="same", activation=("clip", 0, 6))
 vkconv.conv_general(x, w, padding=((0, 1), (2, 3)), flip=True, out=y)
 vkconv.conv_transpose(x, w, 2, pads=[(1, 0), (0, 1)], precision="highest")
 with vkconv.device("cpu"):
@@ -113,10 +115,10 @@ with vkconv.device("cpu"):
 conv = copy.deepcopy(vkconv.prepare(w, activation="relu"))
 y = conv(x, out=None, addend=None)
 there: vkconv.Array = vkconv.conv2d(vkconv.array(x, "cpu"), w)
-rows: np.ndarray = there[:, 1:, ::2].numpy()
-grad: np.ndarray = vkconv.conv_weight_grad(y, x, w.shape, padding_mode=("constant", 1.0))
+rows: NDArray[Any] = there[:, 1:, ::2].numpy()
+grad: NDArray[Any] = vkconv.conv_weight_grad(y, x, w.shape, padding_mode=("constant", 1.0))
 part, state = vkconv.causal_conv1d(x[0], w[0])
-blurred: np.ndarray = ndimage.gaussian_filter(signal.oaconvolve(rows, rows, axes=0), 2.0)
+blurred: NDArray[Any] = ndimage.gaussian_filter(signal.oaconvolve(rows, rows, axes=0), 2.0)
 found: vkconv.Tuning = vkconv.tune(lambda: conv(x), seconds=1.0)
 gains: list[float] = [c.planned_seconds / c.seconds for c in found.choices]
 count: int = vkconv.load_tuning("tuning.json")

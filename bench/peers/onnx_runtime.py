@@ -52,4 +52,7 @@ def _build(case: Case, x: Array, w: Array, threads: int) -> Run:
         session.run_with_iobinding(binding)
         return binding
 
-    return Run(call, lambda b: channels_last(np.asarray(b.get_outputs()[0].numpy())))
+    def output(bound: ort.IOBinding) -> Array:
+        return channels_last(np.asarray(bound.get_outputs()[0].numpy()))
+
+    return Run(call, output, keep=xf)  # a bound value may be a view of it
