@@ -12,6 +12,7 @@
 #define VKCONV_CPU_GEMM_INL_H_
 #endif
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -45,6 +46,9 @@ HWY_INLINE void unroll(F f) {
 
 // Panel rows fetched ahead of use, to hide the latency of L2.
 inline constexpr int kPrefetchRows = 12;
+// Terms after which the next row of C is fetched: stores that miss would stall behind one another, and so would fetches
+// of the whole tile at once.
+inline constexpr int kTermsPerRow = 4;
 
 // One tile in one chain of additions: C = the sums, or C += them.
 template <class T, int kRows, int kVectors, bool kAccumulate>
@@ -64,9 +68,11 @@ HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
     const T* HWY_RESTRICT b = s->b;
     for (std::int64_t k = 0; k < t.kc; ++k, b += kVectors * lanes) {
       V column[kVectors];
+      const T* c = t.c + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * t.ldc;
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b + v * lanes);
         hwy::Prefetch(b + (kPrefetchRows * kVectors + v) * lanes);
+        hwy::Prefetch(c + v * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;

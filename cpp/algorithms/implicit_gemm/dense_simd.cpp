@@ -118,7 +118,6 @@ class Dense {
     const std::int64_t channel = group * p_.out_channels_per_group() + s_.first_channel(panel);
     HWY_ALIGN A sums[kMaxRows * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, channel);
-    prefetch(to, w.size(), channels);
     GemmTile<X, A> tile;
     const bool in_place = plain_ && channels == columns;
     tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
@@ -128,13 +127,6 @@ class Dense {
     if constexpr (std::is_same_v<X, A>) zeros = s_.copied && b[s_.mark(panel)] != 0;
     sum_tile<kVectors>(row, w, input, group * p_.in_channels_per_group(), b, tile, zeros);
     if (!in_place) store_tile(sums, columns, w.size(), channels, to, p_.epilogue);
-  }
-
-  // Output lines reach the cache while the sums are made: stores that miss would stall behind one another.
-  static void prefetch(const TileStore<A, Out>& to, std::int64_t rows, std::int64_t channels) {
-    constexpr std::int64_t kLine = 64 / sizeof(Out);
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < channels; c += kLine) hwy::Prefetch(to.out + r * to.out_stride + c);
   }
 
   // The sums of one tile: taps along W that reach the same rows of the tile go together.
