@@ -31,6 +31,8 @@ const char* const kProblems[] = {
     "fwd_f32_n1c20o20g20_i2x5_k3x3_p1x1",
     "fwd_f32_n1c20o20g20_i11x6_k3x3_p4:2x1",
     "fwd_f32_n1c20o20g20_i3x9x12_k8x3x3_p7x1x1",
+    "fwd_f32_n1c20o20g20_i9x12_k2x5_p1:0x2",
+    "fwd_f32_n1c20o20g20_i5x9x21_k2x4x7_p1x2x3",
     // dilation, alone and with strides
     "fwd_f32_n1c33o33g33_i15x15_k5x5_d2x2_p4x4",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d2x2_p2x2",
@@ -73,6 +75,9 @@ const char* const kProblems[] = {
     "fwd_f16>f32_n1c40o40g40_i12x13_k3x3_s2x2_p1x1",
     "fwd_bf16_n2c40o40g40_i50_k4_p3:0",
     "fwd_bf16_n1c3o9g3_i12x13_k3x3_p1x1",
+    "fwd_f16_n1c40o40g40_i12x19_k5x5_p2x2",
+    "fwd_bf16_n1c40o40g40_i13x12_k7x7_p3x3",
+    "fwd_f64_n1c20o20g20_i9x12_k5x5_p2x2",
     "fwd_bf16>f32_n1c37o37g37_i12x13_k3x3_p1x1",
     // epilogues
     "fwd_f32_n1c33o33g33_i12x13_k3x3_p1x1_bias_relu",

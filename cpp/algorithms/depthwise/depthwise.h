@@ -33,7 +33,7 @@ struct Call {
   const Operands<Device>& operands;
   PackedWeights weights;
   Mode mode;
-  bool stream;  // outputs go past the caches where their alignment allows
+  bool stream;  // input is fetched ahead, and outputs go past the caches where their alignment allows
 };
 
 // Flat tiles hold this many vectors, and read up to as many elements past either end of a line.
@@ -42,6 +42,14 @@ inline constexpr std::int64_t kFlatVectors = 6;
 // Writes channels [begin, end) of the packed weights, and with the last of them what lies behind.
 void pack_weights(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels,
                   std::int64_t row_length, std::byte* to);
+
+// Whether rows of outputs are computed two at a time, where the registers of the instruction set suffice: the rows of a
+// pair read input rows one dilation apart, and neighbouring columns input columns one dilation apart.
+inline bool takes_row_pairs(const ConvProblem& p) {
+  const std::int64_t width = p.kernel[2];
+  return p.kernel[1] > 1 && (width == 3 || width == 4 || width == 5 || width == 7) && p.taps() <= kSumTerms &&
+         p.dilation[1] % p.stride[1] == 0 && p.dilation[2] % p.stride[2] == 0;
+}
 
 // Accumulators in a vector of the instruction set in use.
 std::int64_t vector_lanes(DType dtype);

@@ -11,7 +11,7 @@ struct Blocking {
   std::int64_t channel_blocks = 1, column_blocks = 1;
   std::int64_t band = 1;  // output rows of a block
   std::int64_t tasks = 1;
-  bool stream = false;            // input and output do not fit L3 together: outputs are not kept in the caches
+  bool stream = false;            // input and output do not fit half of L3, whose rest is the next reader's
   std::size_t weight_bytes = 0;   // packed weights
   std::size_t scratch_bytes = 0;  // of one task
 

@@ -11,6 +11,7 @@ constexpr std::int64_t kMaxLanes = 64;     // accumulators in a vector of any in
 constexpr std::int64_t kChannelUnit = 64;  // channel blocks are multiples of this; the last is longer
 constexpr std::int64_t kMinColumns = 48;   // of a column block made for the threads' sake
 constexpr std::int64_t kBandRows = 16;     // that a copied band has at least, where the channels can be split for it
+constexpr std::int64_t kManyTaps = 25;     // from which lines in L1 are worth shorter runs of memory
 constexpr double kSmallSeconds = 3e-4;     // below this one task a thread; above, more, so that they end together
 constexpr std::int64_t kTasksPerThread = 4;
 
@@ -77,13 +78,16 @@ bool split_columns(const ConvProblem& p, Blocking& b, std::int64_t least) {
   return true;
 }
 
-// Channels are split until the lines behind one row stay in L2; rows are banded when depths or a copy share lines.
+// Channels are split until the lines behind one row stay in L2, or L1; rows are banded when depths or a copy share
+// lines.
 void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) {
   const auto budget = static_cast<std::int64_t>(traits.l2_bytes / 2);
   // Lines that two bands share are copied twice: a copied band is several times as high as its overlap.
   const std::int64_t rows = b.mode == Mode::direct ? 1 : std::min(b.band, kBandRows);
+  const bool in_l1 = b.mode == Mode::direct && p.taps() >= kManyTaps;
+  const std::int64_t lines_budget = in_l1 ? static_cast<std::int64_t>(traits.l1_bytes * 2 / 3) : budget;
   if (p.kernel[0] * p.kernel[1] > 1)
-    while (input_bytes(p, b, rows) > budget && split_channels(p, b)) {
+    while (input_bytes(p, b, rows) > lines_budget && split_channels(p, b)) {
     }
   const bool banded = b.mode != Mode::direct || p.kernel[0] > 1;
   while (banded && b.band > 1 && input_bytes(p, b, b.band) > budget)
@@ -97,8 +101,9 @@ void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) 
 // pixels are longer runs of memory.
 void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wanted, Blocking& b) {
   if (threads == 1) return;
+  const std::int64_t together = takes_row_pairs(p) ? 2 : 1;
   const auto uneven = [&] {
-    const std::int64_t rows = total_rows(p, b);
+    const std::int64_t rows = ceil_div(total_rows(p, b), together);
     return ceil_div(rows, threads) * threads * 100 > rows * 105;
   };
   while ((uneven() || total_rows(p, b) < wanted) && split_columns(p, b, kMinColumns)) {
@@ -119,7 +124,7 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   Blocking b;
   b.mode = choose_mode(p);
   b.band = p.output[1];
-  b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes);
+  b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes) / 2;
   fit_cache(p, traits, b);
   b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;

@@ -76,6 +76,7 @@ HWY_NOINLINE void flat_tile(const FlatRow<T>& row, std::int64_t f, T* HWY_RESTRI
   }
   const std::int64_t lines_per_sum = std::max<std::int64_t>(1, kSumTerms / width);
   const auto flush = [&]() HWY_ATTR {
+    HWY_UNROLL(16)
     for (int i = 0; i < Vectors; ++i) {
       hn::StoreU(hn::Add(hn::LoadU(d, out + i * lanes), sum[i]), d, out + i * lanes);
       sum[i] = hn::Zero(d);

@@ -68,17 +68,16 @@ class RowWalk {
     s.bias = reinterpret_cast<const T*>(call.operands.bias);
     s.out_pixel = step_ * call.operands.output.stride[3];
     s.addend_pixel = step_ * call.operands.addend.stride[3];
-    s.plain = p_.epilogue == Epilogue{} && p_.output_dtype == accumulator(p_.dtype);
-    s.stream = call.stream && s.plain && whole_vectors(call.operands.output);
+    const DType read = call.mode == Mode::direct ? p_.dtype : accumulator(p_.dtype);
+    s.plain = p_.epilogue == Epilogue{} && p_.output_dtype == read;
+    s.stream = call.stream && s.plain && std::is_same_v<In, T> && whole_vectors(call.operands.output);
     s.fetch = call.stream && !s.stream;
   }
 
   void run() {
     // Rows `below` apart read input rows one dilation apart, when the stride divides the dilation.
     const std::int64_t below = p_.dilation[1] / p_.stride[1];
-    const bool pairs = p_.kernel[1] == 3 && p_.kernel[2] == 3 && tile_.stride == 1 &&
-                       p_.dilation[1] % p_.stride[1] == 0 && p_.taps() <= kSumTerms;
-    if (!pairs) {
+    if (!takes_row_pairs(p_) || !pairs_of_width<In>(p_.kernel[2])) {
       for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
       return;
     }
@@ -118,13 +117,13 @@ class RowWalk {
     });
   }
 
-  // Output rows `upper` and `lower`: input rows of taps 0, 1, 2 of the one, and of tap 2 of the other.
+  // Output rows `upper` and `lower`: the input rows of all taps of the one, and of the last tap of the other.
   void run_pair(std::int64_t upper, std::int64_t lower) {
     lines_.clear();
     for (std::int64_t d = kd_.begin; d < kd_.end; ++d)
-      for (std::int64_t h = 0; h < 4; ++h) {
+      for (std::int64_t h = 0; h <= p_.kernel[1]; ++h) {
         const std::int64_t ih = upper * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
-        lines_.push_back(h < 3 ? line(d, h, upper) : line(d, 2, lower));
+        lines_.push_back(line(d, h, upper));
         if (ih < 0 || ih >= p_.input[1]) lines_.back().x = nullptr;
       }
     tile_.lines = lines_.data();
@@ -132,7 +131,7 @@ class RowWalk {
     for_columns(pair_tile_columns, [&](std::int64_t ow, std::int64_t width, std::int64_t columns) {
       place(ow, width);
       look_ahead(upper, lower - upper, 2, columns);
-      PairTile<In> pair{tile_, tile_.sink};
+      PairTile<In> pair{tile_, tile_.sink, p_.kernel[1]};
       aim(pair.upper.sink, upper, ow);
       aim(pair.lower, lower, ow);
       run_pair_tiles(pair, columns);
@@ -174,7 +173,7 @@ class RowWalk {
   // the same lines of the next depth, the last lines of the next rows, or columns further on where there is one row.
   void look_ahead(std::int64_t oh, std::int64_t below, std::int64_t rows, std::int64_t columns) {
     tile_.ahead[0] = tile_.ahead[1] = nullptr;
-    if (call_.mode != Mode::direct || kd_.size() == 0) return;
+    if (!call_.stream || call_.mode != Mode::direct || kd_.size() == 0) return;
     std::int64_t id = b_.od * p_.stride[0] + (kd_.end - 1) * p_.dilation[0] - p_.pad_lo[0];
     if (p_.output[1] == 1) {
       tile_.ahead[0] = x_.line(id, 0) + tile_.origin + (columns * tile_.stride + tile_.kernel_width - 1) * tile_.pixel;

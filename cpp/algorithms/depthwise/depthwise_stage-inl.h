@@ -90,6 +90,8 @@ HWY_INLINE void stage_line(const ConvProblem& p, const Region& r, const In* from
   const Range in{r.channels.begin / multiplier, (r.channels.end - 1) / multiplier + 1};
   const std::int64_t count = in.size(), columns = r.columns.size();
   from += in.begin;
+  if (multiplier == 1 && r.phases == 1 && from_pixel == count)
+    return widen(from, columns * count, to + (r.columns.begin - r.first_position) * count);
   if (from_pixel == count) {
     widen(from, columns * count, line);
   } else {

@@ -40,8 +40,8 @@ struct Sink {
   std::int64_t out_pixel = 0, addend_pixel = 0;  // elements between the tile's columns
   DType out_type = DType::f32;
   const Epilogue* epilogue = nullptr;
-  bool plain = false;   // no epilogue and no conversion
-  bool stream = false;  // past the caches: for outputs that would push the input out of them
+  bool plain = false;   // no epilogue, and an output of the input's type
+  bool stream = false;  // plain sums past the caches: for outputs that would push the input out of them
   bool fetch = false;   // else lines of such outputs are fetched before they are written
 
   void advance(std::int64_t columns) {
@@ -112,23 +112,29 @@ HWY_INLINE void finish_as(DType type, const Sink<T>& s, const T* HWY_RESTRICT su
   finish<T, T>(s, sums, width, c, skip);
 }
 
-template <int Columns, class T>
+// Sums without an epilogue to an output of type Out. Overlapping lanes are written again.
+template <class Out, int Columns, class T>
+HWY_INLINE void put_sums(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t width,
+                         std::int64_t c) {
+  const hn::ScalableTag<T> d;
+  Out* out = reinterpret_cast<Out*>(s.out) + c;
+  HWY_UNROLL(32)
+  for (int i = 0; i < Columns; ++i)
+    if (i < width) store(sum[i], d, out + i * s.out_pixel);
+}
+
+template <class In, int Columns, class T>
 HWY_INLINE void put(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t width,
                     std::int64_t c, std::size_t skip) {
   const hn::ScalableTag<T> d;
-  if (HWY_LIKELY(s.plain)) {  // overlapping lanes are written again
+  if (s.stream) {
     T* out = reinterpret_cast<T*>(s.out) + c;
-    if (s.stream) {
-      HWY_UNROLL(32)
-      for (int i = 0; i < Columns; ++i)
-        if (i < width) hn::Stream(sum[i], d, out + i * s.out_pixel);
-      return;
-    }
     HWY_UNROLL(32)
     for (int i = 0; i < Columns; ++i)
-      if (i < width) hn::StoreU(sum[i], d, out + i * s.out_pixel);
+      if (i < width) hn::Stream(sum[i], d, out + i * s.out_pixel);
     return;
   }
+  if (HWY_LIKELY(s.plain)) return put_sums<In>(sum, s, width, c);
   HWY_ALIGN T lanes[Columns * HWY_MAX_BYTES / sizeof(T)];
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) hn::Store(sum[i], d, lanes + i * hn::Lanes(d));
@@ -218,11 +224,10 @@ HWY_INLINE void add_line(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile
                          std::int64_t c, std::int64_t k, std::int64_t k_end) {
   const In* x = line.x + t.origin + c;
   const Accumulator<In>* w = line.w + c;
-  if constexpr (Stride > 0) {
+  if constexpr (Stride > 0)
     for (; k + Taps <= k_end; k += Taps) add_taps<Taps, Stride>(sum, t, x, w, k);
-    if constexpr (Taps > 5)
-      for (; k + 3 <= k_end; k += 3) add_taps<3, Stride>(sum, t, x, w, k);
-  }
+  if constexpr (Taps > 5)
+    for (; k + 3 <= k_end; k += 3) add_taps<3, Stride>(sum, t, x, w, k);
   for (; k < k_end; ++k) add_tap(sum, t, x, w, k);
 }
 
@@ -237,26 +242,34 @@ HWY_INLINE void flush(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], T* HWY_RESTRI
   }
 }
 
+// How the sums of a tile are cut into chains: a part is a line, or kSumTerms taps of a longer one.
+struct Chains {
+  std::int64_t parts;  // of a chain
+  bool several;
+  Chains(std::int64_t lines, std::int64_t kernel_width)
+      : parts(std::max<std::int64_t>(1, kSumTerms / kernel_width)),
+        several(lines * ceil_div(kernel_width, kSumTerms) > parts) {}
+};
+
 // The sums of one output row x Columns columns, the vector at channel c.
 template <int Taps, int Stride, int Columns, class In>
-HWY_INLINE void add_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, std::int64_t c) {
+HWY_INLINE void add_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, const Chains& chains,
+                          std::int64_t c) {
   using T = Accumulator<In>;
   const AccumulatorTag<In> d;
+  HWY_ALIGN T total[Columns * HWY_MAX_BYTES / sizeof(T)];
+  if (chains.several) std::memset(total, 0, sizeof total);
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) sum[i] = hn::Zero(d);
-  if (HWY_LIKELY(t.line_count * t.kernel_width <= kSumTerms)) {
-    for (std::int64_t l = 0; l < t.line_count; ++l) add_line<Taps, Stride>(sum, t, t.lines[l], c, 0, t.kernel_width);
-    return;
-  }
-  const std::int64_t lines_per_sum = std::max<std::int64_t>(1, kSumTerms / t.kernel_width);
-  HWY_ALIGN T total[Columns * HWY_MAX_BYTES / sizeof(T)] = {};
-  for (std::int64_t l = 0; l < t.line_count; ++l) {
+  std::int64_t left = chains.parts;
+  for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end; ++line)
     for (std::int64_t k = 0; k < t.kernel_width; k += kSumTerms) {
-      add_line<Taps, Stride>(sum, t, t.lines[l], c, k, std::min(k + kSumTerms, t.kernel_width));
-      if (t.kernel_width > kSumTerms) flush(sum, total);
+      add_line<Taps, Stride>(sum, t, *line, c, k, std::min(k + kSumTerms, t.kernel_width));
+      if (--left > 0 || !chains.several) continue;
+      flush(sum, total);
+      left = chains.parts;
     }
-    if ((l + 1) % lines_per_sum == 0) flush(sum, total);
-  }
+  if (!chains.several) return;
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) sum[i] = hn::Add(hn::Load(d, total + i * hn::Lanes(d)), sum[i]);
 }
@@ -267,6 +280,7 @@ template <int Taps, int Stride, int Columns, class In>
 HWY_NOINLINE void row_tiles(Tile<In> t) {
   const AccumulatorTag<In> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const Chains chains(t.line_count, t.kernel_width);
   for (; t.width > 0; t.advance(Columns))
     for (std::int64_t at = t.channels.begin; at < t.channels.end; at += lanes) {
       // The last vector ends at the last channel and overlaps the one before it.
@@ -274,8 +288,8 @@ HWY_NOINLINE void row_tiles(Tile<In> t) {
       fetch_ahead<Columns * std::max(Stride, 1)>(t, c);
       fetch_outputs<Columns>(t.sink, c);
       hn::Vec<decltype(d)> sum[Columns];
-      add_lines<Taps, Stride>(sum, t, c);
-      put(sum, t.sink, t.width, c, static_cast<std::size_t>(at - c));
+      add_lines<Taps, Stride>(sum, t, chains, c);
+      put<In>(sum, t.sink, t.width, c, static_cast<std::size_t>(at - c));
     }
 }
 

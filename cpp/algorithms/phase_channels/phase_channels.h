@@ -2,7 +2,8 @@
 // channels of one dense problem. Row q of that problem is the run of outputs q t - e .. q t - e + t - 1, which lie side
 // by side in memory, so the result is written in place: one GEMM with t columns in place of t products of one column.
 // Tap j of phase r is tap (t - 1 - r) + j t of the kernel, an affine map, so the weight is a view too. The outputs
-// before the first and behind the last whole row are small problems of their own.
+// before the first and behind the last whole row are small problems of their own. Where the pixels of the output or of
+// the addend do not lie side by side, transpose_phases runs instead, whose sums are rounded in another order.
 // It wins for synthesis windows (inverse STFT, filter banks), whose phases are thin and many.
 // Source: pixel shuffle (Shi et al. 2016) read as a view.
 #pragma once
