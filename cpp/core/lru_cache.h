@@ -35,8 +35,10 @@ class LruCache {
   void insert(const Key& key, Value value) {
     std::lock_guard lock(mutex_);
     if (capacity_ == 0 || index_.contains(key)) return;
-    order_.emplace_front(key, std::move(value));
-    index_.emplace(key, order_.begin());
+    Entries made;
+    made.emplace_front(key, std::move(value));
+    index_.emplace(key, made.begin());  // the last that may throw
+    order_.splice(order_.begin(), made);
     shrink();
   }
 

@@ -42,10 +42,11 @@ int cgroup_limit() {
 
 }  // namespace
 
-void set_team(Team team) { shared_team = team; }
-
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work_loop(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work_loop(); });
+  } catch (const std::exception&) {  // the system has no more threads, or no memory for one: fewer do the work
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -157,6 +158,11 @@ Global& global() {
 }
 
 }  // namespace
+
+void set_team(Team team) {
+  global();  // its handler of fork is what takes the team from a child
+  shared_team = team;
+}
 
 int num_threads() {
   Global& g = global();

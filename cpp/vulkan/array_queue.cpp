@@ -1,6 +1,7 @@
 #include "vulkan/array_queue.h"
 
 #include <algorithm>
+#include <new>
 
 #include "vulkan/instance.h"
 #include "vulkan/logical_device.h"
@@ -38,9 +39,9 @@ void ArrayQueue::end_batch_if_due() {
 
 void ArrayQueue::end_batch() {
   if (!batch_) return;
-  Stream ended = std::move(*batch_);
-  batch_.reset();  // whatever the submit says
-  push(std::move(ended));
+  batch_->submit();  // a batch that is short of memory for this stays, as earlier calls count on it
+  const std::unique_ptr<Stream> ended = std::move(batch_);
+  push(std::move(*ended));
   retire();
   while (in_flight_.size() > kMaxBatches) {
     device_->wait(in_flight_.front().submitted);
@@ -119,9 +120,17 @@ Buffer ArrayQueue::take_released(std::size_t bytes) {
 
 void ArrayQueue::release(Buffer buffer) noexcept {
   if (!buffer.pointer() || forked()) return;
-  std::lock_guard lock(released_mutex_);
   const std::size_t bytes = buffer.size_bytes();
-  released_.emplace(bytes, Released{std::move(buffer), index_});
+  Released released{std::move(buffer), index_};
+  try {
+    std::lock_guard lock(released_mutex_);
+    released_.emplace(bytes, std::move(released));
+  } catch (const std::bad_alloc&) {
+    try {
+      wait();
+    } catch (const std::exception&) {  // lost: nothing uses it any more
+    }
+  }
 }
 
 void ArrayQueue::give_to_pool(std::uint64_t ended_batch) {

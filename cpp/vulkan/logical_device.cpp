@@ -62,10 +62,13 @@ LogicalDevice::LogicalDevice(const PhysicalDevice& physical)
 
 LogicalDevice::~LogicalDevice() {
   pipelines_.save();
-  try {
-    device_.waitIdle();
-  } catch (const std::exception&) {  // lost: nothing runs any more
-  }
+  wait_idle();
+}
+
+void LogicalDevice::wait_idle() noexcept try {
+  std::lock_guard lock(queue_mutex_);
+  device_.waitIdle();
+} catch (const std::exception&) {  // lost: nothing runs any more
 }
 
 vk::raii::Device LogicalDevice::create_device(const PhysicalDevice& physical) {
@@ -175,8 +178,13 @@ vk::raii::QueryPool LogicalDevice::make_timestamps() {
               [&] { return vk::raii::QueryPool(device_, vk::QueryPoolCreateInfo({}, vk::QueryType::eTimestamp, 2)); });
 }
 
-double LogicalDevice::seconds_between(std::uint64_t begin, std::uint64_t end) const {
-  return static_cast<double>((end - begin) & timestamp_mask_) * traits_.timestamp_seconds;
+double LogicalDevice::seconds_between(const vk::raii::QueryPool& timestamps) {
+  return call("read timestamps", [&] {
+    const auto [result, ticks] = timestamps.getResults<std::uint64_t>(
+        0, 2, 2 * sizeof(std::uint64_t), sizeof(std::uint64_t), vk::QueryResultFlagBits::e64);
+    if (result != vk::Result::eSuccess) return 0.0;
+    return static_cast<double>((ticks[1] - ticks[0]) & timestamp_mask_) * traits_.timestamp_seconds;  // may wrap around
+  });
 }
 
 std::uint64_t LogicalDevice::submit(vk::CommandBuffer commands) {
@@ -194,7 +202,9 @@ std::uint64_t LogicalDevice::completed() {
   return call("ask the device", [&] { return timeline_.getCounterValue(); });
 }
 
-void LogicalDevice::wait(std::uint64_t number) {
+// Work that cannot be waited for may go on writing memory that its owner frees: whatever the reason, the device is
+// not used again.
+void LogicalDevice::wait(std::uint64_t number) try {
   pipelines_.save_if_due();  // while the device works
   call("wait for the device", [&] {
     if (traits_.type != DeviceType::software) {  // there it would take the processor from the work
@@ -206,6 +216,9 @@ void LogicalDevice::wait(std::uint64_t number) {
     const vk::SemaphoreWaitInfo info({}, *timeline_, number);
     while (device_.waitSemaphores(info, kNoTimeout) == vk::Result::eTimeout) continue;
   });
+} catch (const OutOfMemory& e) {
+  set_lost();
+  throw DeviceLost(std::string("the Vulkan device is given up: ") + e.what());
 }
 
 }  // namespace vkconv::vulkan

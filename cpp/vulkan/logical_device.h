@@ -52,14 +52,15 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   void give_recorder(CommandRecorder recorder) noexcept;
   vk::raii::CommandBuffer make_command_buffer(const CommandRecorder& recorder);
   vk::raii::QueryPool make_timestamps();
-  // Between two timestamps of the queue, whose counters wrap around.
-  double seconds_between(std::uint64_t begin, std::uint64_t end) const;
+  // Between the two timestamps of make_timestamps(), once the work has ended.
+  double seconds_between(const vk::raii::QueryPool& timestamps);
 
   // Submits and returns the number to wait for. Work of all streams runs in the order of its numbers.
   std::uint64_t submit(vk::CommandBuffer commands);
   std::uint64_t submits() const { return submitted_; }  // so far, the last number
   std::uint64_t completed();                            // the last number whose work has ended
   void wait(std::uint64_t number);
+  void wait_idle() noexcept;
 
   // Set by the first call that reports it. open_device() replaces a lost device.
   bool lost() const { return lost_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "cpu/memory.h"
 #include "vulkan/instance.h"
@@ -173,13 +174,13 @@ std::unique_ptr<MemoryPool::Block> MemoryPool::create_block(std::uint64_t bytes,
   });
 }
 
-void MemoryPool::take(const Range& range, std::uint64_t bytes) {
+void MemoryPool::take(const Range& range, std::uint64_t bytes) noexcept {
   Block& block = *range.block;
   if (block.used_bytes == 0) unused_bytes_ -= block.size_bytes;
-  const auto it = block.free.find(range.offset);
-  const std::uint64_t rest = it->second - bytes;
-  block.free.erase(it);
-  if (rest > 0) block.free.emplace(range.offset + bytes, rest);
+  auto range_node = block.free.extract(range.offset);
+  range_node.key() += bytes;
+  range_node.mapped() -= bytes;
+  if (range_node.mapped() > 0) block.free.insert(std::move(range_node));
   block.used_bytes += bytes;
   if (block.kind != MemoryKind::device) return;
   info_.used_bytes += bytes;
@@ -203,7 +204,10 @@ void MemoryPool::give(void* opaque, std::uint64_t offset, std::uint64_t bytes) n
       bytes = 0;
     }
   }
-  if (bytes > 0) block.free.emplace_hint(next, offset, bytes);
+  try {
+    if (bytes > 0) block.free.emplace_hint(next, offset, bytes);
+  } catch (const std::bad_alloc&) {  // the range is lost until its block goes back to the system
+  }
   if (block.used_bytes > 0) return;
   unused_bytes_ += block.size_bytes;
   release_unused(std::min(kKeptBytes, heap_bytes_[type(block.kind).heap] / 4));

@@ -59,7 +59,7 @@ class MemoryPool {
   Range find_free(std::uint64_t bytes, MemoryKind kind, bool shared);
   Block& make_block(std::uint64_t bytes, MemoryKind kind, bool shared);
   std::unique_ptr<Block> create_block(std::uint64_t bytes, MemoryKind kind);
-  void take(const Range& range, std::uint64_t bytes);
+  void take(const Range& range, std::uint64_t bytes) noexcept;
   void give(void* block, std::uint64_t offset, std::uint64_t bytes) noexcept;
   void release_unused(std::uint64_t kept_bytes) noexcept;
   std::uint64_t& reserved_of(MemoryKind kind);

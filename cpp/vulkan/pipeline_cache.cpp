@@ -113,7 +113,7 @@ std::filesystem::path PipelineCacheFile::default_directory() {
 
 std::vector<std::byte> PipelineCacheFile::load() const {
   if (path_.empty()) return {};
-  File file(path_, O_RDONLY | O_NOFOLLOW);
+  File file(path_, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // a pipe would wait for its writer
   if (file.descriptor() < 0) return {};
   std::vector<std::byte> data;
   if (const char* problem = read_file(file, identity_, data)) {

@@ -51,15 +51,15 @@ PipelinePtr Pipelines::get(const Kernel& kernel) {
 
 std::shared_ptr<Pipelines::Entry> Pipelines::find(const Kernel& kernel) {
   std::lock_guard lock(mutex_);
-  std::shared_ptr<Entry>& entry = entries_[kernel];
-  if (entry) {
-    order_.splice(order_.begin(), order_, entry->place);
-    return entry;
+  if (const auto it = entries_.find(kernel); it != entries_.end()) {
+    order_.splice(order_.begin(), order_, it->second->place);
+    return it->second;
   }
-  entry = std::make_shared<Entry>();
-  order_.push_front(kernel);
-  entry->place = order_.begin();
-  const std::shared_ptr<Entry> made = entry;
+  const auto made = std::make_shared<Entry>();
+  std::list<Kernel> place{kernel};
+  made->place = place.begin();
+  entries_.emplace(kernel, made);  // the last that may throw
+  order_.splice(order_.begin(), place);
   evict();
   return made;
 }

@@ -44,9 +44,15 @@ std::shared_ptr<const DeviceWeights> PreparedVulkan::fill(Operands<Device>& oper
   if (const std::string name = plan.weight_layout(); !name.empty()) {
     auto it = on_device_->layouts.find(name);
     if (it == on_device_->layouts.end()) {
-      Stream stream(queue->device());
-      it = on_device_->layouts.emplace(name, plan.prepare(stream, operands.weight)).first;
-      queue->adopt(std::move(stream));
+      it = on_device_->layouts.try_emplace(name).first;
+      try {
+        Stream stream(queue->device());
+        it->second = plan.prepare(stream, operands.weight);
+        queue->adopt(std::move(stream));
+      } catch (...) {  // nothing makes what was to be in it
+        on_device_->layouts.erase(it);
+        throw;
+      }
     }
     operands.prepared = &it->second;
   }

@@ -23,6 +23,7 @@ struct Stream::State {
   CommandRecorder recorder;
   std::size_t used_commands = 0;  // of recorder.buffers
   bool recording = false;
+  bool ended = false;           // what was recorded waits for a submit that does not fail
   bool waits = true;            // the next command must see the effects of the earlier ones
   std::uint64_t recorded = 0;   // commands
   double seconds = 0;           // estimate of what is recorded and not submitted
@@ -37,10 +38,13 @@ struct Stream::State {
   const vk::raii::CommandBuffer& next_command();
   Pointer write_params(std::span<const std::byte> params);
   vk::Pipeline pipeline(const Kernel& kernel);
+  std::uint64_t submit();
+  void end(const vk::raii::CommandBuffer& c);
 };
 
 // The command buffer being recorded.
 const vk::raii::CommandBuffer& Stream::State::commands() {
+  if (ended) submit();
   if (recording) return recorder.buffers[used_commands - 1];
   if (used_commands == recorder.buffers.size()) recorder.buffers.push_back(device->make_command_buffer(recorder));
   const vk::raii::CommandBuffer& made = recorder.buffers[used_commands];
@@ -99,7 +103,8 @@ Stream::~Stream() {
   State& s = *state_;
   try {
     if (s.submitted) s.device->wait(s.submitted);
-  } catch (const std::exception&) {  // lost: nothing runs any more
+  } catch (const std::exception&) {
+    s.device->wait_idle();
   }
   s.device->give_recorder(std::move(s.recorder));
 }
@@ -163,18 +168,30 @@ const Buffer& Stream::keep(Buffer buffer) {
   return state_->kept.emplace_back(std::move(buffer));
 }
 
-std::uint64_t Stream::submit() {
-  State& s = *state_;
-  if (!s.recording) return s.submitted;
-  const vk::raii::CommandBuffer& c = s.recorder.buffers[s.used_commands - 1];
+std::uint64_t Stream::submit() { return state_->submit(); }
+
+std::uint64_t Stream::State::submit() {
+  if (!recording) return submitted;
+  const vk::raii::CommandBuffer& c = recorder.buffers[used_commands - 1];
+  if (!ended) end(c);
+  submitted = device->submit(*c);
+  recording = ended = false;
+  seconds = 0;
+  return submitted;
+}
+
+void Stream::State::end(const vk::raii::CommandBuffer& c) {
   const vk::MemoryBarrier to_host(vk::AccessFlagBits::eShaderWrite | vk::AccessFlagBits::eTransferWrite,
                                   vk::AccessFlagBits::eHostRead);
   c.pipelineBarrier(vk::PipelineStageFlagBits::eComputeShader | vk::PipelineStageFlagBits::eTransfer,
                     vk::PipelineStageFlagBits::eHost, {}, to_host, {}, {});
-  vulkan_call("record", [&] { c.end(); });
-  s.recording = false;
-  s.seconds = 0;
-  return s.submitted = s.device->submit(*c);
+  try {
+    vulkan_call("record", [&] { c.end(); });
+  } catch (const Error&) {  // the commands are gone, and with them results that earlier calls have promised
+    device->set_lost();
+    throw;
+  }
+  ended = true;
 }
 
 void Stream::wait_for(std::uint64_t number) { state_->device->wait(number); }
@@ -213,11 +230,7 @@ void Stream::stop_timer() {
 double Stream::timed_seconds() const {
   State& s = *state_;
   if (traits().timestamp_seconds == 0) return 0;
-  return vulkan_call("read timestamps", [&] {
-    const auto [result, ticks] = s.recorder.timestamps.getResults<std::uint64_t>(
-        0, 2, 2 * sizeof(std::uint64_t), sizeof(std::uint64_t), vk::QueryResultFlagBits::e64);
-    return result == vk::Result::eSuccess ? s.device->seconds_between(ticks[0], ticks[1]) : 0;
-  });
+  return s.device->seconds_between(s.recorder.timestamps);
 }
 
 const Traits& Stream::traits() const { return state_->device->traits(); }

@@ -64,7 +64,9 @@ class Stream {
   Buffer allocate(std::size_t bytes, MemoryKind kind);
   const Buffer& keep(Buffer buffer);  // until wait() returns
 
-  std::uint64_t submit();               // what was recorded so far; does not wait, returns the number to wait for
+  // What was recorded so far; does not wait, returns the number to wait for. After a failure for want of memory the
+  // next submit tries again.
+  std::uint64_t submit();
   void wait_for(std::uint64_t number);  // a submit of this stream
   void wait();                          // submits and waits for everything
 

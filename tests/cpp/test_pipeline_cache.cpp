@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "vulkan/pipeline_cache.h"
 
@@ -84,6 +85,39 @@ TEST_F(PipelineCache, TrustsOnlyTheUser) {
   chmod(cache.path().parent_path().c_str(), 0777);
   cache.save(data_);
   EXPECT_FALSE(fs::exists(cache.path()));
+}
+
+TEST_F(PipelineCache, IgnoresWhatIsNoFile) {
+  const PipelineCacheFile cache = file();
+  cache.save(data_);
+  const auto expect_ignored = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(cache.load().empty());
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("not a file"), std::string::npos);
+    fs::remove(cache.path());
+  };
+  fs::remove(cache.path());
+  ASSERT_EQ(mkfifo(cache.path().c_str(), 0600), 0);
+  expect_ignored();
+  fs::create_directory(cache.path());
+  expect_ignored();
+  fs::create_symlink("/dev/zero", cache.path());
+  EXPECT_TRUE(cache.load().empty());
+}
+
+// A reader sees the old file or the new one, whoever else writes.
+TEST_F(PipelineCache, ReplacesTheFileAtOnce) {
+  const PipelineCacheFile cache = file();
+  cache.save(data_);
+  std::vector<std::thread> writers;
+  for (int w = 0; w < 3; ++w)
+    writers.emplace_back([&, w] {
+      const std::vector<std::byte> own(500 + 100 * static_cast<std::size_t>(w), static_cast<std::byte>(w));
+      for (int i = 0; i < 200; ++i) cache.save(own);
+    });
+  for (int i = 0; i < 500; ++i) EXPECT_FALSE(cache.load().empty());
+  for (std::thread& t : writers) t.join();
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache.path().parent_path()), {}), 1);
 }
 
 TEST_F(PipelineCache, StoresNothingWithoutADirectory) {
