@@ -3,9 +3,10 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "core/fork_mutex.h"
 
 namespace vkconv {
 
@@ -69,7 +70,7 @@ class LruCache {
   }
 
   using Entries = std::list<std::pair<Key, Value>>;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::size_t capacity_;
   Entries order_;  // most recently used first
   std::map<Key, typename Entries::iterator> index_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/fork_mutex.h"
 #include "cpu/strided_copy.h"
 
 namespace vkconv::cpu {
@@ -65,20 +66,24 @@ class PreparedCpu final : public PreparedConv {
   const PreparedWeights<Device>* layout_for(const Plan<Device>& plan) {
     const std::string name = plan.weight_layout();
     if (name.empty()) return nullptr;
+    if (const auto* made = find(name)) return made;
+    Device::Stream stream;
+    PreparedWeights<Device> made = plan.prepare(stream, view_);
     std::lock_guard lock(mutex_);
-    auto it = layouts_.find(name);
-    if (it == layouts_.end()) {
-      Device::Stream stream;
-      it = layouts_.emplace(name, plan.prepare(stream, view_)).first;
-    }
-    return &it->second;
+    return &layouts_.try_emplace(name, std::move(made)).first->second;  // or the one another thread made meanwhile
   }
 
  private:
+  const PreparedWeights<Device>* find(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    const auto it = layouts_.find(name);
+    return it == layouts_.end() ? nullptr : &it->second;
+  }
+
   Buffer storage_;
   Buffer bias_;
   WeightView<std::byte*> view_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::map<std::string, PreparedWeights<Device>> layouts_;
 };
 

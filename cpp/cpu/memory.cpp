@@ -7,11 +7,11 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "core/fork_mutex.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -90,7 +90,7 @@ class Pool {
     return static_cast<std::byte*>(block);
   }
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
   PoolInfo info_;
 };

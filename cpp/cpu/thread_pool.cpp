@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "core/fork_mutex.h"
 #include "cpu/affinity.h"
 #include "cpu/thread_team.h"
 
@@ -138,7 +139,7 @@ namespace {
 // After fork the child's workers do not exist, so the child abandons the parent's pools and the team, whose threads are
 // gone as well.
 struct Global {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::map<int, ThreadPool*> pools;        // by size
   std::atomic<ThreadPool*> pool{nullptr};  // the one in use
   std::atomic<int> threads{0};
