@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,10 @@ import numpy as np
 
 Array = np.ndarray
 Generator = np.random.Generator
+
+mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+NO_ACCESS, ALL_ACCESS = 0, mmap.PROT_READ | mmap.PROT_WRITE
 
 
 def plain(a: Array, rng: Generator) -> Array:
@@ -65,6 +71,32 @@ def big_endian(a: Array, rng: Generator) -> Array:
     return a.astype(a.dtype.newbyteorder(">")) if a.dtype.kind == "f" else a
 
 
+class Fenced(mmap.mmap):
+    """Memory between two pages that nothing may touch: one byte read or written beyond it ends the process."""
+
+    def __new__(cls, nbytes: int) -> Fenced:
+        pages = -(-nbytes // mmap.PAGESIZE)
+        self = super().__new__(cls, -1, (pages + 2) * mmap.PAGESIZE)
+        self.first, self.last = mmap.PAGESIZE, (pages + 1) * mmap.PAGESIZE
+        self.protect(NO_ACCESS)
+        return self
+
+    def protect(self, access: int) -> None:
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        for fence in (0, self.last):
+            if mprotect(start + fence, mmap.PAGESIZE, access):
+                raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def fenced(a: Array, rng: Generator) -> Array:
+    """The array against the fence before it or behind it."""
+    memory = Fenced(a.nbytes)
+    offset = memory.first if rng.random() < 0.3 else memory.last - a.nbytes
+    b = np.frombuffer(memory, a.dtype, a.size, offset).reshape(a.shape)
+    b[...] = a
+    return b
+
+
 VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
     "plain": plain,
     "strided": strided,
@@ -75,6 +107,7 @@ VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
     "read_only": read_only,
     "unaligned": unaligned,
     "big_endian": big_endian,
+    "fenced": fenced,
 }
 
 
