@@ -45,12 +45,12 @@ void main() {
       sum.x += load_real(params.sums_array, at);
   }
   uint pixel = first;
-  const uint o = take_digit(pixel, uint(params.geometry.out_channels));
+  const uint channels = uint(params.geometry.out_channels), o = take_digit(pixel, channels);
   const Output y = output_at(pixel);
   for (uint j = 0; j < kWidth; ++j)
     if (is_suspect(sum[j])) sum[j] = direct_sum(y.image, y.position[0], y.position[1], y.position[2], int(o + j));
   if (kStoresFours)
-    finish4(params.output_array, y.offset, y.addend_offset, o, uint(params.geometry.out_channels), sum, params.epilogue);
+    finish4(params.output_array, y.offset, y.addend_offset, o, channels, sum, params.epilogue);
   else
     finish(params.output_array, y.offset, y.addend_offset, o, sum.x, params.epilogue);
 }
