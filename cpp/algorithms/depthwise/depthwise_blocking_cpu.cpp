@@ -8,7 +8,8 @@ namespace vkconv::cpu::depthwise {
 namespace {
 
 constexpr std::int64_t kMaxLanes = 64;     // accumulators in a vector of any instruction set
-constexpr std::int64_t kChannelUnit = 64;  // channel blocks are multiples of this; the last is longer
+constexpr std::int64_t kChannelUnit = 64;  // of a channel block, on average at least
+constexpr std::int64_t kChannelStep = 16;  // that channel blocks begin at multiples of
 constexpr std::int64_t kMinColumns = 48;   // of a column block made for the threads' sake
 constexpr std::int64_t kBandRows = 16;     // that a copied band has at least, where the channels can be split for it
 constexpr std::int64_t kManyTaps = 25;     // from which lines in L1 are worth shorter runs of memory
@@ -22,7 +23,9 @@ std::int64_t accumulator_bytes(const ConvProblem& p) {
 std::int64_t channel_units(const ConvProblem& p) { return std::max<std::int64_t>(1, p.out_channels / kChannelUnit); }
 
 Range channel_range(const ConvProblem& p, const Blocking& b, std::int64_t block) {
-  const auto begin = [&](std::int64_t i) { return channel_units(p) * i / b.channel_blocks * kChannelUnit; };
+  const auto begin = [&](std::int64_t i) {
+    return p.out_channels * i / b.channel_blocks / kChannelStep * kChannelStep;
+  };
   return {begin(block), block + 1 == b.channel_blocks ? p.out_channels : begin(block + 1)};
 }
 
@@ -32,7 +35,7 @@ Range column_range(const ConvProblem& p, const Blocking& b, std::int64_t block) 
 
 // Sizes of the largest block.
 std::int64_t block_channels(const ConvProblem& p, const Blocking& b) {
-  return std::min(ceil_div(channel_units(p), b.channel_blocks) * kChannelUnit + kChannelUnit - 1, p.out_channels);
+  return std::min(ceil_div(p.out_channels, b.channel_blocks) + kChannelStep, p.out_channels);
 }
 std::int64_t block_columns(const ConvProblem& p, const Blocking& b) { return ceil_div(p.output[2], b.column_blocks); }
 
@@ -101,10 +104,10 @@ void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) 
 // pixels are longer runs of memory.
 void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wanted, Blocking& b) {
   if (threads == 1) return;
-  const std::int64_t together = takes_row_pairs(p) ? 2 : 1;
+  const std::int64_t share = threads * (takes_row_pairs(p) ? 2 : 1);
   const auto uneven = [&] {
-    const std::int64_t rows = ceil_div(total_rows(p, b), together);
-    return ceil_div(rows, threads) * threads * 100 > rows * 105;
+    const std::int64_t rows = total_rows(p, b);
+    return ceil_div(rows, share) * share * 100 > rows * 105;
   };
   while ((uneven() || total_rows(p, b) < wanted) && split_columns(p, b, kMinColumns)) {
   }
