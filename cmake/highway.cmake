@@ -1,6 +1,8 @@
 # Google Highway: the system's if it has one, else a pinned release.
 find_package(hwy 1.0.3 QUIET CONFIG)
-if(NOT hwy_FOUND)
+if(hwy_FOUND)
+  get_target_property(VKCONV_HIGHWAY_TYPE hwy::hwy TYPE)
+else()
   find_package(PkgConfig QUIET)
   if(PkgConfig_FOUND)
     pkg_check_modules(HWY QUIET IMPORTED_TARGET libhwy>=1.0.3)

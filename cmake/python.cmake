@@ -24,3 +24,7 @@ if(CMAKE_BUILD_TYPE MATCHES "^(Release|MinSizeRel)$")
   pybind11_strip(_core)
 endif()
 install(TARGETS _core LIBRARY DESTINATION vkconv)
+if(VKCONV_HIGHWAY_TYPE STREQUAL "SHARED_LIBRARY")  # beside the module: a wheel runs where this package is not installed
+  set_target_properties(_core PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(IMPORTED_RUNTIME_ARTIFACTS hwy::hwy LIBRARY DESTINATION vkconv)
+endif()
