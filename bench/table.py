@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import report
 
+HALVES_ROUNDED = 0.995  # of the outputs
 README = Path(__file__).parents[1] / "README.md"
 TITLES = {"vkconv_prepared": "vkconv, prepared", "torch_cl": "PyTorch, channels last", "torch": "PyTorch"}
 TITLES |= {"onnxruntime": "ONNX Runtime", "jax": "JAX", "mlx": "MLX"}
@@ -68,21 +69,22 @@ def command(result: dict[str, Any]) -> str:
 
 
 def gpu_table(result: dict[str, Any]) -> str:
-    """Every case under its kind, a pair of times and their ratio for every dtype; losses stay in."""
+    """The mean ratio of every kind of case and dtype; folded away, every case under its kind, losses too."""
     rows = result["rows"]
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    lines = [
-        "| us, vkconv / cuDNN (ratio) | " + " | ".join(dtypes) + " |",
-        "|---|" + "--:|" * len(dtypes),
-    ]
+    rule = "|---|" + "--:|" * len(dtypes)
+    means = ["| cuDNN's time / vkconv's | " + " | ".join(dtypes) + " |", rule]
+    cases = ["| us, vkconv / cuDNN (ratio) | " + " | ".join(dtypes) + " |", rule]
     for kind in dict.fromkeys(row["family"] for row in rows):
         of_kind = [row for row in rows if row["family"] == kind]
-        means = [_mean([row for row in of_kind if row["dtype"] == dtype]) for dtype in dtypes]
-        lines.append(f"| **{kind}** | " + " | ".join(f"**{mean}**" if mean else "" for mean in means) + " |")
+        mean = [_mean([row for row in of_kind if row["dtype"] == dtype]) for dtype in dtypes]
+        means.append(f"| {kind} | " + " | ".join(mean) + " |")
+        cases.append(f"| **{kind}** |" + " |" * len(dtypes))
         for name in dict.fromkeys(row["case"] for row in of_kind):
             by_dtype = {row["dtype"]: row for row in of_kind if row["case"] == name}
-            lines.append(f"| `{name}` | " + " | ".join(_pair(by_dtype.get(dtype)) for dtype in dtypes) + " |")
-    return "\n".join([*lines, "", _gpu_caption(result)])
+            cases.append(f"| `{name}` | " + " | ".join(_pair(by_dtype.get(dtype)) for dtype in dtypes) + " |")
+    folded = ["<details><summary>Every case</summary>", "", *cases, "", "</details>"]
+    return "\n".join([*means, "", _gpu_caption(result), "", *folded])
 
 
 def _mean(rows: list[dict[str, Any]]) -> str:
@@ -106,7 +108,21 @@ def _gpu_caption(result: dict[str, Any]) -> str:
         f"Microseconds of device time, weights prepared, clocks warmed, one run on {m['gpu']}, {m['date']}, commit "
         f"{m['commit']}: `python bench/gpu.py`. cuDNN {result['versions']['cudnn']}: benchmark on, the better layout, "
         f"no TF32, replayed from a CUDA graph; - where it took over 8 s or refused. Samples of every answer were "
-        f"compared with fp64. Bold: geometric means. {sum(r < 1 for r in ratios)} of {len(ratios)} rows are lost."
+        f"compared with fp64{_halves(result['rows'])}. {sum(r < 1 for r in ratios)} of {len(ratios)} rows are lost."
+    )
+
+
+def _halves(rows: list[dict[str, Any]]) -> str:
+    """The least share of correctly rounded results: matrix units cut off what they align, which long sums show."""
+    halves = [row for row in rows if row["dtype"] != "f32" and report.own(row)]
+    shares = {row["case"]: row["results"][report.own(row)]["rounded"] for row in halves}
+    if not shares:
+        return ""
+    worst = min(shares, key=lambda case: shares[case])
+    below = sum(share < HALVES_ROUNDED for share in shares.values())
+    return (
+        f": of the halves' samples {HALVES_ROUNDED:.1%} should be correctly rounded, which {below} of {len(shares)} "
+        f"cases miss (least: {shares[worst]:.1%}, {worst})"
     )
 
 
