@@ -128,6 +128,11 @@ class Case:
         dtype = dtype_of(self.dtype)
         return x.astype(dtype, copy=False), w.astype(dtype, copy=False)
 
+    def batched(self, images: int | None) -> Case:
+        """The case itself, or a copy with so many of its images."""
+        few = images is not None and images < self.x[0]
+        return replace(self, x=(images, *self.x[1:]), name=f"{self.name}_n{images}") if few else self
+
     def mini(self, flop_limit: float) -> Case:
         """The case itself, or a copy with fewer images and output pixels (channels and kernel kept) under the limit."""
         case = self

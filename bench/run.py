@@ -1,6 +1,7 @@
 """Times vkconv beside other libraries, in one process and on the same arrays.
 
     python bench/run.py --suite core --peers auto --json result.json
+    python bench/run.py --suite peers --device vulkan --images 1    beside ncnn, which takes one image a call
 
 A result is compared with fp64 before its time counts. What a peer is timed on is its own business: see bench/peers.
 """
@@ -31,6 +32,7 @@ def arguments() -> argparse.Namespace:
     mode.add_argument("--prepared", action="store_true", help="time only prepared weights")
     mode.add_argument("--per-call", action="store_true", help="time only weights given to every call")
     parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")
+    parser.add_argument("--images", type=int, help="at most so many images a call (default: as the case says)")
     parser.add_argument("--seconds", type=float, default=2.0, help="timing budget of a case (default: 2)")
     parser.add_argument("--json", type=Path, help="also write the results here")
     return parser.parse_args()
@@ -79,10 +81,11 @@ def main() -> int:
     from bench.peers import vkconv_own
 
     words = options.only.split(",")
-    chosen = [c.mini(options.gflop_limit * 1e9) for c in cases.select(options.suite) if any(w in c.name for w in words)]
-    found = peers.find(options.peers)
+    chosen = [c for c in cases.select(options.suite) if any(w in c.name for w in words)]
+    chosen = [c.batched(options.images).mini(options.gflop_limit * 1e9) for c in chosen]
+    found = peers.find(options.peers, options.device)
     contenders = vkconv_own.contenders(options.device, modes(options)) + found.peers
-    result = {"suite": options.suite, "device": options.device, "threads": options.threads}
+    result = {"suite": options.suite, "device": options.device, "threads": options.threads, "images": options.images}
     result |= {"machine": machine.describe(), "versions": {p.name: p.version for p in contenders}}
     print(", ".join(f"{name} {version}" for name, version in result["versions"].items()))
     for module, reason in found.absent.items():

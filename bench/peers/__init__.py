@@ -17,7 +17,8 @@ import numpy as np
 from bench.cases import Case
 
 Array = np.ndarray[Any, np.dtype[Any]]
-MODULES = ("pytorch", "onnx_runtime", "jax_cpu", "mlx_cpu", "ncnn_cpu")
+CPU_MODULES = ("pytorch", "onnx_runtime", "jax_cpu", "mlx_cpu", "ncnn_cpu")
+VULKAN_MODULES = ("ncnn_vulkan",)
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a failure
@@ -51,14 +52,15 @@ class Found:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-def find(wanted: str) -> Found:
-    """`auto` is every installed peer, `none` no peer, else a comma-separated list of modules, libraries or peer names.
+def find(wanted: str, device: str = "cpu") -> Found:
+    """`auto` is every installed peer on the device, `none` no peer, else comma-separated modules, libraries or peers.
 
     A library is all its peers (torch is torch and torch_cl), so that none is timed in its slower layout by accident.
     """
     found = Found()
     names = set(wanted.split(","))
-    for module in () if wanted == "none" else MODULES:
+    modules = CPU_MODULES if device == "cpu" else VULKAN_MODULES
+    for module in () if wanted == "none" else modules:
         try:
             peers = importlib.import_module(f"bench.peers.{module}").peers()
         except ImportError as error:

@@ -1,9 +1,13 @@
-"""ncnn: a one-layer net with weights transformed when it is loaded, from and to ncnn's own packed layout, in fp32."""
+"""ncnn: a one-layer net with weights transformed when it is loaded, from and to ncnn's own packed layout, in fp32.
+
+`build` serves ncnn_vulkan too, whose extractor takes and returns the same Mats in host memory.
+"""
 
 from __future__ import annotations
 
 import struct
 import tempfile
+from functools import partial
 from importlib.metadata import version
 
 import ncnn
@@ -20,7 +24,7 @@ PACKED = 0b1  # Extractor.extract: leave the output packed
 
 
 def peers() -> list[Peer]:
-    return [Peer("ncnn", version("ncnn"), _build)]
+    return [Peer("ncnn", version("ncnn"), partial(build, vulkan=False))]
 
 
 def _layer(case: Case) -> str:
@@ -43,9 +47,9 @@ def _param(case: Case, weights: int) -> str:
     return f"7767517\n2 2\nInput in 0 1 in\n{_layer(case)} conv 1 1 in out {fields}\n"
 
 
-def _options(net: ncnn.Net, threads: int) -> None:
+def _options(net: ncnn.Net, threads: int, vulkan: bool) -> None:
     net.opt.num_threads = threads
-    net.opt.use_vulkan_compute = False
+    net.opt.use_vulkan_compute = vulkan
     for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage", "bf16_packed"):
         setattr(net.opt, f"use_{name}", False)
 
@@ -58,7 +62,8 @@ def _load_weight(net: ncnn.Net, weight: Array) -> None:
         net.load_model(file.name)
 
 
-def _build(case: Case, x: Array, w: Array, threads: int) -> Run:
+def build(case: Case, x: Array, w: Array, threads: int, *, vulkan: bool) -> Run:
+    """The case as a net on the CPU or on ncnn's first Vulkan device."""
     if case.dtype != "f32":
         raise Refusal("timed in fp32")
     if case.x[0] != 1:
@@ -67,7 +72,7 @@ def _build(case: Case, x: Array, w: Array, threads: int) -> Run:
         raise Refusal("no such layer")
     ncnn.set_omp_num_threads(threads)
     net = ncnn.Net()
-    _options(net, threads)
+    _options(net, threads, vulkan)
     weight = channels_first(w)
     if net.load_param_mem(_param(case, weight.size)):
         raise Refusal("no such layer")
