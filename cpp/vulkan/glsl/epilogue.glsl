@@ -83,14 +83,14 @@ real hyperbolic_tangent(real x) {
   return x < 0 ? -value : value;
 }
 
-// Comparisons are written so that NaN stays NaN.
 real limit(real x, real lo, real hi) {
   x = x < lo ? lo : x;
   return x > hi ? hi : x;
 }
 
-// The numbers are those of vkconv::Activation.
+// The numbers are those of vkconv::Activation. NaN stays NaN: drivers turn comparisons into min and max, which drop it.
 real activate(real x, EpilogueParams e) {
+  if (isnan(x)) return x;
   switch (kActivation) {
     case 1: return x < 0 ? real(0) : x;
     case 2: return limit(x, real(0), real(6));
