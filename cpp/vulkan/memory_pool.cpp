@@ -210,20 +210,23 @@ void MemoryPool::give(void* opaque, std::uint64_t offset, std::uint64_t bytes) n
   }
   if (block.used_bytes > 0) return;
   unused_bytes_ += block.size_bytes;
+  block.unused_since = ++unused_count_;
   release_unused(std::min(kKeptBytes, heap_bytes_[type(block.kind).heap] / 4));
 }
 
 void MemoryPool::release_unused(std::uint64_t kept_bytes) noexcept {
-  for (auto it = blocks_.begin(); it != blocks_.end() && unused_bytes_ > kept_bytes;) {
-    const Block& block = *it->second;
-    if (block.used_bytes > 0) {
-      ++it;
-      continue;
-    }
+  while (unused_bytes_ > kept_bytes) {
+    auto oldest = blocks_.end();
+    for (auto it = blocks_.begin(); it != blocks_.end(); ++it)
+      if (it->second->used_bytes == 0 &&
+          (oldest == blocks_.end() || it->second->unused_since < oldest->second->unused_since))
+        oldest = it;
+    if (oldest == blocks_.end()) return;
+    const Block& block = *oldest->second;
     heap_reserved_[type(block.kind).heap] -= block.reserved_bytes;
     reserved_of(block.kind) -= block.reserved_bytes;
     unused_bytes_ -= block.size_bytes;
-    it = blocks_.erase(it);
+    blocks_.erase(oldest);
   }
 }
 

@@ -44,6 +44,7 @@ class MemoryPool {
     MemoryKind kind;
     bool shared = false;  // holds many buffers; otherwise one
     std::uint64_t size_bytes = 0, used_bytes = 0, reserved_bytes = 0;
+    std::uint64_t unused_since = 0;  // count of blocks that had become unused before
     vk::raii::DeviceMemory memory{nullptr};
     vk::raii::Buffer buffer{nullptr};
     Pointer address = 0;  // of the buffer's start; ranges begin at multiples of kBufferAlignmentBytes
@@ -61,7 +62,7 @@ class MemoryPool {
   std::unique_ptr<Block> create_block(std::uint64_t bytes, MemoryKind kind);
   void take(const Range& range, std::uint64_t bytes) noexcept;
   void give(void* block, std::uint64_t offset, std::uint64_t bytes) noexcept;
-  void release_unused(std::uint64_t kept_bytes) noexcept;
+  void release_unused(std::uint64_t kept_bytes) noexcept;  // the longest unused first
   std::uint64_t& reserved_of(MemoryKind kind);
   std::uint64_t available_bytes(MemoryKind kind) const;
 
@@ -75,6 +76,7 @@ class MemoryPool {
   mutable std::mutex mutex_;
   std::map<Pointer, std::unique_ptr<Block>> blocks_;  // by address
   std::uint64_t unused_bytes_ = 0;                    // in blocks without a buffer
+  std::uint64_t unused_count_ = 0;                    // times that a block lost its last buffer
   MemoryInfo info_;
   std::uint64_t budget_bytes_ = ~std::uint64_t{0};
 };

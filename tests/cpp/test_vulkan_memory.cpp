@@ -34,6 +34,19 @@ TEST_F(VulkanMemory, PoolReusesAndReturnsMemory) {
   EXPECT_EQ(pool.info().reserved_bytes, before.reserved_bytes);
 }
 
+TEST_F(VulkanMemory, WhatWasUnusedLongestIsReleased) {
+  constexpr std::size_t kOld = std::size_t{240} << 20, kNew = std::size_t{160} << 20;
+  MemoryPool& pool = device_->memory();
+  pool.trim();
+  const MemoryInfo before = pool.info();
+  if (before.budget_bytes < 4 * (kOld + kNew)) GTEST_SKIP() << "too little memory";
+  { const Buffer first = device_->allocate(kOld), second = device_->allocate(kOld); }
+  for (int i = 0; i < 3; ++i) const Buffer recent = device_->allocate(kNew);
+  // One of the old blocks is gone, the recent one is kept.
+  EXPECT_NEAR(double(pool.info().reserved_bytes - before.reserved_bytes), double(kOld + kNew), 16e6);
+  pool.trim();
+}
+
 TEST_F(VulkanMemory, PoolMergesFreeRanges) {
   MemoryPool& pool = device_->memory();
   pool.trim();
