@@ -17,6 +17,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kDirect,
       vulkan::kDirectMatrix,
       vulkan::kImplicitGemm,
+      vulkan::kSubgroupGemm,
       vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,
       small_kernel_depth<vulkan::Device>(),

@@ -15,6 +15,7 @@ extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kDirect;
 extern const Algorithm<Device> kDirectMatrix;
 extern const Algorithm<Device> kImplicitGemm;
+extern const Algorithm<Device> kSubgroupGemm;
 extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kWeightGrad;
 

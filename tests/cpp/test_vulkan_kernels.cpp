@@ -95,30 +95,39 @@ TEST_F(VulkanKernels, DepthwiseAccuracy) {
     expect_accurate("depthwise", text);
 }
 
+constexpr const char* kDenseProblems[] = {
+    "fwd_f32_n1c16o32_i9x11_k3x3_p1x1",
+    "fwd_f32_n2c64o96_i7x7_k1x1",
+    "fwd_f32_n1c3o20_i17x19_k7x7_s2x2_p3x3",  // few input channels
+    "fwd_f32_n1c12o3_i13x9_k3x3_p1x1",        // few output channels
+    "fwd_f32_n1c8o6_i10x10_k2x3_s1x2_d2x1_p-1:1x2:-1",
+    "fwd_f32_n1c8o8_i6x7_k3x3_t2x3_p2x1",      // inserted zeros
+    "fwd_f32_n1c18o12g6_i9x9_k3x3_s2x1_p1x1",  // groups of 3 and 2
+    "fwd_f32_n2c24o40_i33_k5_d3_p6",
+    "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
+    "fwd_f32_n1c300o10_i5x5_k3x3_p1x1",  // many blocks
+    "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_bias_relu",
+    "fwd_bf16_n1c16o16_i9x11_k3x3_p1x1_add_relu6",
+    "fwd_bf16>f32_n1c9o9_i9x11_k3x3_p1x1_bias_add",
+    "fwd_f64_n1c8o8_i9x11_k3x3_p1x1_bias_add_clip-1:1",
+    "fwd_f32_n1c8o8_i9x11_k3x3_p1x1_flip_leaky_relu0.5",
+};
+
 TEST_F(VulkanKernels, ImplicitGemmGeometry) {
-  for (const char* text : {
-           "fwd_f32_n1c16o32_i9x11_k3x3_p1x1",
-           "fwd_f32_n2c64o96_i7x7_k1x1",
-           "fwd_f32_n1c3o20_i17x19_k7x7_s2x2_p3x3",  // few input channels
-           "fwd_f32_n1c12o3_i13x9_k3x3_p1x1",        // few output channels
-           "fwd_f32_n1c8o6_i10x10_k2x3_s1x2_d2x1_p-1:1x2:-1",
-           "fwd_f32_n1c8o8_i6x7_k3x3_t2x3_p2x1",      // inserted zeros
-           "fwd_f32_n1c18o12g6_i9x9_k3x3_s2x1_p1x1",  // groups of 3 and 2
-           "fwd_f32_n2c24o40_i33_k5_d3_p6",
-           "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
-           "fwd_f32_n1c300o10_i5x5_k3x3_p1x1",  // many blocks
-           "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_bias_relu",
-           "fwd_bf16_n1c16o16_i9x11_k3x3_p1x1_add_relu6",
-           "fwd_bf16>f32_n1c9o9_i9x11_k3x3_p1x1_bias_add",
-           "fwd_f64_n1c8o8_i9x11_k3x3_p1x1_bias_add_clip-1:1",
-           "fwd_f32_n1c8o8_i9x11_k3x3_p1x1_flip_leaky_relu0.5",
-       })
-    expect_exact("implicit_gemm", text);
+  for (const char* text : kDenseProblems) expect_exact("implicit_gemm", text);
 }
 
 TEST_F(VulkanKernels, ImplicitGemmAccuracy) {
   for (const char* text : {"fwd_f32_n1c128o16_i9x9_k3x3_p1x1_bias_gelu", "fwd_bf16_n1c96o16_i9x9_k3x3_p1x1_silu"})
     expect_accurate("implicit_gemm", text);
+}
+
+TEST_F(VulkanKernels, SubgroupGemm) {
+  if (traits_.type != vulkan::DeviceType::software) GTEST_SKIP() << "for devices that run on a CPU";
+  for (const char* text : kDenseProblems) expect_exact("subgroup_gemm", text);
+  expect_exact("subgroup_gemm", "fwd_f32_n1c64o70_i80x81_k1x1_bias_add");  // the large tile
+  expect_exact("subgroup_gemm", "fwd_f16_n1c24o40_i9x11_k3x3_p1x1_flip_relu", true);
+  expect_accurate("subgroup_gemm", "fwd_f32_n1c128o16_i9x9_k3x3_p1x1_bias_gelu");
 }
 
 TEST_F(VulkanKernels, DirectGeometry) {

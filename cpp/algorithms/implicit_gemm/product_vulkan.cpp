@@ -14,7 +14,9 @@ constexpr std::int64_t kLeastBlockQuads = 8, kMostBlockQuads = 64;
 constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 
 // Share of the device's multiply-add rate that full tiles reach.
-constexpr double kGpuEfficiency = 0.35, kSoftwareEfficiency = 0.55;
+constexpr double kGpuEfficiency = 0.35, kSoftwareEfficiency = 1;
+// Operations that a software device could do while it gathers one value of A.
+constexpr double kSoftwareGatherFlops = 420;
 // Values gathered one by one, where channels do not come in fours.
 constexpr double kFlatCost = 1.6;
 
@@ -95,7 +97,9 @@ std::int64_t MatrixProduct::unfolded_columns() const { return flat_ ? round_up(k
 
 double MatrixProduct::estimate(const Traits& traits) const {
   const double rows = double(tiles_m_) * tile_.m, columns = double(tiles_n_) * tile_.n * double(p_.groups);
-  const double flops = 2 * rows * columns * double(steps_) * tile_.quads * 4;
+  const double terms = double(steps_) * tile_.quads * 4;
+  const double gathered = rows * terms * double(tiles_n_) * double(p_.groups);
+  const double flops = 2 * rows * columns * terms + (software_ ? kSoftwareGatherFlops * gathered : 0);
   const double busy = software_ ? 1 : std::min(1.0, double(workgroups_) / kEnoughWorkgroups);
   // Narrow register tiles read shared memory more often a multiply-add: once in four at 8 x 8.
   const double reads = 4 * (1.0 / tile_.reg_m + 1.0 / tile_.reg_n);

@@ -1,0 +1,143 @@
+// subgroup_gemm: the forward pass as a matrix product for devices that run on a CPU. They execute a subgroup as one
+// vector and compute its lanes at once, but load lane by lane, shared memory too: tiles in shared memory, which make
+// GPUs fast, make them slow. Here a subgroup computes pixels by output channels, each lane loads values no other lane
+// loads, and inputs reach the other lanes by shuffles. Any rank, kernel, stride, dilation, padding and grouping.
+// Source: the register blocking of Volkov & Demmel, "Benchmarking GPUs to tune dense linear algebra" (2008), with a
+// subgroup's registers in the place of shared memory.
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/registry_vulkan.h"
+#include "core/checked.h"
+#include "vulkan/kernel_params.h"
+#include "vulkan/pack_panels.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+// Below this work a small tile, which compiles faster, serves every shape.
+constexpr double kSmallFlops = 5e7;
+constexpr double kEfficiency = 1.05;  // of the device's multiply-add rate
+constexpr double kOutputFlops = 250;  // that take the time of storing an output
+constexpr std::int64_t kLeastBlockTerms = 32;
+
+struct Params {
+  Pointer input, panels, output;
+  Strides4 input_stride, output_stride;
+  EpilogueParams epilogue;
+  GeometryParams geometry;
+  std::uint32_t pixels, tiles_n, chunks, chunk_quads, groups;
+};
+
+std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+
+// Fours of input channels of a chunk. A chunk and a row of the kernel make a block of terms whose sum joins the total;
+// chains of about the cube root of twice the terms leave the least rounding error when both levels of a sum count.
+std::int64_t chunk_quads(const ConvProblem& p) {
+  const std::int64_t quads = ceil_div(p.in_channels_per_group(), 4);
+  const double terms = double(p.taps() * quads * 4);
+  const double block = std::max(terms / std::cbrt(2 * terms), double(kLeastBlockTerms));
+  const std::int64_t most =
+      std::clamp(std::llround(block / 4 / double(p.kernel[2])), 1LL, static_cast<long long>(quads));
+  return ceil_div(quads, ceil_div(quads, most));
+}
+
+struct Layout {
+  Layout(const ConvProblem& p, const Traits& traits)
+      : lanes(traits.limits.subgroup_size),
+        loads(p.flops() < kSmallFlops ? 1 : 4),
+        columns(p.flops() < kSmallFlops || p.out_channels_per_group() <= 2 * lanes ? 2 : 4),
+        panels(p, std::int64_t{lanes} * columns, 4 * chunk_quads(p)),
+        tiles(ceil_div(p.batch * p.output_pixels(), std::int64_t{lanes} * loads)),
+        workgroups(checked_mul(checked_mul(tiles, panels.count), p.groups)) {}
+
+  std::uint32_t lanes, loads, columns;  // pixels a lane loads, output channels a lane
+  Panels panels;
+  std::int64_t tiles, workgroups;
+};
+
+double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
+  const double outputs = double(l.workgroups) * l.lanes * l.loads * l.lanes * l.columns;
+  const double flops =
+      outputs * (2 * double(p.taps()) * double(l.panels.chunks * l.panels.chunk_channels) + kOutputFlops);
+  return flops / (flops_per_second(traits, p.dtype) * kEfficiency) +
+         2 * double(l.panels.bytes(p)) / traits.rates.memory_bytes_per_second;
+}
+
+class SubgroupGemmPlan final : public Plan<Device> {
+ public:
+  SubgroupGemmPlan(const ConvProblem& p, const Context<Device>& c)
+      : p_(p), layout_(p, c.traits), seconds_(estimate(p, c.traits, layout_)) {}
+
+  std::string describe() const override { return "subgroup_gemm"; }
+  std::size_t workspace_bytes() const override { return layout_.panels.bytes(p_); }
+  std::string weight_layout() const override { return "panels of " + std::to_string(layout_.panels.width); }
+
+  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
+    PreparedWeights<Device> prepared{stream.allocate(layout_.panels.bytes(p_)), {}};
+    pack_panels(stream, p_, layout_.panels, weight, prepared.data.pointer());
+    return prepared;
+  }
+
+  void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
+    stream.barrier();
+    if (a.prepared) return run(stream, a, a.prepared->data.pointer());
+    pack_panels(stream, p_, layout_.panels, a.weight, workspace);
+    stream.barrier();
+    run(stream, a, workspace);
+  }
+
+ private:
+  void run(Stream& stream, const Operands<Device>& a, Pointer panels) const {
+    const Params params{a.input.data,
+                        panels,
+                        a.output.data,
+                        pixel_strides(a.input),
+                        pixel_strides(a.output),
+                        epilogue_params(p_, a),
+                        geometry_params(p_),
+                        narrow(p_.batch * p_.output_pixels()),
+                        narrow(layout_.panels.count),
+                        narrow(layout_.panels.chunks),
+                        narrow(layout_.panels.chunk_channels / 4),
+                        narrow(layout_.workgroups)};
+    Kernel k{shader_name("subgroup_gemm", p_.dtype), epilogue_constants(p_, a), layout_.lanes};
+    k.constants[4] = 0;  // outputs are stored one by one
+    const bool fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
+    const bool zeros = std::ranges::any_of(p_.input_dilation, [](std::int64_t d) { return d > 1; });
+    k.constants.insert(k.constants.end(), {layout_.lanes, layout_.lanes * layout_.loads, layout_.columns,
+                                           std::uint32_t{fours}, std::uint32_t{has_padding(p_)}, std::uint32_t{zeros}});
+    stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(layout_.workgroups)), seconds_);
+  }
+
+  ConvProblem p_;
+  Layout layout_;
+  double seconds_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
+  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (c.traits.type != DeviceType::software) return Support::no("made for devices that run on a CPU");
+  if (!c.traits.features.subgroup_shuffle) return Support::no("the driver lacks shuffles in subgroups");
+  if (Support s = kernel_support(p, c.traits); !s) return s;
+  if (p.batch * p.output_pixels() >= std::int64_t{1} << 31) return Support::no("there are over 2^31 output pixels");
+  const Layout layout(p, c.traits);
+  if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
+  if (layout.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  if (layout.panels.bytes(p) > c.workspace_limit_bytes) return Support::no("packed weights exceed the workspace limit");
+  return Support::yes();
+}
+
+}  // namespace
+
+const Algorithm<Device> kSubgroupGemm{
+    "subgroup_gemm", supports,
+    [](const ConvProblem& p, const Context<Device>& c) {
+      return 2 * c.traits.rates.launch_seconds + estimate(p, c.traits, Layout(p, c.traits));
+    },
+    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<SubgroupGemmPlan>(p, c);
+    }};
+
+}  // namespace vkconv::vulkan
