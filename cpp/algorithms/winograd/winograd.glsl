@@ -1,0 +1,130 @@
+// What the kernels of winograd read, and the one-dimensional transforms F(kOutputs, 3) of winograd_points.h: values at
+// +p, -p of each pair of points, then at zero, then at infinity. Tiles are numbered (depth, row of tiles, column of
+// tiles), rows of tiles through all images; a call covers some rows. Transformed inputs and products are fp32, a tile's
+// points beside each other: (depth, row, column, point, channel).
+#include "vulkan/glsl/epilogue.glsl"
+#include "vulkan/glsl/geometry.glsl"
+#include "vulkan/glsl/weight_strides.glsl"
+
+layout(constant_id = 5) const uint kGroupSize = 64;
+layout(constant_id = 6) const uint kOutputs = 4;  // of a tile along each axis: 2 or 4
+layout(constant_id = 7) const float kPoint = 0.625;
+layout(constant_id = 8) const float kSecondPoint = 1.5;  // for 4 outputs
+layout(constant_id = 9) const bool kInputFours = false;     // input aligned to four channels
+layout(constant_id = 10) const bool kSpreadRepairs = false;  // an invocation repairs one pixel instead of a tile
+// Of an invocation, 4 or 1: one leaves a GPU registers to hide its loads behind, four are fewer loads where each lane's
+// costs. Components past the first of one channel are zero, which compilers remove.
+layout(constant_id = 11) const uint kChannels = 4;
+
+layout(local_size_x_id = 5) in;
+
+const uint kPoints = kOutputs + 2, kMostPoints = 6;
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+  uint64_t input_array, weight_array, output_array;
+  uint64_t points_array, products_array, weight_points_array;  // of these tiles and of the weights, transformed
+  uint64_t masks_array;  // of all tiles, a 32-bit word for kChannels channels: which outputs are not finite
+  int64_t input_stride[4], output_stride[4];  // N D H W
+  WeightStrides weight_stride;
+  EpilogueParams epilogue;
+  Geometry geometry;
+  uint tiles_h, tiles_w;     // of an image
+  uint first_row, row_count;  // rows of tiles of this call
+  uint count;                // invocations
+};
+#include "vulkan/glsl/dispatch.glsl"
+#include "vulkan/glsl/direct_sum.glsl"
+
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer MaskAt { uint value; };
+
+struct Tile {
+  int image, depth, h, w;  // of its first output
+  int64_t pixel;           // number of the tile in this call
+};
+
+// Takes the tile off an index of (depth, row of this call, column).
+Tile take_tile(uint index) {
+  Tile t;
+  t.pixel = index;
+  t.w = int(take_digit(index, params.tiles_w) * kOutputs);
+  uint row = params.first_row + take_digit(index, params.row_count);
+  t.h = int(take_digit(row, params.tiles_h) * kOutputs);
+  t.image = int(row);
+  t.depth = int(index);
+  return t;
+}
+
+// Takes the first of an invocation's channels off an index of them.
+uint take_channel(inout uint index, int channels) {
+  return take_digit(index, (uint(channels) + kChannels - 1) / kChannels) * kChannels;
+}
+
+// Where a tile's word for the channels from c on lies.
+MaskAt mask_at(Tile t, uint c) {
+  const uint words = (uint(params.geometry.out_channels) + kChannels - 1) / kChannels;
+  const int64_t row = int64_t(t.image) * params.tiles_h + t.h / int(kOutputs);
+  const int64_t tile = (row * params.geometry.output_extent[0] + t.depth) * params.tiles_w + t.w / int(kOutputs);
+  return MaskAt(params.masks_array + uint64_t(tile * words + c / kChannels) * 4);
+}
+
+void input_to_points(inout vec4 x[kMostPoints]) {
+  const float square = kPoint * kPoint, second_square = kSecondPoint * kSecondPoint;
+  if (kOutputs == 2) {
+    const vec4 odd = kPoint * x[1], zero = x[2] - square * x[0], infinity = x[3] - square * x[1];
+    x[0] = x[2] + odd;
+    x[1] = x[2] - odd;
+    x[2] = zero;
+    x[3] = infinity;
+    return;
+  }
+  const vec4 even = x[4] - second_square * x[2], odd = kPoint * (x[3] - second_square * x[1]);
+  const vec4 second_even = x[4] - square * x[2], second_odd = kSecondPoint * (x[3] - square * x[1]);
+  const float sum = square + second_square, product = square * second_square;
+  const vec4 zero = x[4] - sum * x[2] + product * x[0], infinity = x[5] - sum * x[3] + product * x[1];
+  x[0] = even + odd;
+  x[1] = even - odd;
+  x[2] = second_even + second_odd;
+  x[3] = second_even - second_odd;
+  x[4] = zero;
+  x[5] = infinity;
+}
+
+void points_to_output(inout vec4 x[kMostPoints]) {
+  const float square = kPoint * kPoint, second_square = kSecondPoint * kSecondPoint;
+  const vec4 even = x[0] + x[1], odd = kPoint * (x[0] - x[1]);
+  if (kOutputs == 2) {
+    const vec4 infinity = x[3];
+    x[0] = even + x[2];
+    x[1] = odd + infinity;
+    return;
+  }
+  const vec4 second_even = x[2] + x[3], second_odd = kSecondPoint * (x[2] - x[3]), infinity = x[5];
+  x[0] = even + second_even + x[4];
+  x[1] = odd + second_odd;
+  x[2] = square * even + second_square * second_even;
+  x[3] = square * odd + second_square * second_odd + infinity;
+}
+
+// Three taps in w[0] to w[2]. Each point's value is divided by the product of its distances from the other points.
+void weight_to_points(inout float w[kMostPoints]) {
+  const float square = kPoint * kPoint, second_square = kSecondPoint * kSecondPoint;
+  const float odd = kPoint * w[1], first = w[0], last = w[2];
+  if (kOutputs == 2) {
+    const float even = first + square * last, scale = 1 / (2 * square);
+    w[0] = scale * (even + odd);
+    w[1] = scale * (even - odd);
+    w[2] = -first / square;
+    w[3] = last;
+    return;
+  }
+  const float second_odd = kSecondPoint * w[1];
+  const float even = first + square * last, second_even = first + second_square * last;
+  const float scale = 1 / (2 * square * (square - second_square));
+  const float second_scale = 1 / (2 * second_square * (second_square - square));
+  w[0] = scale * (even + odd);
+  w[1] = scale * (even - odd);
+  w[2] = second_scale * (second_even + second_odd);
+  w[3] = second_scale * (second_even - second_odd);
+  w[4] = first / (square * second_square);
+  w[5] = last;
+}
