@@ -1,8 +1,9 @@
 """What a call costs beside its arithmetic: the smallest convolutions, and a hit in the plan cache.
 
-    python bench/overhead.py [--tool build/dev/vkconv_bench]
+    python bench/overhead.py [--tool build/dev/vkconv_bench] [--vulkan]
 
-The plan cache is timed by the tool, as no call from Python does nothing else.
+The plan cache is timed by the tool, as no call from Python does nothing else, and so are the arrays of a Vulkan device:
+what recording a call costs, planned or not, and what a chain of ten adds to its kernels.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from bench import machine
 
 CALLS = 2000
 ROUNDS = 15
+# Small enough that the host decides, and large enough that the device does.
+LAYERS = ("fwd_f32_n1c16o16_i8x8_k3x3_p1x1_relu", "fwd_f32_n1c64o64_i64x64_k3x3_p1x1_relu")
 
 
 def microseconds(call: Callable[[], Any]) -> float:
@@ -68,12 +71,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/overhead.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tool", type=Path, help="a vkconv_bench: times the plan cache too")
     parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
+    parser.add_argument("--vulkan", action="store_true", help="the tool times arrays of the first Vulkan device too")
     options = parser.parse_args()
     machine.pin(options.threads)
     for name, call in calls().items():
         print(f"{name:<32}{microseconds(call):8.2f} us")
     if options.tool:
         command = [str(options.tool), "--overhead", "fwd_f32_n1c4o4_i6x6_k3x3"]
+        print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")
+    if options.tool and options.vulkan:
+        command = [str(options.tool), "--vulkan", "--overhead", *LAYERS]
         print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")
     return 0
 

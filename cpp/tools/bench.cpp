@@ -5,7 +5,8 @@
 // arrays made there, checks samples of the answer, and of --algorithm=all takes those estimated at most --ratio times
 // the best.
 //   vkconv_bench --calibrate [--isa=NAME] prints the rates of this machine, for bench/calibrate.py.
-//   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py.
+//   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py; with --vulkan
+// what calls on device arrays cost the host, and what a chain of them adds to its kernels.
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
 // to where NumPy puts large arrays.
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "overhead.h"
 #if VKCONV_VULKAN
 #include "device_bench.h"
+#include "overhead_vulkan.h"
 #include "vulkan_harness.h"
 #endif
 
@@ -228,6 +230,12 @@ int main(int argc, char** argv) try {
       options.problems.push_back(parse_problem(arg));
   }
   if (options.calibrate) return tools::print_rates(), 0;
+#if VKCONV_VULKAN
+  if (options.overhead && options.vulkan >= 0) {
+    for (const ConvProblem& p : options.problems) tools::print_device_overhead(p, options.vulkan);
+    return 0;
+  }
+#endif
   if (options.overhead) {
     for (const ConvProblem& p : options.problems) tools::print_overhead(p);
     return 0;
