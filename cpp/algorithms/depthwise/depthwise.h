@@ -33,7 +33,7 @@ struct Call {
   const Operands<Device>& operands;
   PackedWeights weights;
   Mode mode;
-  bool stream;  // input is fetched ahead, and outputs go past the caches where their alignment allows
+  bool stream;  // more than L3 holds: outputs go past the caches where their alignment allows
 };
 
 // Flat tiles hold this many vectors, and read up to as many elements past either end of a line.
