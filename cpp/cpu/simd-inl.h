@@ -43,6 +43,45 @@ HWY_INLINE void with_types(const ConvProblem& p, F f) {
   }
 }
 
+// ---- float16 where the processor does not convert it (before F16C, which comes with AVX2's processors): as IEEE 754
+// has it, rounded to nearest even, with subnormals, infinities and NaN
+
+#if HWY_TARGET == HWY_SSE4
+template <class D>
+HWY_INLINE hn::Vec<D> half_to_float(D d, hn::Vec<hn::Rebind<std::uint32_t, D>> half) {
+  const hn::Rebind<std::uint32_t, D> u32;
+  const hn::Rebind<std::int32_t, D> i32;
+  const auto magnitude = hn::And(half, hn::Set(u32, 0x7fff));
+  // The exponents' biases are 127 - 15 apart; the product also makes normal numbers of subnormal ones.
+  const auto finite = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));
+  const auto beyond = hn::RebindMask(u32, hn::Gt(hn::BitCast(i32, magnitude), hn::Set(i32, 0x7bff)));
+  const auto sign = hn::ShiftLeft<16>(hn::AndNot(hn::Set(u32, 0x7fff), half));
+  const auto special = hn::IfThenElseZero(beyond, hn::Set(u32, 0x7f800000));
+  return hn::BitCast(d, hn::Or(hn::Or(hn::BitCast(u32, finite), sign), special));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> float_to_half(D d, hn::Vec<D> v) {
+  const hn::Rebind<std::uint32_t, D> u32;
+  const hn::Rebind<std::int32_t, D> i32;
+  const auto is_above = [&](auto bits, std::int32_t bound) HWY_ATTR {
+    return hn::RebindMask(u32, hn::Gt(hn::BitCast(i32, bits), hn::Set(i32, bound)));
+  };
+  const auto magnitude = hn::And(hn::BitCast(u32, v), hn::Set(u32, 0x7fffffff));
+  // To even: the half of the last kept bit less one, and one more where that bit is set, carry just when rounding up.
+  const auto even = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(u32, 1));
+  const auto rebased = hn::Sub(magnitude, hn::Set(u32, 112u << 23));
+  const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(rebased, even), hn::Set(u32, 0xfff)));
+  // One unit of the last place of 0.5f is the smallest half: the sum rounds to a multiple of it.
+  const auto sum = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
+  const auto subnormal = hn::Sub(hn::BitCast(u32, sum), hn::Set(u32, 0x3f000000));
+  auto half = hn::IfThenElse(is_above(magnitude, 0x387fffff), normal, subnormal);      // from 2^-14 on
+  half = hn::IfThenElse(is_above(magnitude, 0x477fffff), hn::Set(u32, 0x7c00), half);  // infinity from 2^16 on
+  half = hn::IfThenElse(is_above(magnitude, 0x7f800000), hn::Set(u32, 0x7e00), half);  // NaN
+  return hn::Or(half, hn::ShiftRight<16>(hn::AndNot(hn::Set(u32, 0x7fffffff), hn::BitCast(u32, v))));
+}
+#endif
+
 // ---- loads: any operand type to the accumulator type
 
 template <class D>
@@ -51,7 +90,13 @@ HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* HWY_RESTRICT p) {
 }
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* HWY_RESTRICT p) {
+#if HWY_TARGET == HWY_SSE4
+  const hn::Rebind<std::uint16_t, D> u16;
+  const hn::Rebind<std::uint32_t, D> u32;
+  return half_to_float(d, hn::PromoteTo(u32, hn::LoadU(u16, reinterpret_cast<const std::uint16_t*>(p))));
+#else
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+#endif
 }
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* HWY_RESTRICT p) {
@@ -91,8 +136,13 @@ HWY_INLINE void store(hn::Vec<D> v, D d, hn::TFromD<D>* HWY_RESTRICT p) {
 }
 template <class D>
 HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::float16_t* HWY_RESTRICT p) {
+#if HWY_TARGET == HWY_SSE4
+  const hn::Rebind<std::uint16_t, D> u16;
+  hn::StoreU(hn::TruncateTo(u16, float_to_half(d, v)), u16, reinterpret_cast<std::uint16_t*>(p));
+#else
   const hn::Rebind<hwy::float16_t, D> half;
   hn::StoreU(hn::DemoteTo(half, v), half, p);
+#endif
 }
 template <class D>
 HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::bfloat16_t* HWY_RESTRICT p) {

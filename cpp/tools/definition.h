@@ -22,12 +22,12 @@ class Definition {
   Sum operator()(std::int64_t element) const {
     switch (p_.pass) {
       case Pass::forward: {
-        const auto [o, y, n] = pixel(element, p_.out_channels, p_.output);
-        return over_taps([&](const Extent3& k, Sum& s) { add_input(n, input_at(y, k), o, k, s); });
+        const Pixel y = pixel(element, p_.out_channels, p_.output);
+        return over_taps([&](const Extent3& k, Sum& s) { add_input(y.image, input_at(y.at, k), y.channel, k, s); });
       }
       case Pass::input_grad: {
-        const auto [c, x, n] = pixel(element, p_.in_channels, p_.input);
-        return over_taps([&](const Extent3& k, Sum& s) { add_output(n, output_at(x, k), c, k, s); });
+        const Pixel x = pixel(element, p_.in_channels, p_.input);
+        return over_taps([&](const Extent3& k, Sum& s) { add_output(x.image, output_at(x.at, k), x.channel, k, s); });
       }
       case Pass::weight_grad:
         break;

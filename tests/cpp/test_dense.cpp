@@ -237,6 +237,32 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
   }
 }
 
+// All halves times four weights: every result, rounded, subnormal or infinite, is the reference's.
+TEST(Dense, HalvesConvertAlikeOnEveryInstructionSet) {
+  const ConvProblem p = parse_problem("fwd_f16_n1c1o4_i63488_k1");
+  CpuPlanner planner = make_planner();
+  auto arrays = tools::make_arrays(p, Data::random);
+  std::size_t count = 0;
+  for (int sign : {1, -1})
+    for (int exponent = 0; exponent < 31; ++exponent)
+      for (int mantissa = 0; mantissa < 1024; ++mantissa)
+        arrays.input[count++] = exponent ? std::ldexp(sign * (1024.0 + mantissa), exponent - 25)
+                                         : std::ldexp(sign * static_cast<double>(mantissa), -24);
+  ASSERT_EQ(count, arrays.input.size());
+  arrays.input[0] = std::numeric_limits<double>::infinity();
+  arrays.input[1] = std::numeric_limits<double>::quiet_NaN();
+  arrays.weight = {1.0, 0.333251953125, std::ldexp(1.0, -12), 7.0};
+  const auto expected = tools::run_cpu(p, arrays, planner, "reference");
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    CpuPlanner own = make_planner();
+    const auto got = tools::run_cpu(p, arrays, own, "implicit_gemm");
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_TRUE(got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i])))
+          << hwy::TargetName(target) << " " << i << " " << got[i] << " " << expected[i];
+  }
+}
+
 // Long sums of positive terms stay within a few roundings.
 TEST(Dense, LongReductions) {
   for (const char* text :
