@@ -200,7 +200,7 @@ uint64_t shuffled(uvec2 words, uint lane) {
   return packUint2x32(uvec2(subgroupShuffle(words.x, lane), subgroupShuffle(words.y, lane)));
 }
 
-// Loops, not unrolled: compiled once.
+// Loops, not unrolled: compiled once. What is to be repaired is not stored: the addend may lie there.
 void store_outputs(Place at) {
   [[unroll]] for (uint m = 0; m < kPixels; ++m)
     [[unroll]] for (uint j = 0; j < kColumns; ++j) finished[m * kColumns + j] = total[m][j];
@@ -214,7 +214,8 @@ void store_outputs(Place at) {
       const int64_t addend_offset = kHasAddend ? int64_t(shuffled(pixels[g].addend_offset, lane)) : 0;
       for (uint j = 0; j < kColumns; ++j) {
         const uint o = at.tile_n * kWidth + column_of(gl_SubgroupInvocationID, j);
-        if (at.first_pixel + m < end_pixel && o < at.group_out)
+        const bool repaired = kPadded && isnan(finished[m * kColumns + j]);
+        if (at.first_pixel + m < end_pixel && o < at.group_out && !repaired)
           finish(output_array, output_offset, addend_offset, at.group * at.group_out + o, finished[m * kColumns + j],
                  epilogue);
       }

@@ -56,6 +56,11 @@ struct Layout {
   std::int64_t tiles, workgroups;
 };
 
+// Of all loops of an invocation: fours of channels of every tap, with the last test of each loop.
+std::int64_t loop_iterations(const ConvProblem& p, const Layout& l) {
+  return checked_mul(l.panels.chunks * p.taps(), l.panels.chunk_channels / 4 + 3);
+}
+
 double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
   const double outputs = double(l.workgroups) * l.lanes * l.loads * l.lanes * l.columns;
   const double flops =
@@ -124,6 +129,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.batch * p.output_pixels() >= std::int64_t{1} << 31) return Support::no("there are over 2^31 output pixels");
   const Layout layout(p, c.traits);
   if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
+  if (loop_iterations(p, layout) > kSoftwareLoopIterations)
+    return Support::no("a sum has more terms than a software device's loops may take");
   if (layout.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
   if (layout.panels.bytes(p) > c.workspace_limit_bytes) return Support::no("packed weights exceed the workspace limit");
   return Support::yes();

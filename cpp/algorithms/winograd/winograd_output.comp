@@ -40,7 +40,10 @@ void main() {
     [[unroll]] for (uint i = 0; i < kOutputs; ++i) {
       const int h = t.h + int(i);
       if (w < params.geometry.output_extent[2] && h < params.geometry.output_extent[1]) {
-        if (any(isnan(column[i])) || any(isinf(column[i]))) mask |= 1u << (i * kOutputs + j);
+        if (any(isnan(column[i])) || any(isinf(column[i]))) {  // not stored: the addend may lie there
+          mask |= 1u << (i * kOutputs + j);
+          continue;
+        }
         const int64_t target = output_offset + h * params.output_stride[2] + w * params.output_stride[3];
         const int64_t addend = addend_offset + h * epilogue.addend_stride[2] + w * epilogue.addend_stride[3];
         if (kChannels == 4)
