@@ -186,5 +186,21 @@ class BorderedConv:
 
 def no_input_dilation(input_dilation: Axes, mode: PaddingMode) -> None:
     """A dilated input has no neighbours to repeat."""
-    if np.any(np.asarray(input_dilation) != 1):
+    one = isinstance(input_dilation, int | np.integer)
+    steps = (input_dilation,) if one else _elements(input_dilation, "input_dilation")
+    if any(not isinstance(step, int | np.integer) for step in steps):
+        raise TypeError(f"input_dilation must be an integer or one for each spatial axis, got {input_dilation!r}")
+    if any(step != 1 for step in steps):
         raise ValueError(f"padding_mode is {mode!r}, wanted 'zeros' where input_dilation is not 1")
+
+
+def kernel_in(weight_shape: Sequence[int]) -> tuple[int, ...]:
+    """Its spatial extents."""
+    return _elements(weight_shape, "weight_shape")[1:-1]
+
+
+def _elements(value: Any, name: str) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a sequence of integers, got {type(value).__name__}") from None

@@ -123,7 +123,9 @@ def conv_weight_grad(
     """
     if padding_mode != "zeros":
         _borders.no_input_dilation(input_dilation, padding_mode)
-        input = _borders.add(input, weight_shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
+        input = _borders.add(
+            input, _borders.kernel_in(weight_shape), stride, padding, kernel_dilation, pads, padding_mode
+        )
         padding, pads = 0, None
     return _core.conv_weight_grad(
         grad, input, weight_shape, stride, padding, kernel_dilation, input_dilation, groups, flip,
