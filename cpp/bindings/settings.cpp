@@ -32,6 +32,7 @@ int device_index(py::handle device) {
 void wait_at_exit() {
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     const WithoutGil release;
+    ExitGate::instance().close();
     for (const OpenDevice& d : DeviceTable::instance().opened()) try {
         d.backend->synchronize();
       } catch (const Error&) {  // nobody is left to be told

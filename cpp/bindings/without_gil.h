@@ -2,18 +2,45 @@
 #pragma once
 #include <pybind11/pybind11.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
 namespace vkconv::bindings {
+
+// Counts the threads that compute without the interpreter's lock. When the interpreter ends it waits for their calls
+// and lets no other thread begin one: daemon threads would else meet drivers that the process is unloading.
+class ExitGate {
+ public:
+  static ExitGate& instance();
+  void enter() {
+    ++inside_;
+    if (closed_ && std::this_thread::get_id() != closer_) sleep_until_the_end();
+  }
+  void leave() { --inside_; }
+  // By a thread that is inside. Waits for a minute at most.
+  void close();
+  [[noreturn]] void sleep_until_the_end() {
+    --inside_;
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+
+ private:
+  ExitGate();
+
+  std::atomic<int> inside_ = 0;
+  std::atomic<bool> closed_ = false;
+  std::thread::id closer_;  // set before closed_
+};
 
 // Like pybind11's gil_scoped_release, but for a daemon thread that computes while the interpreter ends: Python ends a
 // thread that waits for the lock then by unwinding its stack, which C++ answers by aborting the process. It sleeps
 // until the process ends instead, as Python's own threads do from 3.14 on.
 class WithoutGil {
  public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
+  WithoutGil() : state_(PyEval_SaveThread()) { ExitGate::instance().enter(); }
   ~WithoutGil() {
+    ExitGate::instance().leave();
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {  // the unwinding, which may not end here and does not go on
