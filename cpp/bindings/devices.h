@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "core/fork_mutex.h"
 
 namespace vkconv::bindings {
 
@@ -63,13 +64,13 @@ class DeviceTable {
   const DeviceEntry* best_vulkan();
   std::shared_ptr<Backend> find(const std::string& name);
 
-  std::mutex mutex_;  // of the next four; never held while a device is opened
+  ForkMutex opening_{ForkMutex::Level::outer};  // one device is opened at a time
+  ForkMutex mutex_{ForkMutex::Level::outer};  // of the next four; never held while a device is opened
   std::vector<OpenDevice> opened_;
   std::string default_;
   std::size_t cache_capacity_ = kDefaultPlanCacheCapacity;
   std::map<std::string, Preferences> preferences_;
 
-  std::mutex opening_;  // one device is opened at a time
   std::once_flag enumerated_;
   std::vector<DeviceEntry> entries_;
   std::string no_vulkan_reason_;

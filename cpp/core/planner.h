@@ -12,6 +12,7 @@
 
 #include "core/algorithm.h"
 #include "core/error.h"
+#include "core/fork_mutex.h"
 #include "core/lru_cache.h"
 
 namespace vkconv {
@@ -131,7 +132,7 @@ class Planner {
 
   std::span<const Algorithm<Device>> table_;
   typename Device::Traits traits_;
-  mutable std::mutex preferences_mutex_;
+  mutable ForkMutex preferences_mutex_;
   Preferences preferences_;
   LruCache<PlanRequest, PlanPtr> cache_;
 };
