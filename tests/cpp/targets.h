@@ -1,10 +1,26 @@
-// Runs a test once per instruction set that this machine supports.
+// Tests under one instruction set, or under each that this machine supports.
 #pragma once
 #include <gtest/gtest.h>
+
+#include <cstdint>
 
 #include "hwy/targets.h"
 
 namespace vkconv::tools {
+
+// Restricts run-time dispatch to one instruction set while it lives.
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(std::int64_t target) { choose(target); }
+  ~OnlyTarget() { choose(0); }
+  OnlyTarget(const OnlyTarget&) = delete;
+
+ private:
+  static void choose(std::int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
 
 template <class F>
 void for_each_target(F test) {
@@ -12,12 +28,9 @@ void for_each_target(F test) {
   for (std::int64_t rest = all; rest != 0; rest &= rest - 1) {
     const std::int64_t target = rest & -rest;
     SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    const OnlyTarget only(target);
     test();
   }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace vkconv::tools

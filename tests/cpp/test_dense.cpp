@@ -5,16 +5,16 @@
 #include <limits>
 
 #include "cpu/thread_pool.h"
-#include "harness.h"
-#include "hwy/targets.h"
+#include "cpu_test.h"
+#include "targets.h"
 
 namespace vkconv {
 namespace {
 
+using tools::CpuPlanner;
 using tools::Data;
-using CpuPlanner = Planner<cpu::Device>;
-
-CpuPlanner make_planner() { return CpuPlanner(registry<cpu::Device>(), cpu::host_traits()); }
+using tools::expect_matches;
+using tools::make_planner;
 
 // Ranks, strides, dilation, odd channels, both sides of every tile and panel edge, negative and one-sided padding.
 const char* const kForward[] = {
@@ -72,40 +72,6 @@ const char* const kDilatedInput[] = {
     "fwd_f64_n1c2o3_i9x9_k4x4_t3x2_p-1:2x3:-2",
 };
 
-void expect_matches(const std::string& text, const std::string& algorithm) {
-  SCOPED_TRACE(text + " " + algorithm);
-  const ConvProblem p = parse_problem(text);
-  CpuPlanner planner = make_planner();
-  const bool smooth = p.epilogue.activation == Activation::gelu || p.epilogue.activation == Activation::silu ||
-                      p.epilogue.activation == Activation::tanh;
-  const auto integers = tools::make_arrays(p, Data::small_integers, 3);
-  if (!smooth) {
-    const auto exact = tools::run_cpu(p, integers, planner, "reference");
-    EXPECT_EQ(exact, tools::run_cpu(p, integers, planner, algorithm));
-    EXPECT_EQ(exact, tools::run_cpu(p, integers, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
-  }
-  const auto random = tools::make_arrays(p, Data::random);
-  const auto got = tools::run_cpu(p, random, planner, algorithm);
-  const auto a =
-      tools::accuracy(p, got, tools::run_exact(p, random, planner), tools::run_magnitudes(p, random, planner));
-  EXPECT_TRUE(a.finite);
-  EXPECT_LE(a.c, 8);
-  EXPECT_EQ(got, tools::run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
-}
-
-// Restricts run-time dispatch to one instruction set while it lives.
-class OnlyTarget {
- public:
-  explicit OnlyTarget(std::int64_t target) { choose(target); }
-  ~OnlyTarget() { choose(0); }
-
- private:
-  static void choose(std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
 TEST(Dense, ImplicitGemmMatchesReference) {
   for (const char* text : kForward) expect_matches(text, "implicit_gemm");
 }
@@ -117,7 +83,7 @@ TEST(Dense, UnfoldGemmMatchesReference) {
 
 TEST(Dense, EveryInstructionSetMatchesReference) {
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    const OnlyTarget only(target);
+    const tools::OnlyTarget only(target);
     SCOPED_TRACE(hwy::TargetName(target));
     EXPECT_EQ(make_planner().traits().isa, hwy::TargetName(target));
     for (const char* text : kForward)
@@ -126,11 +92,8 @@ TEST(Dense, EveryInstructionSetMatchesReference) {
 }
 
 TEST(Dense, ImplicitGemmSaysWhyNot) {
-  CpuPlanner planner = make_planner();
-  const auto reason = [&](const char* text, std::size_t limit = kDefaultWorkspaceLimitBytes) {
-    for (const Candidate& c : planner.explain(parse_problem(text), limit))
-      if (c.name == "implicit_gemm") return c.reason;
-    return std::string("missing");
+  const auto reason = [](const char* text, std::size_t limit = kDefaultWorkspaceLimitBytes) {
+    return tools::reason_of("implicit_gemm", text, limit);
   };
   EXPECT_EQ(reason("fwd_f32_n1c4o5_i12x11_k3x3_t2x3"), "the input is dilated");
   EXPECT_NE(reason("wgrad_f32_n1c4o5_i12x11_k3x3"), "");
@@ -229,10 +192,8 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
     for (const char* algorithm : {"implicit_gemm", "unfold_gemm"})
       for (const std::size_t limit : {kDefaultWorkspaceLimitBytes, std::size_t{24} << 10}) {
         const auto got = tools::run_cpu(p, arrays, planner, algorithm, limit);
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          EXPECT_FALSE(std::isnan(got[i])) << text << " " << algorithm << " " << i;
-          EXPECT_EQ(std::isinf(expected[i]), std::isinf(got[i])) << text << " " << algorithm << " " << i;
-        }
+        SCOPED_TRACE(std::string(text) + " " + algorithm);
+        tools::expect_same_infinities(expected, got);
       }
   }
 }
@@ -254,7 +215,7 @@ TEST(Dense, HalvesConvertAlikeOnEveryInstructionSet) {
   arrays.weight = {1.0, 0.333251953125, std::ldexp(1.0, -12), 7.0};
   const auto expected = tools::run_cpu(p, arrays, planner, "reference");
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    const OnlyTarget only(target);
+    const tools::OnlyTarget only(target);
     CpuPlanner own = make_planner();
     const auto got = tools::run_cpu(p, arrays, own, "implicit_gemm");
     for (std::size_t i = 0; i < got.size(); ++i)

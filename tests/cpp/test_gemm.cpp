@@ -12,7 +12,7 @@
 #include "cpu/bf16_dot.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/pack-inl.h"
-#include "hwy/targets.h"
+#include "targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
@@ -103,24 +103,12 @@ HWY_EXPORT(CheckPacking);
 
 namespace {
 
-template <class F>
-void for_each_target(F f) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    f();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
-
 TEST(Gemm, EveryRowCountOnEveryTarget) {
-  for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckGemm)(); });
+  tools::for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckGemm)(); });
 }
 
 TEST(Gemm, PackingOnEveryTarget) {
-  for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckPacking)(); });
+  tools::for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckPacking)(); });
 }
 
 TEST(Gemm, BlocksGrowWithTheSum) {

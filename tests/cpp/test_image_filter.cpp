@@ -5,16 +5,15 @@
 #include <limits>
 
 #include "cpu/thread_pool.h"
-#include "harness.h"
+#include "cpu_test.h"
 #include "targets.h"
 
 namespace vkconv {
 namespace {
 
-using CpuPlanner = Planner<cpu::Device>;
+using tools::CpuPlanner;
 using tools::Data;
-
-CpuPlanner make_planner() { return CpuPlanner(registry<cpu::Device>(), cpu::host_traits()); }
+using tools::make_planner;
 
 // Rows eight, four and one at a time; tiles of every width; padding, strides and dilation; several chains.
 const char* const kProblems[] = {
@@ -38,22 +37,9 @@ const char* const kProblems[] = {
     "fwd_f64_n1c1o1_i21x50_k9x6_p4x3",
 };
 
-void expect_matches(const char* text) {
-  SCOPED_TRACE(text);
-  const ConvProblem p = parse_problem(text);
-  CpuPlanner planner = make_planner();
-  const auto integers = tools::make_arrays(p, Data::small_integers, 3);
-  EXPECT_EQ(tools::run_cpu(p, integers, planner, "reference"), tools::run_cpu(p, integers, planner, "image_filter"));
-  const auto random = tools::make_arrays(p, Data::random);
-  const auto a = tools::accuracy(p, tools::run_cpu(p, random, planner, "image_filter"),
-                                 tools::run_exact(p, random, planner), tools::run_magnitudes(p, random, planner));
-  EXPECT_TRUE(a.finite);
-  EXPECT_LE(a.c, 8);
-}
-
 TEST(ImageFilter, EveryInstructionSetMatchesReference) {
   tools::for_each_target([] {
-    for (const char* text : kProblems) expect_matches(text);
+    for (const char* text : kProblems) tools::expect_matches(text, "image_filter");
   });
 }
 
@@ -105,18 +91,12 @@ TEST(ImageFilter, PaddingNeverMultipliesInfiniteWeights) {
   arrays.weight[0] = std::numeric_limits<double>::infinity();
   const auto expected = tools::run_cpu(p, arrays, planner, "reference");
   const auto got = tools::run_cpu(p, arrays, planner, "image_filter");
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_FALSE(std::isnan(got[i])) << i;
-    EXPECT_EQ(std::isinf(expected[i]), std::isinf(got[i])) << i;
-  }
+  tools::expect_same_infinities(expected, got);
 }
 
 TEST(ImageFilter, SaysWhyNot) {
-  CpuPlanner planner = make_planner();
-  const auto reason = [&](const char* text, std::size_t limit = kDefaultWorkspaceLimitBytes) {
-    for (const Candidate& c : planner.explain(parse_problem(text), limit))
-      if (c.name == "image_filter") return c.reason;
-    return std::string("missing");
+  const auto reason = [](const char* text, std::size_t limit = kDefaultWorkspaceLimitBytes) {
+    return tools::reason_of("image_filter", text, limit);
   };
   EXPECT_EQ(reason("fwd_f32_n1c1o1_i12x11_k3x3"), "");
   EXPECT_EQ(reason("fwd_f32_n1c2o1_i12x11_k3x3"), "there is more than one channel");

@@ -8,7 +8,7 @@
 #include "algorithms/winograd/winograd_points.h"
 #include "cpu/thread_pool.h"
 #include "harness.h"
-#include "hwy/targets.h"
+#include "targets.h"
 
 namespace vkconv {
 namespace {
@@ -351,19 +351,12 @@ TEST(Winograd, RefusesWithAReason) {
 // ---- every instruction set of this processor
 
 TEST(Winograd, EveryInstructionSet) {
-  const auto supported = hwy::SupportedTargets();
-  for (auto rest = supported; rest != 0; rest &= rest - 1) {
-    const auto target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
+  tools::for_each_target([] {
     for (const char* text : {kProblems[2], kProblems[6], kProblems[9], kProblems[16], kProblems[23]}) {
       const ConvProblem p = parse_problem(text);
       expect_accurate(p, tools::make_arrays(p, tools::Data::random));
     }
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 }  // namespace

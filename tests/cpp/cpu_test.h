@@ -1,0 +1,57 @@
+// Checks of the CPU's algorithms by name, for the tests of several of them.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "harness.h"
+
+namespace vkconv::tools {
+
+using CpuPlanner = Planner<cpu::Device>;
+
+inline CpuPlanner make_planner() { return CpuPlanner(registry<cpu::Device>(), cpu::host_traits()); }
+
+// Small integers give the reference's bits, random data the exact sums within the bound of direct ones; prepared
+// weights give the same bits. The activations that are not exact on integers are compared on random data only.
+inline void expect_matches(const std::string& text, const std::string& algorithm) {
+  SCOPED_TRACE(text + " " + algorithm);
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner = make_planner();
+  const bool smooth = p.epilogue.activation == Activation::gelu || p.epilogue.activation == Activation::silu ||
+                      p.epilogue.activation == Activation::tanh;
+  const auto integers = make_arrays(p, Data::small_integers, 3);
+  if (!smooth) {
+    const auto exact = run_cpu(p, integers, planner, "reference");
+    EXPECT_EQ(exact, run_cpu(p, integers, planner, algorithm));
+    EXPECT_EQ(exact, run_cpu(p, integers, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
+  }
+  const auto random = make_arrays(p, Data::random);
+  const auto got = run_cpu(p, random, planner, algorithm);
+  const auto a = accuracy(p, got, run_exact(p, random, planner), run_magnitudes(p, random, planner));
+  EXPECT_TRUE(a.finite);
+  EXPECT_LE(a.c, 8);
+  EXPECT_EQ(got, run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
+}
+
+// Of sums of positive inputs with infinite weights: infinite where the expected one is, and never NaN.
+inline void expect_same_infinities(const std::vector<double>& expected, const std::vector<double>& got) {
+  ASSERT_EQ(expected.size(), got.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_FALSE(std::isnan(got[i])) << i;
+    EXPECT_EQ(std::isinf(expected[i]), std::isinf(got[i])) << i;
+  }
+}
+
+// Why the algorithm cannot run; empty where it can.
+inline std::string reason_of(const std::string& algorithm, const char* text,
+                             std::size_t limit = kDefaultWorkspaceLimitBytes) {
+  CpuPlanner planner = make_planner();
+  for (const Candidate& c : planner.explain(parse_problem(text), limit))
+    if (c.name == algorithm) return c.reason;
+  return "missing";
+}
+
+}  // namespace vkconv::tools
