@@ -41,8 +41,13 @@ Support kernel_support(const ConvProblem& p, const Traits& traits) {
                     p.in_channels < kIndexLimit && p.out_channels < kIndexLimit;
   if (!fits) return Support::no("an extent or position exceeds 2^30");
   // A loop of these kernels takes at least two terms a step.
-  if (traits.type == DeviceType::software && p.pass != Pass::weight_grad &&
-      p.taps() * p.in_channels_per_group() > 2 * kSoftwareLoopIterations)
+  if (traits.type == DeviceType::software && p.pass != Pass::weight_grad)
+    return loop_support(ceil_div(p.taps() * p.in_channels_per_group(), 2));
+  return Support::yes();
+}
+
+Support loop_support(std::int64_t iterations) {
+  if (iterations > kSoftwareLoopIterations)
     return Support::no("a sum has more terms than a software device's loops may take");
   return Support::yes();
 }

@@ -34,6 +34,8 @@ struct EpilogueParams {
 // Yes when kernels can run the problem: the device knows the dtype, and every count and position of the index map
 // fits 32 bits. Array offsets are 64 bits wide and need no proof.
 Support kernel_support(const ConvProblem& p, const Traits& traits);
+// Whether a software device runs that many loop iterations of an invocation: kSoftwareLoopIterations.
+Support loop_support(std::int64_t iterations);
 
 // Whether some tap of some output reads padding or an inserted zero.
 bool has_padding(const ConvProblem& p);

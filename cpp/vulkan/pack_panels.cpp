@@ -54,4 +54,20 @@ void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, con
                   stream.linear_groups(static_cast<std::uint64_t>(ceil_div(fours, kGroupSize))));
 }
 
+PreparedWeights<Device> prepare_panels(Stream& stream, const ConvProblem& p, const Panels& panels,
+                                       const WeightView<Pointer>& weight) {
+  PreparedWeights<Device> prepared{stream.allocate(panels.bytes(p)), {}};
+  pack_panels(stream, p, panels, weight, prepared.data.pointer());
+  return prepared;
+}
+
+Pointer packed_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const Operands<Device>& operands,
+                      Pointer workspace) {
+  stream.barrier();
+  if (operands.prepared) return operands.prepared->data.pointer();
+  pack_panels(stream, p, panels, operands.weight, workspace);
+  stream.barrier();
+  return workspace;
+}
+
 }  // namespace vkconv::vulkan

@@ -1,6 +1,7 @@
 // Weights in panels of output channels, in the order a tiled kernel reads them: (group, panel, chunk of input channels,
 // tap, input channel of the chunk, output channel of the panel), in the accumulator type, zeros where there is none.
 #pragma once
+#include "core/algorithm.h"
 #include "core/problem.h"
 #include "core/view.h"
 #include "vulkan/device.h"
@@ -20,5 +21,11 @@ struct Panels {
 bool supports_panels(const ConvProblem& p, const Panels& panels);
 void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const WeightView<Pointer>& weight,
                  Pointer target);
+// The two halves of a plan over panels: weights that stay, and the panels of an execution, its own ones in `workspace`.
+// Work that comes after packed_panels sees what came before.
+PreparedWeights<Device> prepare_panels(Stream& stream, const ConvProblem& p, const Panels& panels,
+                                       const WeightView<Pointer>& weight);
+Pointer packed_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const Operands<Device>& operands,
+                      Pointer workspace);
 
 }  // namespace vkconv::vulkan

@@ -103,17 +103,12 @@ class DirectPlan final : public Plan<Device> {
   }
 
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> prepared{stream.allocate(layout_.panels.bytes(p_)), {}};
-    pack_panels(stream, p_, layout_.panels, weight, prepared.data.pointer());
-    return prepared;
+    return prepare_panels(stream, p_, layout_.panels, weight);
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
-    stream.barrier();
-    if (a.prepared) return run(stream, a, a.prepared->data.pointer(), workspace + layout_.panel_bytes(p_));
-    pack_panels(stream, p_, layout_.panels, a.weight, workspace);
-    stream.barrier();
-    run(stream, a, workspace, workspace + layout_.panel_bytes(p_));
+    const Pointer panels = packed_panels(stream, p_, layout_.panels, a, workspace);
+    run(stream, a, panels, workspace + layout_.panel_bytes(p_));
   }
 
  private:

@@ -270,8 +270,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const auto grid = choose_matrix_grid(q, *unit, c.traits);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
-  if (unit->emulated && emulated_iterations(*grid, *unit) > kSoftwareLoopIterations)
-    return Support::no("a sum has more terms than a software device's loops may take");
+  if (unit->emulated)
+    if (Support s = loop_support(emulated_iterations(*grid, *unit)); !s) return s;
   return grid->packed_bytes + grid->sums_bytes <= c.workspace_limit_bytes
              ? Support::yes()
              : Support::no("packed weights and shares of sums exceed the workspace limit");

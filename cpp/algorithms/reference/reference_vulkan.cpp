@@ -82,9 +82,7 @@ std::int64_t loop_iterations(const ConvProblem& p) {
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!supports_dtype(c.traits, p.dtype)) return Support::no("the device has no 64-bit floats");
-  if (c.traits.type == DeviceType::software && loop_iterations(p) > kSoftwareLoopIterations)
-    return Support::no("a sum has more terms than a software device's loops may take");
-  return Support::yes();
+  return c.traits.type == DeviceType::software ? loop_support(loop_iterations(p)) : Support::yes();
 }
 
 class ReferencePlan final : public Plan<Device> {

@@ -79,17 +79,11 @@ class SubgroupGemmPlan final : public Plan<Device> {
   std::string weight_layout() const override { return "panels of " + std::to_string(layout_.panels.width); }
 
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> prepared{stream.allocate(layout_.panels.bytes(p_)), {}};
-    pack_panels(stream, p_, layout_.panels, weight, prepared.data.pointer());
-    return prepared;
+    return prepare_panels(stream, p_, layout_.panels, weight);
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
-    stream.barrier();
-    if (a.prepared) return run(stream, a, a.prepared->data.pointer());
-    pack_panels(stream, p_, layout_.panels, a.weight, workspace);
-    stream.barrier();
-    run(stream, a, workspace);
+    run(stream, a, packed_panels(stream, p_, layout_.panels, a, workspace));
   }
 
  private:
@@ -129,8 +123,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.batch * p.output_pixels() >= std::int64_t{1} << 31) return Support::no("there are over 2^31 output pixels");
   const Layout layout(p, c.traits);
   if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
-  if (loop_iterations(p, layout) > kSoftwareLoopIterations)
-    return Support::no("a sum has more terms than a software device's loops may take");
+  if (Support s = loop_support(loop_iterations(p, layout)); !s) return s;
   if (layout.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
   if (layout.panels.bytes(p) > c.workspace_limit_bytes) return Support::no("packed weights exceed the workspace limit");
   return Support::yes();
