@@ -86,6 +86,24 @@ def pairs(padding: Padding, rank: int) -> Pads | str:
     return tuple((p, p) for p in _each(padding, rank, "padding"))  # type: ignore[arg-type]
 
 
+def dilated(extent: int, dilation: int) -> int:
+    """What so many elements span, `dilation` apart."""
+    return (extent - 1) * dilation + 1 if extent else 0
+
+
+def output_extents(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    kernel_dilation: Sequence[int],
+    input_dilation: Sequence[int],
+) -> tuple[int, ...]:
+    """Of a convolution, along each spatial axis."""
+    axes = zip(spatial, kernel, stride, pads, kernel_dilation, input_dilation, strict=True)
+    return tuple((dilated(n, e) + lo + hi - dilated(k, d)) // s + 1 for n, k, s, (lo, hi), d, e in axes)
+
+
 def check_ranks(rank: int, **arrays: Any) -> None:
     """Every array has `rank` spatial axes; the keywords are the names that the error gives."""
     for name, array in arrays.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vkconv._bilinear import output_extents
 from vkconv._gradients import conv_input_grad, conv_weight_grad
 from vkconv._ops import conv_general
 from vkconv._types import Array
@@ -59,8 +60,7 @@ def problem_call(problem: str) -> tuple[Callable[..., Array], tuple[Any, ...], d
 def output_shape(x: tuple[int, ...], w: tuple[int, ...], geometry: dict[str, Any]) -> tuple[int, ...]:
     """Of a convolution of arrays with these shapes."""
     values = (geometry[k] for k in ("stride", "pads", "kernel_dilation", "input_dilation"))
-    sides = zip(x[1:-1], w[1:-1], *values, strict=True)
-    return x[0], *(((n - 1) * e + lo + hi - d * (k - 1)) // s + 1 for n, k, s, (lo, hi), d, e in sides), w[0]
+    return x[0], *output_extents(x[1:-1], w[1:-1], *values), w[0]
 
 
 def _options(tokens: list[str], geometry: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -22,7 +22,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from vkconv import _bilinear, _core
-from vkconv._bilinear import Geometry, check_ranks, named
+from vkconv._bilinear import Geometry, check_ranks, dilated, named, output_extents
 from vkconv._types import Axes, NumericPadding
 
 __all__ = [
@@ -70,7 +70,9 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
 
 
 def _output_shape(x: Sequence[int], w: Sequence[int], geometry: Geometry) -> Sequence[int]:
-    return (x[0], *_output_extents(x[1:-1], w[1:-1], geometry), w[0])
+    g: Any = geometry  # with pairs as padding: words are resolved before
+    sizes = output_extents(x[1:-1], w[1:-1], g.stride, g.padding, g.kernel_dilation, g.input_dilation)
+    return (x[0], *sizes, w[0])
 
 
 def _input_shape(g: Sequence[int], w: Sequence[int], geometry: Geometry, extents: Sequence[int]) -> Sequence[int]:
@@ -116,15 +118,6 @@ def _swapped(cotangent: Any, other: Any) -> Any:
 _define_transpose(_conv, (_input_grad, _same), (_weight_grad, _same))
 _define_transpose(_input_grad, (_conv, _same), (_weight_grad, _swapped))
 _define_transpose(_weight_grad, (_conv, _swapped), (_input_grad, _swapped))
-
-
-def _output_extents(spatial: Sequence[int], kernel: Sequence[int], g: Geometry) -> list[int]:
-    sides = zip(spatial, kernel, g.stride, g.kernel_dilation, g.input_dilation, g.padding, strict=True)
-    return [(_dilated(n, e) + lo + hi - _dilated(k, d)) // s + 1 for n, k, s, d, e, (lo, hi) in sides]
-
-
-def _dilated(extent: int, dilation: int) -> int:
-    return (extent - 1) * dilation + 1 if extent else 0
 
 
 def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
@@ -209,7 +202,7 @@ def conv_general_dilated(
 
 def _numbers_of(word: str, spatial: Sequence[int], kernel: Any, stride: Any, dilation: Any, input_dilation: Any) -> Any:
     lower: Any = word.lower()
-    seen = [_dilated(n, e) for n, e in zip(spatial, input_dilation, strict=True)]
+    seen = [dilated(n, e) for n, e in zip(spatial, input_dilation, strict=True)]
     return _core.resolved_pads(seen, kernel, stride, lower, dilation, None)
 
 
