@@ -8,6 +8,10 @@
 
 namespace vkconv::bindings {
 
+[[noreturn]] inline void sleep_until_the_process_ends() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
 // Counts the threads that compute without the interpreter's lock. When the interpreter ends it waits for their calls
 // and lets no other thread begin one: daemon threads would else meet drivers that the process is unloading.
 class ExitGate {
@@ -15,15 +19,13 @@ class ExitGate {
   static ExitGate& instance();
   void enter() {
     ++inside_;
-    if (closed_ && std::this_thread::get_id() != closer_) sleep_until_the_end();
+    if (!closed_ || std::this_thread::get_id() == closer_) return;
+    leave();
+    sleep_until_the_process_ends();
   }
   void leave() { --inside_; }
   // By a thread that is inside. Waits for a minute at most.
   void close();
-  [[noreturn]] void sleep_until_the_end() {
-    --inside_;
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-  }
 
  private:
   ExitGate();
@@ -44,7 +46,7 @@ class WithoutGil {
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {  // the unwinding, which may not end here and does not go on
-      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+      sleep_until_the_process_ends();
     }
   }
   WithoutGil(const WithoutGil&) = delete;
