@@ -34,6 +34,17 @@ struct InputTile {
   InputTile at(const KernelPart& part) const { return {origin, h + part.h, w + part.w, slice_inside}; }
 };
 
+// The pixels of a tile in the array: channel 0 of the first one, which may lie on padding, and those on the input.
+struct TilePixels {
+  const float* first;
+  std::int64_t row_stride, pixel_stride;
+  Range rows, columns;
+};
+
+// Transforms `channels` channels, whole vectors, of a tile where it lies; padding is zeros.
+void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, std::int64_t channels,
+                        float* v, std::int64_t point_stride);
+
 // What a thread keeps from one unit of work to the next.
 struct Worker {
   float* input;    // transformed, [slot][point][tile][channel]

@@ -43,8 +43,9 @@ struct TileKernels {
                 std::int64_t point_stride);
   // The same from points_h x points_w addresses.
   void (*input_pixels)(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride);
-  // taps: [rh * rw][channels][columns].
-  void (*weight)(const float* taps, std::int64_t channels, float* u, std::int64_t point_stride);
+  // taps: rh x rw taps of `values` values, a multiple of the vector length.
+  void (*weight)(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
+                 std::int64_t point_stride);
   // y: mh x mw pixels of `columns` values, bias added. False: some of them are infinite or NaN.
   bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
                  std::int64_t pixel_stride);

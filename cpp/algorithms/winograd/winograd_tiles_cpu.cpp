@@ -12,6 +12,23 @@ static_assert(kCopiedChannels >= kMaxLanes);
 
 }  // namespace
 
+void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, std::int64_t channels,
+                        float* v, std::int64_t point_stride) {
+  const std::int64_t points_h = shape.points_h(), points_w = shape.points_w();
+  if (x.rows.size() == points_h && x.columns.size() == points_w)
+    return tile.input(x.first, x.row_stride, x.pixel_stride, channels, v, point_stride);
+  constexpr std::int64_t kZeroChannels = 256;
+  alignas(64) static constexpr float kZeros[kZeroChannels] = {};
+  for (std::int64_t c = 0; c < channels; c += kZeroChannels) {
+    const float* pixels[kMaxTilePoints];
+    for (std::int64_t h = 0; h < points_h; ++h)
+      for (std::int64_t w = 0; w < points_w; ++w)
+        pixels[h * points_w + w] =
+            x.rows.contains(h) && x.columns.contains(w) ? x.first + h * x.row_stride + w * x.pixel_stride + c : kZeros;
+    tile.input_pixels(pixels, std::min(kZeroChannels, channels - c), v + c, point_stride);
+  }
+}
+
 Execution::Position Execution::position(std::int64_t index) const {
   Position p{};
   p.w = index % g_.tiles_w * g_.shape.mw;
@@ -67,7 +84,8 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
       const WeightBlock block = weight_block(group, output_block, tap, c, r.channel_end);
       k_.stage_weights(block, taps);
       const std::int64_t term = (tap - r.tap_begin) * r.channels() + c - r.channel_begin;
-      tile_.weight(taps, block.channels, u + term * b_.columns, point_stride);
+      const std::int64_t values = block.channels * b_.columns;
+      tile_.weight(taps, g_.shape.rw * values, values, values, u + term * b_.columns, point_stride);
       c += block.channels;
     }
 }
@@ -139,23 +157,12 @@ void Execution::transform_copy(const InputTile& t, Range channels, float* v) con
 // The first `channels` channels, whole vectors of float, read in place.
 void Execution::transform_vectors(const InputTile& t, std::int64_t channels, float* v) const {
   const auto& stride = a_.input.stride;
-  const std::int64_t row_stride = g_.problem.stride[1] * stride[2], pixel_stride = g_.problem.stride[2] * stride[3];
-  const std::int64_t points_h = g_.shape.points_h(), points_w = g_.shape.points_w();
   const float* first = reinterpret_cast<const float*>(a_.input.data) + t.origin + t.h * stride[2] + t.w * stride[3];
-  const Range rows = points_inside(1, t.h), columns = points_inside(2, t.w);
-  if (t.slice_inside && rows.size() == points_h && columns.size() == points_w)
-    return tile_.input(first, row_stride, pixel_stride, channels, v, b_.input_point_stride);
-  constexpr std::int64_t kZeroChannels = 256;
-  alignas(64) static constexpr float kZeros[kZeroChannels] = {};
-  for (std::int64_t c = 0; c < channels; c += kZeroChannels) {
-    const float* pixels[kMaxTilePoints];
-    for (std::int64_t h = 0; h < points_h; ++h)
-      for (std::int64_t w = 0; w < points_w; ++w)
-        pixels[h * points_w + w] = t.slice_inside && rows.contains(h) && columns.contains(w)
-                                       ? first + h * row_stride + w * pixel_stride + c
-                                       : kZeros;
-    tile_.input_pixels(pixels, std::min(kZeroChannels, channels - c), v + c, b_.input_point_stride);
-  }
+  const Range rows = t.slice_inside ? points_inside(1, t.h) : Range{0, 0};
+  transform_in_place(
+      tile_, g_.shape,
+      {first, g_.problem.stride[1] * stride[2], g_.problem.stride[2] * stride[3], rows, points_inside(2, t.w)},
+      channels, v, b_.input_point_stride);
 }
 
 void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const {

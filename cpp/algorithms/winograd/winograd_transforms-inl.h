@@ -160,16 +160,16 @@ struct TileTransforms {
     input_from(pixel, channels, v, point_stride);
   }
 
-  static void weight(const float* taps, std::int64_t channels, float* u, std::int64_t point_stride) {
+  static void weight(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
+                     std::int64_t point_stride) {
     const FloatTag d;
-    const std::int64_t lanes = hn::Lanes(d), tap_stride = channels * 2 * lanes;
-    for (std::int64_t at = 0; at < tap_stride; at += lanes) {
+    for (std::int64_t at = 0; at < values; at += hn::Lanes(d)) {
       FloatVec rows[H::count][kRW];
       for_each_line<kRW>([&](auto j) __attribute__((always_inline)) {
         FloatVec column[kRH], points[H::count];
         const float* tap = taps + j * tap_stride + at;
         unroll<kRH>([&](auto i)
-                        __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * kRW * tap_stride); });
+                        __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * row_stride); });
         evaluate<H, H::weight>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       });

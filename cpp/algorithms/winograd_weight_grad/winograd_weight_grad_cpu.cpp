@@ -2,15 +2,20 @@
 // 4x4 kernel over the 6x6 inputs under it whose 3x3 results are the gradients of the taps: F(3x3, 4x4) of winograd
 // (Lavin and Gray 2015). All tiles are summed in the transform domain, where a tile takes 36 products a pair of
 // channels instead of 144, and one inverse transform follows.
-// It wins where pixels are many beside the weights. Taps of the depth axis, of any stride and dilation, are summed one
-// after another. What is not finite is computed again by weight_grad.
+// Transformed tiles stay with the thread that multiplies them: moving them between cores takes longer than the
+// products. Threads share the work by parts of the tiles, whose sums are added afterwards, and by splits of the output
+// channels, each of which transforms the inputs for itself. It wins where pixels are many beside the weights. Taps of
+// the depth axis, of any stride and dilation, are summed one after another. What is not finite is computed again by
+// weight_grad.
 #include <atomic>
+#include <bit>
 
 #include "algorithms/registry_cpu.h"
 #include "algorithms/winograd/winograd_execution.h"
 #include "core/checked.h"
 #include "core/dispatch.h"
 #include "core/planner.h"
+#include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
@@ -20,11 +25,14 @@ using winograd::kernels;
 using winograd::odd_lines;
 
 constexpr std::int64_t kTaps = 3, kTile = 4, kPoints = 36, kPointsAxis = 6;
-constexpr std::int64_t kChain = 64;            // tiles summed in registers
-constexpr std::int64_t kMaxTiles = 1 << 20;    // of longer sums the rounding of the running sums would show
-constexpr std::int64_t kChunkBytes = 4 << 20;  // of transformed tiles between two sections
-constexpr std::int64_t kTilesATask = 8;
-constexpr std::int64_t kCopiedChannels = 64;  // at a time
+constexpr std::int64_t kChain = 64;          // tiles summed in registers
+constexpr std::int64_t kMaxTiles = 1 << 20;  // of longer sums the rounding of the running sums would show
+constexpr std::int64_t kPartTiles = 256;     // of fewer tiles the products would not pay for adding parts up
+constexpr std::int64_t kMaxParts = 16;
+constexpr std::int64_t kPartBytes = 16 << 20;  // of the sums of all parts
+constexpr std::int64_t kChunkBytes = 1 << 20;  // of the inputs that a thread transforms at a time
+constexpr std::int64_t kMaxRows = 112;         // input channels whose sums stay in a core's cache
+constexpr std::int64_t kCopiedChannels = 64;   // at a time
 constexpr std::int64_t kChannelsATask = 16;
 
 constexpr std::size_t shape_index() {
@@ -33,34 +41,62 @@ constexpr std::size_t shape_index() {
   return i;
 }
 
-// Sizes for one group. Transformed inputs are [point][tile][channel], output gradients [block][point][tile][column],
-// sums [block][point][channel][column].
+// Sizes for one group and depth tap. Transformed inputs are [point][tile][channel], output gradients of one block
+// [point][tile][column], and sums panels [point][row][column] of a block of output channels (columns) and a run of
+// input channels (rows).
 struct Layout {
-  std::int64_t columns, blocks, pitch, tiles_h, tiles_w, tiles, chunk;
+  std::int64_t columns, blocks, pitch, tiles_h, tiles_w, tiles, parts, splits, chunk, runs, rows;
   std::int64_t input_stride, gradient_stride, sum_stride;  // of a point
+  int slots;                                               // threads at work
   std::int64_t input_floats() const { return kPoints * input_stride; }
-  std::int64_t gradient_floats() const { return blocks * kPoints * gradient_stride; }
-  std::int64_t sum_floats() const { return blocks * kPoints * sum_stride; }
-  std::size_t bytes() const {
-    return static_cast<std::size_t>(input_floats() + gradient_floats() + sum_floats()) * sizeof(float);
+  std::int64_t panel_floats() const { return kPoints * sum_stride; }
+  std::int64_t part_floats() const { return blocks * runs * panel_floats(); }
+  // Tiles of part `part`: whole chains, so that the cut into chunks does not change the bits.
+  Range part_tiles(std::int64_t part) const {
+    const std::int64_t chains = ceil_div(tiles, kChain);
+    return {chains * part / parts * kChain, std::min(tiles, chains * (part + 1) / parts * kChain)};
   }
+  Range split_blocks(std::int64_t split) const { return {blocks * split / splits, blocks * (split + 1) / splits}; }
+  // Sums of one part are panels of the slot: all of a split, or one at a time where one chunk completes it.
+  std::int64_t panels() const { return parts > 1 ? 0 : chunk < tiles ? ceil_div(blocks, splits) * runs : 1; }
+  std::size_t slot_bytes() const {
+    return static_cast<std::size_t>(input_floats() + kPoints * gradient_stride + panels() * panel_floats()) *
+           sizeof(float);
+  }
+  std::size_t part_bytes() const {
+    return parts > 1 ? static_cast<std::size_t>(parts * part_floats()) * sizeof(float) : 0;
+  }
+  std::size_t bytes() const { return part_bytes() + static_cast<std::size_t>(slots) * slot_bytes(); }
 };
 
-Layout make_layout(const ConvProblem& p, std::int64_t lanes, std::size_t limit_bytes) {
+// The parts depend on the problem only; whatever else is chosen gives the same bits.
+Layout make_layout(const ConvProblem& p, const Traits& traits, std::int64_t lanes, std::size_t limit_bytes) {
   Layout l{};
+  const std::int64_t in = p.in_channels_per_group();
   l.columns = 2 * lanes;
   l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
-  l.pitch = round_up(p.in_channels_per_group(), lanes);
+  l.pitch = round_up(in, lanes);
   l.tiles_h = ceil_div(p.output[1], kTile);
   l.tiles_w = ceil_div(p.output[2], kTile);
   l.tiles = p.batch * p.output[0] * l.tiles_h * l.tiles_w;
-  l.sum_stride = odd_lines(p.in_channels_per_group() * l.columns);
-  const std::int64_t tile_bytes = kPoints * (l.pitch + l.blocks * l.columns) * static_cast<std::int64_t>(sizeof(float));
-  l.chunk = kChain * std::clamp<std::int64_t>(kChunkBytes / (kChain * tile_bytes), 1, ceil_div(l.tiles, kChain));
-  for (;; l.chunk -= kChain) {  // whole chains, so that the size of a chunk does not change the bits
-    l.input_stride = odd_lines(l.chunk * l.pitch);
-    l.gradient_stride = odd_lines(l.chunk * l.columns);
-    if (l.chunk == kChain || l.bytes() <= limit_bytes) return l;
+  l.runs = ceil_div(in, kMaxRows);
+  l.rows = ceil_div(in, l.runs);
+  l.sum_stride = odd_lines(l.rows * l.columns);
+  const std::int64_t floats = kPoints * in * p.out_channels_per_group();
+  const std::int64_t parts = std::min({l.tiles / kPartTiles, kPartBytes / (4 * floats), kMaxParts});
+  l.parts = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(parts, 1))));
+  const std::int64_t longest = round_up(ceil_div(l.tiles, l.parts), kChain);
+  const std::int64_t chain_bytes = kChain * kPoints * l.pitch * static_cast<std::int64_t>(sizeof(float));
+  l.chunk = kChain * std::clamp<std::int64_t>(kChunkBytes / chain_bytes, 1, longest / kChain);
+  for (l.slots = static_cast<int>(traits.threads);; --l.slots) {
+    l.splits = std::min(l.blocks, ceil_div(std::int64_t{l.slots}, l.parts));
+    for (std::int64_t chunk = l.chunk; chunk >= kChain; chunk -= kChain) {
+      Layout smaller = l;
+      smaller.chunk = chunk;
+      smaller.input_stride = odd_lines(chunk * l.pitch);
+      smaller.gradient_stride = odd_lines(chunk * l.columns);
+      if (smaller.bytes() <= limit_bytes || (l.slots == 1 && chunk == kChain)) return smaller;
+    }
   }
 }
 
@@ -70,115 +106,195 @@ class Execution {
       : p_(p),
         l_(l),
         a_(operands),
-        input_(reinterpret_cast<float*>(workspace)),
-        gradient_(input_ + l.input_floats()),
-        sums_(gradient_ + l.gradient_floats()) {}
+        parts_(reinterpret_cast<float*>(workspace)),
+        scratch_(workspace + l.part_bytes(), l.slot_bytes(), l.slots) {}
 
   // False: some gradients are infinite or NaN.
   bool run() {
     for (std::int64_t group = 0; group < p_.groups; ++group)
       for (std::int64_t tap = 0; tap < p_.kernel[0]; ++tap) {
-        for (std::int64_t first = 0; first < l_.tiles; first += l_.chunk) {
-          const std::int64_t tiles = std::min(l_.chunk, l_.tiles - first);
-          thread_pool().run(ceil_div(tiles, kTilesATask), [&](std::int64_t task) {
-            for (std::int64_t t = task * kTilesATask; t < std::min(tiles, (task + 1) * kTilesATask); ++t)
-              transform(group, tap, first + t, t);
+        thread_pool().run(l_.parts * l_.splits,
+                          [&](std::int64_t unit) { sum(group, tap, unit / l_.splits, unit % l_.splits); });
+        if (l_.parts > 1)
+          thread_pool().run(l_.blocks * l_.runs, [&](std::int64_t panel) {
+            add_parts(panel);
+            finish(group, tap, panel / l_.runs, panel % l_.runs, parts_ + panel * l_.panel_floats());
           });
-          thread_pool().run(kPoints * l_.blocks,
-                            [&](std::int64_t task) { multiply(task / l_.blocks, task % l_.blocks, tiles, first > 0); });
-        }
-        const std::int64_t runs = ceil_div(p_.in_channels_per_group(), kChannelsATask);
-        thread_pool().run(l_.blocks * runs,
-                          [&](std::int64_t task) { finish(group, tap, task / runs, task % runs * kChannelsATask); });
       }
     return finite_;
   }
 
  private:
-  using Pair = std::array<std::int64_t, 2>;  // along H and W
-
-  // Tile `index` of all, to place `t` of the chunk. A depth tap on padding adds nothing.
-  void transform(std::int64_t group, std::int64_t tap, std::int64_t index, std::int64_t t) const {
-    const std::int64_t w = index % l_.tiles_w * kTile, h = index / l_.tiles_w % l_.tiles_h * kTile;
-    const std::int64_t slice = index / (l_.tiles_w * l_.tiles_h), d = slice % p_.output[0], n = slice / p_.output[0];
-    const std::int64_t input_d = d * p_.stride[0] + tap * p_.dilation[0] - p_.pad_lo[0];
-    const bool inside = input_d >= 0 && input_d < p_.input[0];
-    const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group();
-    const auto& x = a_.input;
-    const auto& dy = a_.output;
-    alignas(64) float copy[kPoints * kCopiedChannels];
-    for (std::int64_t c = 0; c < in; c += kCopiedChannels) {
-      const std::int64_t count = std::min(kCopiedChannels, in - c), padded = round_up(count, k_.lanes);
-      copy_pixels(x.data, n * x.stride[0] + input_d * x.stride[1] + group * in + c, {x.stride[2], x.stride[3]},
-                  {h - p_.pad_lo[1], w - p_.pad_lo[2]}, {inside ? p_.input[1] : 0, p_.input[2]}, kPointsAxis, count,
-                  padded, copy);
-      tile_.input(copy, kPointsAxis * padded, padded, padded, input_ + t * l_.pitch + c, l_.input_stride);
-    }
-    for (std::int64_t block = 0; block < l_.blocks; ++block) {
-      const std::int64_t o = block * l_.columns;
-      copy_pixels(dy.data, n * dy.stride[0] + d * dy.stride[1] + group * out + o, {dy.stride[2], dy.stride[3]}, {h, w},
-                  {inside ? p_.output[1] : 0, p_.output[2]}, kTile, std::min(l_.columns, out - o), l_.columns, copy);
-      tile_.weight(copy, 1, gradient_ + block * kPoints * l_.gradient_stride + t * l_.columns, l_.gradient_stride);
-    }
-  }
-
-  // `size` x `size` pixels from position `first` on, zeros outside of `extent`, as [pixel][padded].
-  void copy_pixels(const std::byte* data, std::int64_t offset, const Pair& stride, const Pair& first,
-                   const Pair& extent, std::int64_t size, std::int64_t channels, std::int64_t padded, float* to) const {
-    const auto inside = [&](std::size_t axis) {
-      return Range{std::clamp<std::int64_t>(-first[axis], 0, size),
-                   std::clamp<std::int64_t>(extent[axis] - first[axis], 0, size)};
-    };
-    const Range h = inside(0), w = inside(1);
-    if (channels < padded || h.size() < size || w.size() < size) std::fill_n(to, size * size * padded, 0.0f);
-    if (h.size() == 0 || w.size() == 0) return;
-    const std::int64_t at = offset + (first[0] + h.begin) * stride[0] + (first[1] + w.begin) * stride[1];
-    k_.stage_pixels({data + at * static_cast<std::int64_t>(size_bytes(p_.dtype)), p_.dtype, stride[0], stride[1],
-                     h.size(), w.size(), channels, to + (h.begin * size + w.begin) * padded, size * padded, padded});
-  }
-
-  // The products of a chunk at one point, or adds them: every tile is one term, a row of inputs by a row of gradients.
-  void multiply(std::int64_t point, std::int64_t block, std::int64_t tiles, bool accumulate) const {
-    const std::int64_t in = p_.in_channels_per_group(), row_blocks = ceil_div(in, k_.max_rows);
-    const float* input = input_ + point * l_.input_stride;
-    const float* gradient = gradient_ + (block * kPoints + point) * l_.gradient_stride;
-    GemmSlice<float> slices[kChain];
-    for (std::int64_t first = 0; first < tiles; first += kChain) {
-      const std::int64_t count = std::min(kChain, tiles - first);
-      for (std::int64_t t = 0; t < count; ++t)
-        slices[t] = {input + (first + t) * l_.pitch, gradient + (first + t) * l_.columns};
-      GemmTile<float> tile{slices, count, 1, 1, sums_ + (block * kPoints + point) * l_.sum_stride, l_.columns};
-      for (std::int64_t i = 0, row = 0; i < row_blocks; ++i) {
-        const std::int64_t rows = in * (i + 1) / row_blocks - row;
-        k_.gemm(tile, rows, accumulate || first > 0);
-        row += rows;
-        tile.c += rows * l_.columns;
-        for (std::int64_t t = 0; t < count; ++t) slices[t].a += rows;
+  // The tiles of one part with the output channels of one split. Sums of a single part are finished while they are in
+  // this core's cache.
+  void sum(std::int64_t group, std::int64_t tap, std::int64_t part, std::int64_t split) {
+    const auto slot = scratch_.borrow();
+    float* input = reinterpret_cast<float*>(slot.data());
+    float *gradient = input + l_.input_floats(), *sums = gradient + kPoints * l_.gradient_stride;
+    const Range tiles = l_.part_tiles(part), blocks = l_.split_blocks(split);
+    for (std::int64_t first = tiles.begin; first < tiles.end; first += l_.chunk) {
+      const Range chunk{first, std::min(first + l_.chunk, tiles.end)};
+      transform(group, tap, chunk, [&](const Place& at, std::int64_t t) { transform_input(at, input + t * l_.pitch); });
+      for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+        transform(group, tap, chunk,
+                  [&](const Place& at, std::int64_t t) { transform_gradient(at, block, gradient + t * l_.columns); });
+        for (std::int64_t run = 0; run < l_.runs; ++run) {
+          const std::int64_t panel = l_.parts > 1       ? (part * l_.blocks + block) * l_.runs + run
+                                     : l_.panels() == 1 ? 0
+                                                        : (block - blocks.begin) * l_.runs + run;
+          float* to = (l_.parts > 1 ? parts_ : sums) + panel * l_.panel_floats();
+          multiply(input, gradient, chunk.size(), run, first > tiles.begin, to);
+          if (l_.parts == 1 && chunk.end == tiles.end) finish(group, tap, block, run, to);
+        }
       }
     }
   }
 
-  // The taps of some input channels with one block of output channels.
-  void finish(std::int64_t group, std::int64_t tap, std::int64_t block, std::int64_t channel) {
-    constexpr std::int64_t kPixels = kTaps * kTaps;
+  // Where a tile lies: offsets of its image and depth, with the group's first channel, and its first output.
+  struct Place {
+    std::int64_t input, gradient, h, w;
+    bool inside;  // the depth tap reads an input slice, not padding
+  };
+
+  template <class F>
+  void transform(std::int64_t group, std::int64_t tap, Range tiles, F&& tile) const {
+    for (std::int64_t index = tiles.begin; index < tiles.end; ++index) {
+      const std::int64_t slice = index / (l_.tiles_w * l_.tiles_h), d = slice % p_.output[0], n = slice / p_.output[0];
+      const std::int64_t input_d = d * p_.stride[0] + tap * p_.dilation[0] - p_.pad_lo[0];
+      const auto &x = a_.input.stride, &dy = a_.output.stride;
+      tile(Place{n * x[0] + input_d * x[1] + group * p_.in_channels_per_group(),
+                 n * dy[0] + d * dy[1] + group * p_.out_channels_per_group(), index / l_.tiles_w % l_.tiles_h * kTile,
+                 index % l_.tiles_w * kTile, input_d >= 0 && input_d < p_.input[0]},
+           index - tiles.begin);
+    }
+  }
+
+  // Whole vectors of float are read in place.
+  void transform_input(const Place& at, float* v) const {
+    const auto& x = a_.input;
+    const std::int64_t in = p_.in_channels_per_group(), h = at.h - p_.pad_lo[1], w = at.w - p_.pad_lo[2];
+    const Range rows = inside(h, at.inside ? p_.input[1] : 0, kPointsAxis);
+    const Range columns = inside(w, p_.input[2], kPointsAxis);
+    const std::int64_t vectors = p_.dtype == DType::f32 ? in / k_.lanes * k_.lanes : 0;
+    const std::int64_t first = at.input + h * x.stride[2] + w * x.stride[3];
+    if (vectors > 0) {
+      const float* pixel = reinterpret_cast<const float*>(x.data) + first;
+      if (rows.size() == kPointsAxis) fetch(pixel + kPointsAxis * x.stride[3], x, kPointsAxis, vectors);
+      winograd::transform_in_place(tile_, winograd::kTileShapes[shape_index()],
+                                   {pixel, x.stride[2], x.stride[3], rows, columns}, vectors, v, l_.input_stride);
+    }
+    alignas(64) float copy[kPoints * kCopiedChannels];
+    for (std::int64_t c = vectors; c < in; c += kCopiedChannels) {
+      const std::int64_t count = std::min(kCopiedChannels, in - c), padded = round_up(count, k_.lanes);
+      copy_pixels(x, first + c, rows, columns, kPointsAxis, count, padded, copy);
+      tile_.input(copy, kPointsAxis * padded, padded, padded, v + c, l_.input_stride);
+    }
+  }
+
+  void transform_gradient(const Place& at, std::int64_t block, float* u) const {
+    const auto& dy = a_.output;
+    const Range rows = inside(at.h, at.inside ? p_.output[1] : 0, kTile), columns = inside(at.w, p_.output[2], kTile);
+    const std::int64_t channel = block * l_.columns,
+                       count = std::min(l_.columns, p_.out_channels_per_group() - channel);
+    const std::int64_t first = at.gradient + channel + at.h * dy.stride[2] + at.w * dy.stride[3];
+    if (p_.dtype == DType::f32 && count == l_.columns && rows.size() == kTile && columns.size() == kTile) {
+      const float* pixel = reinterpret_cast<const float*>(dy.data) + first;
+      fetch(pixel + kTile * dy.stride[3], dy, kTile, count);
+      return tile_.weight(pixel, dy.stride[2], dy.stride[3], count, u, l_.gradient_stride);
+    }
+    alignas(64) float copy[kTile * kTile * winograd::kMaxColumns];
+    copy_pixels(dy, first, rows, columns, kTile, count, l_.columns, copy);
+    tile_.weight(copy, kTile * l_.columns, l_.columns, l_.columns, u, l_.gradient_stride);
+  }
+
+  // Reads `values` values of `rows` x kTile pixels into the cache: the pixels that the tile to the right adds. Tiles
+  // are strided, which no hardware prefetcher expects.
+  static void fetch(const float* first, const View<std::byte*>& v, std::int64_t rows, std::int64_t values) {
+    constexpr std::int64_t kLine = 16;
+    for (std::int64_t h = 0; h < rows; ++h)
+      for (std::int64_t w = 0; w < kTile; ++w)
+        for (std::int64_t i = 0; i < values; i += kLine)
+          __builtin_prefetch(first + h * v.stride[2] + w * v.stride[3] + i, 0, 2);
+  }
+
+  // Of `size` positions from `first` on, those inside of `extent`.
+  static Range inside(std::int64_t first, std::int64_t extent, std::int64_t size) {
+    return {std::clamp<std::int64_t>(-first, 0, size), std::clamp<std::int64_t>(extent - first, 0, size)};
+  }
+
+  // `size` x `size` pixels, the first one `first` elements into the array, as [pixel][padded]; zeros outside.
+  void copy_pixels(const View<std::byte*>& from, std::int64_t first, Range rows, Range columns, std::int64_t size,
+                   std::int64_t channels, std::int64_t padded, float* to) const {
+    if (channels < padded || rows.size() < size || columns.size() < size) std::fill_n(to, size * size * padded, 0.0f);
+    if (rows.size() == 0 || columns.size() == 0) return;
+    k_.stage_pixels(
+        {winograd::at(from.data, first + rows.begin * from.stride[2] + columns.begin * from.stride[3], p_.dtype),
+         p_.dtype, from.stride[2], from.stride[3], rows.size(), columns.size(), channels,
+         to + (rows.begin * size + columns.begin) * padded, size * padded, padded});
+  }
+
+  // The products of a chunk, or adds them: every tile is one term, a row of inputs by a row of gradients.
+  void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
+                float* sums) const {
+    const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
+    const std::int64_t row_blocks = ceil_div(in, k_.max_rows);
+    GemmSlice<float> slices[kChain];
+    for (std::int64_t point = 0; point < kPoints; ++point)
+      for (std::int64_t first = 0; first < tiles; first += kChain) {
+        const std::int64_t count = std::min(kChain, tiles - first);
+        for (std::int64_t t = 0; t < count; ++t)
+          slices[t] = {input + point * l_.input_stride + (first + t) * l_.pitch + first_row,
+                       gradient + point * l_.gradient_stride + (first + t) * l_.columns};
+        GemmTile<float> tile{slices, count, 1, 1, sums + point * l_.sum_stride, l_.columns};
+        for (std::int64_t i = 0, row = 0; i < row_blocks; ++i) {
+          const std::int64_t rows = in * (i + 1) / row_blocks - row;
+          k_.gemm(tile, rows, accumulate || first > 0);
+          row += rows;
+          tile.c += rows * l_.columns;
+          for (std::int64_t t = 0; t < count; ++t) slices[t].a += rows;
+        }
+      }
+  }
+
+  // Adds every further part of a panel to that of the first.
+  void add_parts(std::int64_t panel) const {
+    float* sums = parts_ + panel * l_.panel_floats();
+    for (std::int64_t part = 1; part < l_.parts; ++part) {
+      const float* from = sums + part * l_.part_floats();
+      for (std::int64_t i = 0; i < l_.panel_floats(); ++i) sums[i] += from[i];
+    }
+  }
+
+  // The taps of a run of input channels with one block of output channels.
+  void finish(std::int64_t group, std::int64_t tap, std::int64_t block, std::int64_t run, const float* sums) {
     alignas(64) static constexpr float kZeros[winograd::kMaxColumns] = {};
-    alignas(64) float y[kChannelsATask * kPixels * winograd::kMaxColumns];
-    const std::int64_t in = p_.in_channels_per_group(), count = std::min(kChannelsATask, in - channel);
-    bool finite = true;
-    for (std::int64_t c = 0; c < count; ++c)
-      finite &= tile_.output(sums_ + block * kPoints * l_.sum_stride + (channel + c) * l_.columns, l_.sum_stride,
-                             kZeros, y + c * kPixels * l_.columns, kTaps * l_.columns, l_.columns);
-    if (!finite) finite_ = false;
+    alignas(64) float y[kChannelsATask * kTaps * kTaps * winograd::kMaxColumns];
+    const std::int64_t begin = run * l_.rows, end = std::min(begin + l_.rows, p_.in_channels_per_group());
+    for (std::int64_t channel = begin; channel < end; channel += kChannelsATask) {
+      const std::int64_t count = std::min(kChannelsATask, end - channel);
+      bool finite = true;
+      for (std::int64_t c = 0; c < count; ++c)
+        finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
+                               y + c * kTaps * kTaps * l_.columns, kTaps * l_.columns, l_.columns);
+      if (!finite) finite_ = false;
+      write(group, tap, block, {channel, channel + count}, y);
+    }
+  }
+
+  // y: [channel][tap][column].
+  void write(std::int64_t group, std::int64_t tap, std::int64_t block, Range channels, const float* y) const {
+    constexpr std::int64_t kPixels = kTaps * kTaps;
     const auto& w = a_.weight;
     const std::int64_t first = block * l_.columns, outputs = std::min(l_.columns, p_.out_channels_per_group() - first);
     with_type(p_.output_dtype, [&](auto zero) {
       using Out = decltype(zero);
-      Out* to = reinterpret_cast<Out*>(w.data) + group * w.group + first * w.out + tap * w.tap[0] + channel * w.in;
+      Out* to =
+          reinterpret_cast<Out*>(w.data) + group * w.group + first * w.out + tap * w.tap[0] + channels.begin * w.in;
       for (std::int64_t o = 0; o < outputs; ++o)
         for (std::int64_t pixel = 0; pixel < kPixels; ++pixel) {
           Out* at = to + o * w.out + pixel / kTaps * w.tap[1] + pixel % kTaps * w.tap[2];
           const float* from = y + pixel * l_.columns + o;
-          for (std::int64_t c = 0; c < count; ++c, at += w.in, from += kPixels * l_.columns)
+          for (std::int64_t c = 0; c < channels.size(); ++c, at += w.in, from += kPixels * l_.columns)
             if constexpr (sizeof(Out) == 2)
               *at = from_double<Out>(*from);
             else
@@ -192,7 +308,8 @@ class Execution {
   const Operands<Device>& a_;
   const winograd::Kernels& k_ = kernels();
   const winograd::TileKernels& tile_ = k_.tiles[shape_index()];
-  float *input_, *gradient_, *sums_;
+  float* parts_;
+  ScratchSlots scratch_;
   std::atomic<bool> finite_{true};
 };
 
@@ -200,7 +317,7 @@ class WinogradWeightGradPlan final : public Plan<Device> {
  public:
   WinogradWeightGradPlan(const ConvProblem& p, const Context<Device>& context)
       : p_(p),
-        layout_(make_layout(p, kernels().lanes, context.workspace_limit_bytes)),
+        layout_(make_layout(p, context.traits, kernels().lanes, context.workspace_limit_bytes)),
         direct_(context.planner.plan({p, "weight_grad", context.workspace_limit_bytes})) {}
 
   std::string describe() const override { return "winograd_weight_grad"; }
@@ -231,7 +348,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
       if (2 * outputs_inside(p, axis, tap).size() < p.output[axis])
         return Support::no("some taps sum too few products for its error bound");
   }
-  const Layout l = make_layout(p, lanes_of(context.traits), context.workspace_limit_bytes);
+  const Layout l = make_layout(p, context.traits, lanes_of(context.traits), context.workspace_limit_bytes);
   if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
   if (l.bytes() > context.workspace_limit_bytes)
     return Support::no("its sums take " + std::to_string(l.bytes()) + " bytes of workspace");
@@ -239,22 +356,21 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 }
 
 // Costs beside the products: in multiply-adds counted as two at the peak rate, of each float of a transformed array and
-// of each weight; and the sums, written, added to and read.
+// of each weight; and the sums of parts, written and read.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
-  constexpr double kShare = 0.7, kTransformFlops = 30, kWeightFlops = 60, kSumPasses = 3;
-  const Layout l = make_layout(p, lanes_of(context.traits), context.workspace_limit_bytes);
-  const double tiles = static_cast<double>(l.tiles), rows = static_cast<double>(p.in_channels_per_group());
-  const double pairs = rows * static_cast<double>(l.blocks * l.columns);
-  const double floats = tiles * kPoints * static_cast<double>(l.pitch + l.blocks * l.columns);
-  const double weights = static_cast<double>(p.weight_elements()) / static_cast<double>(p.groups * p.kernel[0]);
-  const double flops = 2 * kPoints * tiles * pairs * (1 + 4 / rows) + kTransformFlops * floats + kWeightFlops * weights;
+  constexpr double kShare = 0.8, kTransformFlops = 40, kWeightFlops = 60;
   const Traits& t = context.traits;
-  const double sum_bytes = static_cast<double>(l.sum_floats()) * sizeof(float);
-  const double sum_rate =
-      2 * sum_bytes > static_cast<double>(t.l3_bytes) ? t.memory_bytes_per_second : t.shared_cache_bytes_per_second;
-  const double sections = 1 + 2 * std::ceil(tiles / static_cast<double>(l.chunk));
+  const Layout l = make_layout(p, t, lanes_of(t), context.workspace_limit_bytes);
+  const double tiles = static_cast<double>(l.tiles), rows = static_cast<double>(p.in_channels_per_group());
+  const double outputs = static_cast<double>(l.blocks * l.columns), threads = static_cast<double>(t.threads);
+  const double floats = tiles * kPoints * static_cast<double>(l.pitch * l.splits + l.blocks * l.columns);
+  const double weights = static_cast<double>(p.weight_elements()) / static_cast<double>(p.groups * p.kernel[0]);
+  const double flops = 2 * kPoints * tiles * (rows + 4) * outputs + kTransformFlops * floats + kWeightFlops * weights;
+  const double units = static_cast<double>(l.parts * l.splits), idle = std::ceil(units / threads) * threads / units;
+  const double part_bytes = 2 * static_cast<double>(l.part_bytes());
   return static_cast<double>(p.groups * p.kernel[0]) *
-         (flops / (kShare * t.f32_flops_per_second) + kSumPasses * sum_bytes / sum_rate + sections * t.launch_seconds);
+         (idle * flops / (kShare * t.f32_flops_per_second) + part_bytes / t.shared_cache_bytes_per_second +
+          2 * t.launch_seconds);
 }
 
 }  // namespace
