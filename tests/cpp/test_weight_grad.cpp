@@ -30,6 +30,7 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c16o20_i9x8_k4x3_s3x2_d2x1_t2x4_p3x2",
     "wgrad_f32_n1c16o20_i9x8_k3x5_s4x6_d1x3_t6x4_p2x5",
     "wgrad_f32_n1c2o1_i50_k64_t16_p63",
+    "wgrad_f32_n1c3o520_i9_k3_t2_p1",
     // padding
     "wgrad_f32_n1c17o18_i9x10_k3x3_p0:2x3:0",
     "wgrad_f32_n1c17o18_i9x10_k3x3_p-1x-2:1",

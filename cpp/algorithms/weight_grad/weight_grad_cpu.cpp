@@ -40,14 +40,45 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
   }
 }
 
+// A dilated input and the output gradient may trade places: i t = o + k d - pad makes o = i t + (K - 1 - k) d - pad'
+// with pad' = (K - 1) d - pad, a kernel of stride t mirrored. Every pixel of the one then meets every tap, where one of
+// t does otherwise. It does not pay for small t and pixels a page apart, which fall into the same cache sets.
+bool trades_places(const ConvProblem& p) {
+  constexpr std::int64_t kPageBytes = 4096, kMaxStep = 8;
+  const std::int64_t step = p.input_dilation[2];
+  const std::int64_t step_bytes = step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
+  return p.stride == Extent3{1, 1, 1} && p.input_dilation != Extent3{1, 1, 1} &&
+         (step > kMaxStep || step_bytes < kPageBytes);
+}
+
+ConvProblem traded(ConvProblem p) {
+  std::swap(p.input, p.output);
+  std::swap(p.in_channels, p.out_channels);
+  std::swap(p.stride, p.input_dilation);
+  for (int a = 0; a < 3; ++a) p.pad_lo[a] = (p.kernel[a] - 1) * p.dilation[a] - p.pad_lo[a];
+  return p;
+}
+
+ConvProblem without_dilated_input(const ConvProblem& p) { return trades_places(p) ? traded(p) : p; }
+
+Operands<Device> traded(Operands<Device> a, const ConvProblem& p) {
+  std::swap(a.input, a.output);
+  a.weight = a.weight.mirrored(p.kernel, p.output_dtype).transposed();
+  return a;
+}
+
 class WeightGradPlan final : public Plan<Device> {
  public:
-  WeightGradPlan(const ConvProblem& p, const Partition& partition) : p_(p), q_(partition) {}
+  WeightGradPlan(const ConvProblem& p, const Context<Device>& context)
+      : p_(without_dilated_input(p)),
+        trades_(trades_places(p)),
+        q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
 
   std::string describe() const override { return "weight_grad"; }
   std::size_t workspace_bytes() const override { return q_.workspace_bytes(); }
 
-  void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
+  void execute(Device::Stream&, const Operands<Device>& a, std::byte* workspace) const override {
+    const Operands<Device> operands = trades_ ? traded(a, p_) : a;
     p_.dtype == DType::f64 ? run<double>(operands, workspace) : run<float>(operands, workspace);
   }
 
@@ -98,19 +129,21 @@ class WeightGradPlan final : public Plan<Device> {
   }
 
   ConvProblem p_;
+  bool trades_;
   Partition q_;
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
   if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
-  const std::size_t least = choose_partition(p, context.traits, 0).workspace_bytes();
+  const std::size_t least = choose_partition(without_dilated_input(p), context.traits, 0).workspace_bytes();
   if (least > context.workspace_limit_bytes)
     return Support::no("its smallest running sums take " + std::to_string(least) + " bytes of workspace");
   return Support::yes();
 }
 
-double seconds(const ConvProblem& p, const Context<Device>& context) {
+double seconds(const ConvProblem& problem, const Context<Device>& context) {
+  const ConvProblem p = without_dilated_input(problem);
   constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
   const auto& t = context.traits;
   const Shape s = choose_shape(p);
@@ -128,8 +161,7 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
 const Algorithm<Device> kWeightGrad{
     "weight_grad", weight_grad::supports, weight_grad::seconds,
     [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<weight_grad::WeightGradPlan>(
-          p, weight_grad::choose_partition(p, context.traits, context.workspace_limit_bytes));
+      return std::make_shared<weight_grad::WeightGradPlan>(p, context);
     }};
 
 }  // namespace vkconv::cpu
