@@ -23,6 +23,12 @@ def padded(x: np.ndarray, pads, mode) -> np.ndarray:
     return np.pad(x, around, mode=MODES[mode])
 
 
+def bordered(x: np.ndarray, pads, mode) -> np.ndarray:
+    """What negative numbers crop counts as an element that the border repeats."""
+    cut = (slice(None), *(slice(max(-lo, 0), min(hi, 0) or None) for lo, hi in pads))
+    return padded(x, [(max(lo, 0), max(hi, 0)) for lo, hi in pads], mode)[cut]
+
+
 def operands(rank: int, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
     return integers(2, *(7, 5, 6)[:rank], 3, dtype=dtype), integers(4, *(3, 2, 3)[:rank], 3, dtype=dtype)
 
@@ -47,6 +53,122 @@ def test_forward(rank, mode):
         getattr(vkconv, f"depthwise_conv{rank}d")(x, deep, pads=pads, padding_mode=mode),
         vkconv.depthwise_conv(padded(x, pads, mode), deep),
     )
+
+
+# Large enough for an inner part: (input, kernel, pads, other arguments).
+LARGE = {
+    "1d": ((2, 61, 5), (4, 7, 5), [(3, 2)], {}),
+    "1d dilated": ((1, 70, 4), (4, 3, 4), [(8, 9)], {"kernel_dilation": 4, "flip": True}),
+    "2d": ((2, 23, 19, 6), (4, 3, 3, 6), [(1, 1), (1, 1)], {}),
+    "2d strided": ((1, 30, 33, 4), (6, 3, 5, 2), [(1, 2), (3, 0)], {"stride": (2, 3), "groups": 2}),
+    "2d wide border": ((1, 9, 90, 4), (4, 3, 3, 4), [(0, 0), (30, 20)], {}),
+    "2d sparse": ((1, 40, 30, 3), (4, 1, 2, 3), [(2, 1), (3, 4)], {"stride": 3}),
+    "2d cropped": ((1, 26, 26, 3), (4, 3, 3, 3), [(-2, 2), (1, -3)], {}),
+    "2d image": ((1, 40, 38, 1), (1, 5, 5, 1), [(2, 2), (2, 2)], {}),
+    "2d depthwise": ((1, 24, 25, 8), (8, 3, 3, 1), [(1, 1), (1, 1)], {"groups": 8}),
+    "3d": ((1, 13, 14, 15, 4), (4, 3, 3, 3, 4), [(1, 1), (1, 1), (1, 1)], {}),
+}
+
+
+def views(x: np.ndarray) -> np.ndarray:
+    """The same values with gaps between pixels and the first spatial axis backwards in memory."""
+    wide = np.zeros((*x.shape[:-1], x.shape[-1] + 3), x.dtype)
+    wide[:, ::-1, ..., : x.shape[-1]] = x
+    return wide[:, ::-1, ..., : x.shape[-1]]
+
+
+@pytest.mark.parametrize("mode", [*MODES, ("constant", -2.0)], ids=str)
+@pytest.mark.parametrize("case", LARGE)
+def test_inner_part_and_borders(case, mode, device):
+    shape, kernel, pads, options = LARGE[case]
+    x, w, bias = integers(*shape), integers(*kernel), integers(kernel[0])
+    whole = bordered(x, pads, mode)
+    wanted = vkconv.conv_general(whole, w, **options, bias=bias, activation="relu", device="cpu")
+    shared = {**options, "pads": pads, "padding_mode": mode}
+    call = {"bias": bias, "activation": "relu", "device": device}
+    got = vkconv.conv_general(x, w, **shared, **call)
+    assert np.array_equal(got, wanted)
+    out = views(np.empty_like(wanted))
+    assert vkconv.conv_general(views(x), w, **shared, **call, out=out) is out and np.array_equal(out, wanted)
+    on_device = vkconv.conv_general(vkconv.array(x, device), vkconv.array(w, device), **shared, **call)
+    assert on_device.device == device and np.array_equal(on_device.numpy(), wanted)
+    addend = integers(*wanted.shape)
+    conv = vkconv.prepare(w, bias, activation="relu", **shared, device=device)
+    plain = vkconv.prepare(w, bias, activation="relu", **options, device="cpu")
+    for _ in range(2):
+        assert np.array_equal(conv(x, addend=addend), plain(whole, addend=addend))
+    assert np.array_equal(conv(vkconv.array(x, device)).numpy(), wanted)
+
+
+def gradients(x: np.ndarray, w: np.ndarray, pads, mode, options) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A gradient for the output, and from it in float64 those for input and weight, with the border as its own step."""
+    places = bordered(np.arange(x.size).reshape(x.shape), pads, mode if isinstance(mode, str) else ("constant", -1))
+    whole = bordered(x, pads, mode).astype(np.float64)
+    grad = integers(*vkconv.conv_general(whole, w.astype(np.float64), **options).shape, dtype=np.float64)
+    of_whole = vkconv.conv_input_grad(grad, w.astype(np.float64), whole.shape, **options)
+    of_x = np.zeros(x.size + 1)
+    np.add.at(of_x, places.ravel(), of_whole.ravel())
+    return grad, of_x[:-1].reshape(x.shape), vkconv.conv_weight_grad(grad, whole, w.shape, **options)
+
+
+@pytest.mark.parametrize("mode", [*MODES, ("constant", -2.0)], ids=str)
+@pytest.mark.parametrize("case", LARGE)
+def test_gradients_of_inner_part_and_borders(case, mode, device):
+    shape, kernel, pads, options = LARGE[case]
+    x, w = integers(*shape), integers(*kernel)
+    grad, of_x, of_w = gradients(x, w, pads, mode, options)
+    options = {**options, "pads": pads, "padding_mode": mode}
+    grad = grad.astype(np.float32)
+    assert np.array_equal(vkconv.conv_input_grad(grad, w, x.shape, **options, device=device), of_x)
+    assert np.array_equal(vkconv.conv_weight_grad(views(grad), views(x), w.shape, **options, device=device), of_w)
+    out = views(np.empty_like(x))
+    assert vkconv.conv_input_grad(grad, w, x.shape, **options, device=device, out=out) is out
+    assert np.array_equal(out, of_x)
+    arrays = [vkconv.array(a, device) for a in (grad, w, x)]
+    assert np.array_equal(vkconv.conv_input_grad(*arrays[:2], x.shape, **options).numpy(), of_x)
+    assert np.array_equal(vkconv.conv_weight_grad(arrays[0], arrays[2], w.shape, **options).numpy(), of_w)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_dtypes_are_rounded_once(mode, dtype, device):
+    kind = np.dtype(dtype if dtype != "bfloat16" else pytest.importorskip("ml_dtypes").bfloat16)
+    x, w = integers(1, 26, 24, 4).astype(kind), integers(4, 3, 3, 4).astype(kind)
+    options = {"pads": [(1, 2), (1, 1)], "padding_mode": mode}
+    grad, of_x, of_w = gradients(x.astype(np.float64), w.astype(np.float64), *options.values(), {})
+    wanted = vkconv.conv2d(padded(x.astype(np.float64), *options.values()), w.astype(np.float64), device="cpu")
+    grad = grad.astype(kind)
+    for place in (lambda a: a, lambda a: vkconv.array(a, device)):
+        got = (
+            vkconv.conv2d(place(x), w, **options, device=device),
+            vkconv.conv_input_grad(place(grad), w, x.shape, **options, device=device),
+            vkconv.conv_weight_grad(place(grad), place(x), w.shape, **options, device=device),
+        )
+        for made, exact in zip(got, (wanted, of_x, of_w), strict=True):
+            assert np.array_equal(np.asarray(made), exact.astype(kind))
+
+
+def test_the_input_is_not_copied():
+    x, w = integers(1, 512, 512, 16), integers(16, 3, 3, 16)
+    y = vkconv.conv2d(x, w, padding=1)
+    vkconv.conv2d(x, w, padding=1, padding_mode="reflect", out=y, device="cpu")
+    vkconv.reset_memory_peak("cpu")
+    before = vkconv.memory_info("cpu").used
+    zeros = vkconv.conv2d(x, w, padding=1, out=y, device="cpu") is y and vkconv.memory_info("cpu").peak - before
+    vkconv.conv2d(x, w, padding=1, padding_mode="reflect", out=y, device="cpu")
+    assert vkconv.memory_info("cpu").peak - before <= zeros + x.nbytes // 20
+
+
+def test_a_forced_algorithm_is_that_of_the_inner_part():
+    x, w = integers(1, 40, 40, 8), integers(8, 3, 3, 8)
+    options = {"padding": 1, "padding_mode": "edge", "device": "cpu"}
+    told = vkconv.explain(vkconv.conv2d, x, w, algorithm="unfold_gemm", **options)
+    assert told.algorithm == "unfold_gemm" and "i40x40" in told.problem and "_p" not in told.problem
+    wanted = vkconv.conv2d(padded(x, [(1, 1)] * 2, "edge"), w, device="cpu")
+    for algorithm in ("unfold_gemm", "reference", "implicit_gemm"):
+        assert np.array_equal(vkconv.conv2d(x, w, algorithm=algorithm, **options), wanted)
+    with pytest.raises(ValueError, match="'depthwise' cannot run"):
+        vkconv.conv2d(x, w, algorithm="depthwise", **options)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -113,8 +235,10 @@ def test_errors():
         vkconv.conv2d(x, w, padding_mode=("edge", 1.0))
     with pytest.raises(ValueError, match="input_dilation"):
         vkconv.conv_general(x, w, input_dilation=2, padding_mode="edge")
-    with pytest.raises(TypeError, match="NumPy array"):
+    with pytest.raises(TypeError, match="input must be"):
         vkconv.conv2d(x.tolist(), w, padding_mode="edge")
+    with pytest.raises(TypeError, match="NumPy array"):
+        vkconv.unfold(x.tolist(), 2)
     with pytest.raises(ValueError, match="no elements"):
         vkconv.conv2d(x[:, :0], w, padding=3, padding_mode="edge")
     with pytest.raises(ValueError, match="3 dimensions"):

@@ -96,6 +96,15 @@ bool is_zero(py::handle value) {
   return PyLong_CheckExact(value.ptr()) && PyObject_RichCompareBool(value.ptr(), py::int_(0).ptr(), Py_EQ) == 1;
 }
 
+constexpr std::string_view kBorderModes[] = {"zeros", "reflect", "symmetric", "edge", "circular", "constant"};
+
+BorderMode border_named(py::handle name) {
+  for (std::size_t i = 0; i < std::size(kBorderModes); ++i)
+    if (PyUnicode_CompareWithASCIIString(name.ptr(), kBorderModes[i].data()) == 0) return static_cast<BorderMode>(i);
+  throw py::value_error("padding_mode is " + repr_text(name) +
+                        ", wanted one of 'zeros', 'reflect', 'symmetric', 'edge', 'circular', 'constant'");
+}
+
 Activation activation_named(py::handle name) {
   for (int i = 0; i <= static_cast<int>(Activation::clip); ++i)
     if (PyUnicode_CompareWithASCIIString(name.ptr(), to_string(static_cast<Activation>(i)).data()) == 0)
@@ -195,6 +204,25 @@ Padding parse_padding(py::handle padding, py::handle pads, int rank) {
   parsed.lo = parsed.hi = parse_extents(padding, "padding", rank, kLeastPadding, 0);
   return parsed;
 }
+
+Border parse_border(py::handle value) {
+  const bool named = PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) > 0;
+  const py::handle name = named ? PyTuple_GET_ITEM(value.ptr(), 0) : value.ptr();
+  const Py_ssize_t parameters = named ? PyTuple_GET_SIZE(value.ptr()) - 1 : 0;
+  const py::handle parameter = parameters > 0 ? PyTuple_GET_ITEM(value.ptr(), 1) : py::handle().ptr();
+  if (!PyUnicode_Check(name.ptr()) || (parameter && (is_text(parameter) || !PyNumber_Check(parameter.ptr()))))
+    throw py::type_error("padding_mode must be a string or a tuple ('constant', value), got " + repr_text(value));
+  Border border{border_named(name)};
+  if (parameters > (border.mode == BorderMode::constant))
+    throw py::value_error("padding_mode '" + std::string(to_string(border.mode)) + "' takes " +
+                          (border.mode == BorderMode::constant ? "one parameter" : "no parameters"));
+  if (!parameter) return border;
+  border.value = PyFloat_AsDouble(parameter.ptr());
+  if (PyErr_Occurred()) throw py::error_already_set();
+  return border;
+}
+
+std::string_view to_string(BorderMode mode) { return kBorderModes[static_cast<std::size_t>(mode)]; }
 
 void parse_activation(py::handle value, Epilogue& epilogue) {
   if (value.is_none()) return;

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/border.h"
 #include "core/problem.h"
 
 namespace vkconv::bindings {
@@ -36,6 +38,10 @@ struct Padding {
 
 // padding: an int, one an axis, a pair (lo..., hi...) of sequences, or a word. pads: None or one (lo, hi) an axis.
 Padding parse_padding(py::handle padding, py::handle pads, int rank);
+
+// 'zeros', 'reflect', ..., 'constant' or ('constant', value).
+Border parse_border(py::handle value);
+std::string_view to_string(BorderMode mode);
 
 // None, 'relu', ('leaky_relu', slope), ('clip', lo, hi), ...
 void parse_activation(py::handle value, Epilogue& epilogue);

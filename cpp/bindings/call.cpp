@@ -11,6 +11,7 @@
 
 #include "bindings/description.h"
 #include "bindings/without_gil.h"
+#include "core/bordered_execution.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -85,9 +86,22 @@ void log_line(const Options& options, const PlanRequest& request, double seconds
   std::fputc('\n', stderr);
 }
 
-}  // namespace
-
-namespace {
+// Needs no lock of the interpreter. The caller's choice of algorithm is for the main part of a call.
+void run(const Options& options, const ConvProblem& problem, bool main, Execution execution) {
+  const PlanRequest request{problem, main ? options.algorithm : "", options.workspace_limit_bytes};
+  const bool partial = !main || problem.output_dtype != problem.dtype;
+  if (!partial && noting.load(std::memory_order_relaxed) && options.algorithm.empty()) {
+    std::lock_guard lock(noted_mutex);
+    noted.emplace(options.device.name, to_string(problem), execution.prepared != nullptr);
+  }
+  if (!logging()) return options.device.backend->execute(request, execution);
+  const auto begin = std::chrono::steady_clock::now();
+  double device_seconds = 0;
+  execution.device_seconds = &device_seconds;
+  options.device.backend->execute(request, execution);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  log_line(options, request, took.count(), device_seconds);
+}
 
 Options parse_all_but_device(const OptionArguments& arguments) {
   Options options;
@@ -135,6 +149,9 @@ void Geometry::apply(ConvProblem& p) const {
         p.input[a] == 0 && (padding.mode == PaddingMode::same || padding.mode == PaddingMode::same_lower ||
                             padding.mode == PaddingMode::causal);
     if (p.output[a] < (empty ? 0 : 1)) no_output(p, a, sides.lo, sides.hi);
+    if (border.repeats() && p.input[a] == 0 && p.output[a] > 0)
+      throw ProblemError("input has no elements along axis " + std::to_string(a - 2 + rank) +
+                         ", of which padding_mode '" + std::string(to_string(border.mode)) + "' could repeat one");
   }
   validate(p);
 }
@@ -179,30 +196,20 @@ std::vector<Noted> noted_problems(bool go_on) {
   return told;
 }
 
-void execute(const Options& options, ConvProblem problem, Execution execution) {
+void execute(const Options& options, ConvProblem problem, Execution execution, const Border& border) {
   problem.precision = options.precision;
+  const bool bordered = !border.zeros() && reads_border(problem);
   if (capture) {  // no memory stands behind the operands
-    problem = canonical(problem);
+    problem = bordered ? main_problem(problem) : canonical(problem);
     problem.flip = false;
     *capture = {true, {problem, options.algorithm, options.workspace_limit_bytes}, options.device};
     return;
   }
   canonicalize(problem, execution.operands);
-  const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
-  if (noting.load(std::memory_order_relaxed) && options.algorithm.empty()) {
-    std::lock_guard lock(noted_mutex);
-    noted.emplace(options.device.name, to_string(problem), execution.prepared != nullptr);
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  double device_seconds = 0;
-  if (logging()) execution.device_seconds = &device_seconds;
-  {
-    const WithoutGil release;
-    options.device.backend->execute(request, execution);
-  }
-  if (!logging()) return;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  log_line(options, request, took.count(), device_seconds);
+  const WithoutGil release;
+  if (!bordered) return run(options, problem, true, execution);
+  execute_bordered(*options.device.backend, problem, border, execution,
+                   [&](const ConvProblem& part, bool main, const Execution& e) { run(options, part, main, e); });
 }
 
 }  // namespace vkconv::bindings

@@ -38,6 +38,7 @@ struct Geometry {
   Padding padding;
   std::int64_t groups = 1;
   bool flip = false;
+  Border border;
   std::optional<Padding> crop;  // of a transposed convolution: the padding its caller gave
 
   // Completes `p`, whose batch, channels, input and kernel are set: strides, pad_lo, groups, output. Throws
@@ -75,8 +76,8 @@ using Noted = std::tuple<std::string, std::string, bool>;
 // Those since the last call, without forced algorithms; and whether to go on noting them.
 std::vector<Noted> noted_problems(bool go_on);
 
-// Runs the request, or records it when this thread captures. With VKCONV_LOG set, writes a line to stderr; work on
-// arrays of a device is then waited for.
-void execute(const Options& options, ConvProblem problem, Execution execution);
+// Runs the problem, or records its request when this thread captures: that of the largest part where the border is not
+// zeros. With VKCONV_LOG set, writes a line to stderr for every request; work on arrays of a device is then waited for.
+void execute(const Options& options, ConvProblem problem, Execution execution, const Border& border = {});
 
 }  // namespace vkconv::bindings

@@ -42,16 +42,17 @@ void bind_errors(py::module_& m) {
 
 void bind_forward(py::module_& m) {
   m.def("conv", [](int rank, Object input, Object weight, Object stride, Object padding, Object dilation,
-                   Object input_dilation, Object groups, Object flip, Object pads, Object bias, Object activation,
-                   Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
-    return conv(rank, input, weight, {stride, padding, pads, dilation, input_dilation, groups, flip},
+                   Object input_dilation, Object groups, Object flip, Object pads, Object padding_mode, Object bias,
+                   Object activation, Object precision, Object device, Object algorithm, Object workspace_limit,
+                   Object out) {
+    return conv(rank, input, weight, {stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
                 {bias, activation}, {precision, device, algorithm, workspace_limit}, out);
   });
   m.def("depthwise_conv", [](int rank, Object input, Object weight, Object stride, Object padding, Object dilation,
-                             Object pads, Object bias, Object activation, Object precision, Object device,
-                             Object algorithm, Object workspace_limit, Object out) {
-    return depthwise_conv(rank, input, weight, {stride, padding, pads, dilation}, {bias, activation},
-                          {precision, device, algorithm, workspace_limit}, out);
+                             Object pads, Object padding_mode, Object bias, Object activation, Object precision,
+                             Object device, Object algorithm, Object workspace_limit, Object out) {
+    return depthwise_conv(rank, input, weight, {stride, padding, pads, dilation, {}, {}, {}, padding_mode},
+                          {bias, activation}, {precision, device, algorithm, workspace_limit}, out);
   });
   m.def("conv_transpose", [](int rank, Object input, Object weight, Object stride, Object padding, Object dilation,
                              Object output_padding, Object groups, Object pads, Object bias, Object activation,
@@ -69,18 +70,22 @@ void bind_padding(py::module_& m) {
 }
 
 void bind_gradients(py::module_& m) {
-  m.def("conv_input_grad", [](Object grad, Object weight, Object input_shape, Object stride, Object padding,
-                              Object dilation, Object input_dilation, Object groups, Object flip, Object pads,
-                              Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
-    return conv_input_grad(grad, weight, input_shape, {stride, padding, pads, dilation, input_dilation, groups, flip},
-                           {precision, device, algorithm, workspace_limit}, out);
-  });
-  m.def("conv_weight_grad", [](Object grad, Object input, Object weight_shape, Object stride, Object padding,
-                               Object dilation, Object input_dilation, Object groups, Object flip, Object pads,
-                               Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
-    return conv_weight_grad(grad, input, weight_shape, {stride, padding, pads, dilation, input_dilation, groups, flip},
-                            {precision, device, algorithm, workspace_limit}, out);
-  });
+  m.def("conv_input_grad",
+        [](Object grad, Object weight, Object input_shape, Object stride, Object padding, Object dilation,
+           Object input_dilation, Object groups, Object flip, Object pads, Object padding_mode, Object precision,
+           Object device, Object algorithm, Object workspace_limit, Object out) {
+          return conv_input_grad(grad, weight, input_shape,
+                                 {stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
+                                 {precision, device, algorithm, workspace_limit}, out);
+        });
+  m.def("conv_weight_grad",
+        [](Object grad, Object input, Object weight_shape, Object stride, Object padding, Object dilation,
+           Object input_dilation, Object groups, Object flip, Object pads, Object padding_mode, Object precision,
+           Object device, Object algorithm, Object workspace_limit, Object out) {
+          return conv_weight_grad(grad, input, weight_shape,
+                                  {stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
+                                  {precision, device, algorithm, workspace_limit}, out);
+        });
   m.def("conv_bias_grad",
         [](Object grad, Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
           return conv_bias_grad(grad, {precision, device, algorithm, workspace_limit}, out);
@@ -103,14 +108,15 @@ void bind_prepared(py::module_& m) {
             "a PreparedConv holds weights in layouts of its device and cannot be pickled: pickle the "
             "arguments of vkconv.prepare");
       });
-  m.def("prepare", [](Object weight, Object bias, Object stride, Object padding, Object dilation, Object input_dilation,
-                      Object groups, Object flip, Object pads, bool transposed, Object output_padding,
-                      Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
-    return std::make_unique<PreparedConvolution>(
-        weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip},
-        transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
-        OptionArguments{precision, device, algorithm, workspace_limit});
-  });
+  m.def("prepare",
+        [](Object weight, Object bias, Object stride, Object padding, Object dilation, Object input_dilation,
+           Object groups, Object flip, Object pads, Object padding_mode, bool transposed, Object output_padding,
+           Object activation, Object precision, Object device, Object algorithm, Object workspace_limit) {
+          return std::make_unique<PreparedConvolution>(
+              weight, GeometryArguments{stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
+              transposed ? output_padding : Object{}, EpilogueArguments{bias, activation},
+              OptionArguments{precision, device, algorithm, workspace_limit});
+        });
 }
 
 }  // namespace

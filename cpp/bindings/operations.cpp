@@ -91,6 +91,11 @@ Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char
     g.input_dilation = parse_extents(arguments.input_dilation, "input_dilation", rank, 1, 1);
   if (arguments.groups) g.groups = parse_int(arguments.groups, "groups", 1);
   if (arguments.flip) g.flip = parse_bool(arguments.flip, "flip");
+  if (arguments.padding_mode) g.border = parse_border(arguments.padding_mode);
+  if (g.border.mode != BorderMode::zeros && g.input_dilation != Extent3{1, 1, 1})
+    throw py::value_error(
+        "padding_mode is " + repr_text(arguments.padding_mode) +
+        ", wanted 'zeros' where input_dilation is not 1: a dilated input has no neighbours to repeat");
   return g;
 }
 
@@ -138,7 +143,7 @@ py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights
                           shape_text(shape) + ", that of the output");
 
   if (capturing()) {
-    execute(spec.options, p, {});
+    execute(spec.options, p, {}, spec.geometry.border);
     return py::none();
   }
   const auto [weight, bias, prepared] = weights;
@@ -170,7 +175,7 @@ py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights
   }
   execution.operands.output = as_view(destination.array());
   execution.residents.output = destination.array().memory.get();
-  execute(spec.options, p, execution);
+  execute(spec.options, p, execution, spec.geometry.border);
   return destination.finish();
 }
 
@@ -256,13 +261,14 @@ std::vector<std::int64_t> shape_of(const Array& a) { return {a.shape.begin(), a.
 // Computes a gradient of `shape` from `grad` and the `other` operand (null for the bias). `place` puts the views of
 // both and of the array that is written into the execution.
 template <class Place>
-py::object gradient(const OptionArguments& arguments, const ConvProblem& p, const std::vector<std::int64_t>& shape,
-                    Layout layout, Array& grad, Array* other, Object out, Place place) {
+py::object gradient(const OptionArguments& arguments, const ConvProblem& p, const Border& border,
+                    const std::vector<std::int64_t>& shape, Layout layout, Array& grad, Array* other, Object out,
+                    Place place) {
   const char* other_name = p.pass == Pass::input_grad ? "weight" : "input";
   if (other) require_beside(*other, other_name, grad, "grad");
   const Options options = parse_options(arguments, grad, "grad");
   if (capturing()) {
-    execute(options, p, {});
+    execute(options, p, {}, border);
     return py::none();
   }
   Destination destination(out, grad, shape, layout);
@@ -276,7 +282,7 @@ py::object gradient(const OptionArguments& arguments, const ConvProblem& p, cons
   execution.operands.output = as_view(grad);
   execution.residents.output = grad.memory.get();
   place(execution, destination.array());
-  execute(options, p, execution);
+  execute(options, p, execution, border);
   return destination.finish();
 }
 
@@ -291,7 +297,7 @@ py::object conv_input_grad(Object grad_argument, Object weight_argument, Object 
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, shape_of(weight));
   check_grad(grad, p);
-  return gradient(option_arguments, p, shape, Layout::contiguous_channels, grad, &weight, out,
+  return gradient(option_arguments, p, geometry.border, shape, Layout::contiguous_channels, grad, &weight, out,
                   [&](Execution& e, const Array& result) {
                     e.operands.weight = as_weight(weight, p.groups);
                     e.operands.input = as_view(result);
@@ -309,12 +315,13 @@ py::object conv_weight_grad(Object grad_argument, Object input_argument, Object 
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, shape_of(input), shape);
   check_grad(grad, p);
-  return gradient(option_arguments, p, shape, Layout::any, grad, &input, out, [&](Execution& e, const Array& result) {
-    e.operands.input = as_view(input);
-    e.operands.weight = as_weight(result, p.groups);
-    e.residents.input = input.memory.get();
-    e.residents.weight = result.memory.get();
-  });
+  return gradient(option_arguments, p, geometry.border, shape, Layout::any, grad, &input, out,
+                  [&](Execution& e, const Array& result) {
+                    e.operands.input = as_view(input);
+                    e.operands.weight = as_weight(result, p.groups);
+                    e.residents.input = input.memory.get();
+                    e.residents.weight = result.memory.get();
+                  });
 }
 
 // The bias gradient is the weight gradient of a 1x1 convolution over a constant one. The one takes no memory: strides
@@ -333,7 +340,7 @@ py::object conv_bias_grad(Object grad_argument, const OptionArguments& option_ar
     const auto value = from_double<decltype(zero)>(1);
     std::memcpy(one.data(), &value, sizeof value);
   });
-  return gradient(option_arguments, p, {p.out_channels}, Layout::any, grad, nullptr, out,
+  return gradient(option_arguments, p, {}, {p.out_channels}, Layout::any, grad, nullptr, out,
                   [&](Execution& e, const Array& result) {
                     e.operands.input.data = one.data();
                     e.operands.input.stride[4] = 1;

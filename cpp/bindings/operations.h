@@ -11,7 +11,7 @@ using Object = py::handle;
 
 // Arguments that an operation does not have stay null and mean their defaults.
 struct GeometryArguments {
-  Object stride, padding, pads, dilation, input_dilation{}, groups{}, flip{};
+  Object stride, padding, pads, dilation, input_dilation{}, groups{}, flip{}, padding_mode{};
 };
 struct EpilogueArguments {
   Object bias, activation;

@@ -71,6 +71,9 @@ class Backend {
   // Waits for the work recorded so far. `from` views `memory`; `to` is packed, of equal extents, in host memory.
   virtual void download(const ArrayMemory& memory, const StridedArray& from, const StridedArray& to) = 0;
   virtual void synchronize() = 0;
+  // Copies between arrays of equal extents in memory of this device, of which some may be in `residents`, in the order
+  // of the calls.
+  virtual void copy(const StridedArray& from, const StridedArray& to, const Residents& residents) = 0;
 
   virtual PlanSummary summary(const PlanRequest& request) = 0;
   virtual std::vector<Candidate> explain(const ConvProblem& p, std::size_t workspace_limit_bytes) = 0;

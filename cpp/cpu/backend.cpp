@@ -10,21 +10,6 @@
 namespace vkconv::cpu {
 namespace {
 
-// Between arrays of equal extents.
-void copy(const StridedArray& from, const StridedArray& to) {
-  StridedCopy c;
-  c.from = from.data;
-  c.to = to.data;
-  c.element_bytes = from.element_bytes;
-  for (std::size_t i = 0; i < from.extent.size(); ++i) {
-    if (from.extent[i] == 1) continue;
-    c.extent[c.axes] = from.extent[i];
-    c.from_stride[c.axes] = from.stride[i] * static_cast<std::int64_t>(from.element_bytes);
-    c.to_stride[c.axes++] = to.stride[i] * static_cast<std::int64_t>(from.element_bytes);
-  }
-  run(c);
-}
-
 class HostMemory final : public ArrayMemory {
  public:
   explicit HostMemory(std::size_t bytes) : buffer_(bytes) {}
@@ -114,11 +99,12 @@ class CpuBackend final : public PlanningBackend<Device> {
   std::shared_ptr<ArrayMemory> allocate(std::size_t bytes) override { return std::make_shared<HostMemory>(bytes); }
   std::shared_ptr<ArrayMemory> upload(const StridedArray& from) override {
     auto memory = std::make_shared<HostMemory>(from.bytes());
-    copy(from, packed(from, memory->address()));
+    cpu::copy(from, packed(from, memory->address()));
     return memory;
   }
-  void download(const ArrayMemory&, const StridedArray& from, const StridedArray& to) override { copy(from, to); }
+  void download(const ArrayMemory&, const StridedArray& from, const StridedArray& to) override { cpu::copy(from, to); }
   void synchronize() override {}
+  void copy(const StridedArray& from, const StridedArray& to, const Residents&) override { cpu::copy(from, to); }
 };
 
 }  // namespace

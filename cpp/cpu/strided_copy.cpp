@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "core/checked.h"
 #include "cpu/thread_pool.h"
@@ -40,6 +42,10 @@ struct Loops {
   std::int64_t outer_chunk = 1, chunks = 1, tasks = 1;
 };
 
+std::int64_t elements(const StridedCopy& c) {
+  return std::accumulate(c.extent.begin(), c.extent.begin() + c.axes, std::int64_t{1}, std::multiplies<>());
+}
+
 int densest(const std::array<std::int64_t, kMaxCopyAxes>& stride, const StridedCopy& c, int except) {
   int best = -1;
   for (int a = 0; a < c.axes; ++a) {
@@ -67,6 +73,11 @@ void copy_plane(const StridedCopy& c, const Loops& l, std::byte* to, const std::
                 std::int64_t end) {
   const std::int64_t to_inner = c.to_stride[l.inner], from_inner = c.from_stride[l.inner];
   const std::int64_t to_outer = c.to_stride[l.outer], from_outer = c.from_stride[l.outer];
+  if (!kSwap && to_inner == sizeof(T) && from_inner == sizeof(T)) {
+    for (std::int64_t o = begin; o < end; ++o)
+      std::memcpy(to + o * to_outer, from + o * from_outer, static_cast<std::size_t>(c.extent[l.inner]) * sizeof(T));
+    return;
+  }
   for (std::int64_t i0 = 0; i0 < c.extent[l.inner]; i0 += kInnerBlock) {
     const std::int64_t i1 = std::min(i0 + kInnerBlock, c.extent[l.inner]);
     for (std::int64_t o = begin; o < end; ++o)
@@ -97,10 +108,14 @@ void copy_task(const StridedCopy& c, const Loops& l, std::int64_t task) {
 template <std::size_t kBytes>
 void run_elements(const StridedCopy& c, const Loops& l) {
   using T = typename UnsignedOf<kBytes>::type;
+  const auto run = [&](auto&& copy) {
+    if (elements(c) > kElementsPerTask) return thread_pool().run(l.tasks, copy);
+    for (std::int64_t task = 0; task < l.tasks; ++task) copy(task);
+  };
   if (c.swap_bytes)
-    thread_pool().run(l.tasks, [&](std::int64_t task) { copy_task<T, true>(c, l, task); });
+    run([&](std::int64_t task) { copy_task<T, true>(c, l, task); });
   else
-    thread_pool().run(l.tasks, [&](std::int64_t task) { copy_task<T, false>(c, l, task); });
+    run([&](std::int64_t task) { copy_task<T, false>(c, l, task); });
 }
 
 }  // namespace
@@ -118,6 +133,27 @@ void run(const StridedCopy& copy) {
     default:
       return run_elements<8>(c, loops);
   }
+}
+
+void copy(const StridedArray& from, const StridedArray& to) {
+  StridedCopy c;
+  c.from = from.data;
+  c.to = to.data;
+  c.element_bytes = from.element_bytes;
+  for (std::size_t i = 0; i < from.extent.size(); ++i) {
+    const std::int64_t extent = from.extent[i], bytes = static_cast<std::int64_t>(from.element_bytes);
+    const std::int64_t from_stride = from.stride[i] * bytes, to_stride = to.stride[i] * bytes;
+    if (extent == 1) continue;
+    // An axis that goes on where the one after it ends is one with it.
+    const int before = c.axes - 1;
+    const bool merges =
+        before >= 0 && c.from_stride[before] == extent * from_stride && c.to_stride[before] == extent * to_stride;
+    const int axis = merges ? before : c.axes++;
+    c.extent[axis] = merges ? c.extent[axis] * extent : extent;
+    c.from_stride[axis] = from_stride;
+    c.to_stride[axis] = to_stride;
+  }
+  run(c);
 }
 
 }  // namespace vkconv::cpu

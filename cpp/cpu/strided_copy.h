@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/strided_array.h"
+
 namespace vkconv::cpu {
 
-inline constexpr int kMaxCopyAxes = 5;
+inline constexpr int kMaxCopyAxes = 6;
 
 // Strides are in bytes, of any sign, and need not be multiples of the element; addresses need no alignment.
 struct StridedCopy {
@@ -20,5 +22,8 @@ struct StridedCopy {
 };
 
 void run(const StridedCopy& copy);
+
+// Between arrays of equal extents.
+void copy(const StridedArray& from, const StridedArray& to);
 
 }  // namespace vkconv::cpu

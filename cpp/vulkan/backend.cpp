@@ -9,6 +9,7 @@
 #include "vulkan/device.h"
 #include "vulkan/host_import.h"
 #include "vulkan/logical_device.h"
+#include "vulkan/pack_weights.h"
 #include "vulkan/parts.h"
 #include "vulkan/prepared.h"
 #include "vulkan/transfer.h"
@@ -207,6 +208,12 @@ class VulkanBackend final : public PlanningBackend<Device> {
   }
 
   void synchronize() override { open_queue(index_)->wait(); }
+
+  void copy(const StridedArray& from, const StridedArray& to, const Residents& residents) override {
+    const auto queue = open_queue(index_);
+    require_queue(residents, *queue);
+    queue->record([&](Stream& stream) { vulkan::copy(stream, from, to); });
+  }
 
  private:
   using Work = const Plan<Device>;

@@ -217,6 +217,7 @@ class PlanningOnly final : public PlanningBackend<Device> {
   std::shared_ptr<ArrayMemory> upload(const StridedArray&) override { refuse(); }
   void download(const ArrayMemory&, const StridedArray&, const StridedArray&) override { refuse(); }
   void synchronize() override {}
+  void copy(const StridedArray&, const StridedArray&, const Residents&) override { refuse(); }
 
  private:
   [[noreturn]] void refuse() const {

@@ -1,6 +1,7 @@
 // Weights copied on the device into the order a kernel wants.
 #pragma once
 #include "core/problem.h"
+#include "core/strided_array.h"
 #include "core/view.h"
 #include "vulkan/device.h"
 
@@ -9,6 +10,9 @@ namespace vkconv::vulkan {
 // Copies every weight of `p` from `source` to where `target` has it. supports_packing must hold.
 void pack_weights(Stream& stream, const ConvProblem& p, const WeightView<Pointer>& source,
                   const WeightView<Pointer>& target);
+
+// The same for arrays of any kind and size: between arrays of equal extents, whose data are addresses of the device.
+void copy(Stream& stream, const StridedArray& from, const StridedArray& to);
 
 inline bool supports_packing(const ConvProblem& p) { return p.weight_elements() < std::int64_t{1} << 31; }
 

@@ -7,7 +7,6 @@ Arrays have the channels last: input ``(N, spatial..., C)``, weight ``(O, kernel
 
 from vkconv import _ops
 from vkconv._arrays import array, synchronize
-from vkconv._borders import BorderedConv
 from vkconv._config import (
     Device,
     MemoryInfo,
@@ -51,7 +50,6 @@ del load_environment
 
 __all__ = [
     "Array",
-    "BorderedConv",
     "Candidate",
     "Choice",
     "Device",

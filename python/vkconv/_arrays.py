@@ -7,7 +7,7 @@ with each call, and the result, or ``out``, is an Array of that device; beside a
 On a Vulkan device nothing waits: work is recorded in the order of the calls, submitted in batches, and done when
 `Array.numpy` or `synchronize` returns. A NumPy operand may change as soon as the call returns. What goes wrong on the
 device is raised by the next call that waits. On the CPU an Array is NumPy's memory, so that code is the same for both.
-``padding_mode`` other than 'zeros', `unfold`, `fold` and the causal streams are for NumPy arrays.
+`unfold`, `fold` and the causal streams are for NumPy arrays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Borders that are not zeros.
+"""Borders around copies of arrays, for what is no convolution: windows, filters of more than three axes.
 
-`add` puts the border of a padding mode around a copy of the input, and the convolution runs without that padding: one
-copy of the input, freed with the call. A kernel's own padding costs nothing, which is why zeros do not come here.
+The operations read their borders from the input itself, see cpp/core/border.h.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from vkconv import _core
-from vkconv._core import PreparedConv
-from vkconv._types import AnyArray, Array, ArrayT, Axes, Padding, PaddingMode, Pads, PlainPads
+from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, PlainPads
 
 MODES = ("zeros", "reflect", "symmetric", "edge", "circular", "constant")
 
@@ -51,9 +49,8 @@ def split(pads: PlainPads) -> tuple[PlainPads, tuple[slice, ...]]:
     return border, (slice(None), *kept)
 
 
-def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int = 1, dtype: Any = None) -> Array:
+def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int = 1) -> Array:
     """A copy of `input` with `border` around the axes from `first_axis` on."""
-    dtype = input.dtype if dtype is None else dtype
     name, value = parse(mode)
     shape, inner = list(input.shape), [slice(None)] * input.ndim
     for axis, (lo, hi) in enumerate(border, first_axis):
@@ -64,10 +61,10 @@ def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int
                 f"input has no elements along axis {axis}, of which padding_mode {name!r} could repeat one"
             )
     if name in ("zeros", "constant"):
-        made = np.full(shape, value, dtype)
+        made = np.full(shape, value, input.dtype)
         made[tuple(inner)] = input
         return made
-    made = np.empty(shape, dtype)
+    made = np.empty(shape, input.dtype)
     made[tuple(inner)] = input
     for axis, (lo, hi) in enumerate(border, first_axis):  # the axes before are complete, those after are not
         extent, at, source = input.shape[axis], list(inner), list[Any](inner)
@@ -97,34 +94,19 @@ def folded(grad: Array, border: PlainPads, mode: PaddingMode) -> Array:
     return grad
 
 
-def kernel_of(weight: AnyArray, mode: PaddingMode) -> tuple[int, ...]:
-    """Its spatial extents."""
-    _require_array(weight, "weight", mode)
-    return weight.shape[1:-1]
-
-
-def _require_array(value: object, name: str, mode: PaddingMode) -> None:
-    parse(mode)
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array where padding_mode is {mode!r}, got {type(value).__name__}")
-
-
 def add(
-    input: AnyArray,
+    input: Array,
     kernel: Sequence[int],
     stride: Axes,
     padding: Padding,
     dilation: Axes,
     pads: Pads | None,
     mode: PaddingMode,
-) -> Any:  # of the input's type
-    """The input as a convolution without padding wants it."""
-    _require_array(input, "input", mode)
-    if input.ndim != len(kernel) + 2:
-        raise ValueError(f"input has {input.ndim} dimensions, wanted {len(kernel) + 2}")
+) -> Array:
+    """The input as windows without padding want it."""
+    parse(mode)
     border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))
-    host: Any = input  # a NumPy array, as checked
-    return bordered(host, border, mode)[kept]
+    return bordered(input, border, mode)[kept]
 
 
 class Adjoint:
@@ -148,59 +130,8 @@ class Adjoint:
         self.shape = (shape[0], *(n + lo + hi for n, (lo, hi), _ in extents), shape[-1])
         self._whole = (shape[0], *(n + lo + hi for n, _, (lo, hi) in extents), shape[-1])
 
-    def __call__(self, grad: Any, out: Any) -> Any:  # of the type of grad
+    def __call__(self, grad: Array) -> Array:
         """From the gradient for the input with its border to that for the input."""
-        _require_array(grad, "grad", self._mode)
         whole = np.zeros(self._whole, grad.dtype)
         whole[self._kept] = grad
-        made = folded(whole, self._border, self._mode)
-        if out is None:
-            return made
-        out[...] = made
-        return out
-
-
-class BorderedConv:
-    """A prepared convolution whose inputs get a border first. Called like a PreparedConv."""
-
-    def __init__(
-        self,
-        conv: PreparedConv,
-        kernel: Sequence[int],
-        stride: Axes,
-        padding: Padding,
-        dilation: Axes,
-        pads: Pads | None,
-        mode: PaddingMode,
-    ) -> None:
-        parse(mode)
-        self._conv, self._border = conv, (kernel, stride, padding, dilation, pads, mode)
-
-    def __call__(self, input: ArrayT, out: ArrayT | None = None, addend: AnyArray | None = None) -> ArrayT:
-        whole: ArrayT = add(input, *self._border)
-        return self._conv(whole, out, addend)
-
-    def __repr__(self) -> str:
-        return f"{repr(self._conv)[:-1]}, padding_mode={self._border[-1]!r}>"
-
-
-def no_input_dilation(input_dilation: Axes, mode: PaddingMode) -> None:
-    """A dilated input has no neighbours to repeat."""
-    one = isinstance(input_dilation, int | np.integer)
-    steps = (input_dilation,) if one else _elements(input_dilation, "input_dilation")
-    if any(not isinstance(step, int | np.integer) for step in steps):
-        raise TypeError(f"input_dilation must be an integer or one for each spatial axis, got {input_dilation!r}")
-    if any(step != 1 for step in steps):
-        raise ValueError(f"padding_mode is {mode!r}, wanted 'zeros' where input_dilation is not 1")
-
-
-def kernel_in(weight_shape: Sequence[int]) -> tuple[int, ...]:
-    """Its spatial extents."""
-    return _elements(weight_shape, "weight_shape")[1:-1]
-
-
-def _elements(value: Any, name: str) -> tuple[Any, ...]:
-    try:
-        return tuple(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a sequence of integers, got {type(value).__name__}") from None
+        return folded(whole, self._border, self._mode)

@@ -5,7 +5,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vkconv._types import Activation, AnyArray, ArrayT, Axes, Index, NumericPadding, Padding, Pads, Precision
+from vkconv._types import (
+    Activation,
+    AnyArray,
+    ArrayT,
+    Axes,
+    Index,
+    NumericPadding,
+    Padding,
+    PaddingMode,
+    Pads,
+    Precision,
+)
 from vkconv._types import Array as NumPyArray
 
 ExplainTuple: TypeAlias = tuple[str, str, str | None, int, str, list[tuple[str, float | None, str]]]
@@ -53,6 +64,7 @@ def prepare(
     groups: int,
     flip: bool,
     pads: Pads | None,
+    padding_mode: PaddingMode,
     transposed: bool,
     output_padding: Axes,
     activation: Activation | None,
@@ -73,6 +85,7 @@ def conv(
     groups: int,
     flip: bool,
     pads: Pads | None,
+    padding_mode: PaddingMode,
     bias: AnyArray | None,
     activation: Activation | None,
     precision: Precision | None,
@@ -90,6 +103,7 @@ def depthwise_conv(
     padding: Padding,
     dilation: Axes,
     pads: Pads | None,
+    padding_mode: PaddingMode,
     bias: AnyArray | None,
     activation: Activation | None,
     precision: Precision | None,
@@ -129,6 +143,7 @@ def conv_input_grad(
     groups: int,
     flip: bool,
     pads: Pads | None,
+    padding_mode: PaddingMode,
     precision: Precision | None,
     device: str | None,
     algorithm: str | None,
@@ -147,6 +162,7 @@ def conv_weight_grad(
     groups: int,
     flip: bool,
     pads: Pads | None,
+    padding_mode: PaddingMode,
     precision: Precision | None,
     device: str | None,
     algorithm: str | None,

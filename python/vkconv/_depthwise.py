@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vkconv import _borders, _core
+from vkconv import _core
 from vkconv._types import Activation, AnyArray, ArrayT, Axes, Padding, PaddingMode, Pads, Precision
 
 
@@ -43,14 +43,9 @@ def depthwise_conv(
     >>> vkconv.depthwise_conv(x, w, padding=1).shape
     (1, 8, 8, 6)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.depthwise_conv(
         0, input, weight, stride, padding, dilation,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -91,14 +86,9 @@ def depthwise_conv1d(
     >>> vkconv.depthwise_conv1d(x, w, padding=1).shape
     (1, 8, 6)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.depthwise_conv(
         1, input, weight, stride, padding, dilation,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -139,14 +129,9 @@ def depthwise_conv2d(
     >>> vkconv.depthwise_conv2d(x, w, padding=1).shape
     (1, 8, 8, 6)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.depthwise_conv(
         2, input, weight, stride, padding, dilation,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -187,12 +172,7 @@ def depthwise_conv3d(
     >>> vkconv.depthwise_conv3d(x, w, padding=1).shape
     (1, 4, 8, 8, 6)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.depthwise_conv(
         3, input, weight, stride, padding, dilation,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkconv import _borders, _core
+from vkconv import _core
 from vkconv._types import AnyArray, ArrayT, Axes, Padding, PaddingMode, Pads, Precision
 
 
@@ -59,19 +59,9 @@ def conv_input_grad(
     >>> vkconv.conv_input_grad(np.ones((1, 4, 4, 4), np.float32), w, (1, 8, 8, 3), stride=2, padding=1).shape
     (1, 8, 8, 3)
     """
-    if padding_mode != "zeros":
-        _borders.no_input_dilation(input_dilation, padding_mode)
-        geometry = (_borders.kernel_of(weight, padding_mode), stride, padding, kernel_dilation, pads, padding_mode)
-        inner = _borders.Adjoint(input_shape, *geometry)
-        result = _core.conv_input_grad(
-            grad, weight, inner.shape, stride, 0, kernel_dilation, 1, groups, flip,
-            None, precision, device, algorithm, workspace_limit, None,
-        )  # fmt: skip
-        made: ArrayT = inner(result, out)
-        return made
     return _core.conv_input_grad(
         grad, weight, input_shape, stride, padding, kernel_dilation, input_dilation, groups, flip,
-        pads, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -121,15 +111,9 @@ def conv_weight_grad(
     >>> vkconv.conv_weight_grad(g, x, (4, 3, 3, 3), padding=1).shape
     (4, 3, 3, 3)
     """
-    if padding_mode != "zeros":
-        _borders.no_input_dilation(input_dilation, padding_mode)
-        input = _borders.add(
-            input, _borders.kernel_in(weight_shape), stride, padding, kernel_dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.conv_weight_grad(
         grad, input, weight_shape, stride, padding, kernel_dilation, input_dilation, groups, flip,
-        pads, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 

@@ -13,8 +13,9 @@ pads : sequence of (lo, hi)
     Padding as one pair for each spatial axis, instead of ``padding``.
 padding_mode : str or tuple
     What lies outside of the input: 'zeros', 'reflect' (d c b | a b c d | c b a), 'symmetric' (c b a | a b c d | d c b),
-    'edge' (a a a | a b c d | d d d), 'circular' (b c d | a b c d | a b c) or ('constant', value). All but 'zeros' copy
-    the input with its border first. Not for dilated inputs and transposed convolutions.
+    'edge' (a a a | a b c d | d d d), 'circular' (b c d | a b c d | a b c) or ('constant', value). Outputs inside are
+    computed from the input itself, those at the border from copies of what they read. Not for dilated inputs and
+    transposed convolutions.
 bias : ndarray of shape (O,), optional
     Added to the sums; of the input's dtype or float32.
 activation : str or tuple, optional
@@ -29,7 +30,7 @@ precision : {'highest', 'high', 'fast'}, optional
 device : str, optional
     'cpu', 'vulkan' (the best one), 'vulkan:0', ...; the default is `default_device()`.
 algorithm : str, optional
-    One of `algorithms()`, instead of the planner's choice.
+    One of `algorithms()`, instead of the planner's choice; of the inner part where ``padding_mode`` is not 'zeros'.
 workspace_limit : int, optional
     Bytes of scratch memory an algorithm may use. The default is VKCONV_WORKSPACE_LIMIT or 256 MiB.
 out : ndarray, optional
@@ -59,7 +60,7 @@ missing or lost, MemoryError when memory runs out. Each message names the argume
 
 from __future__ import annotations
 
-from vkconv import _borders, _core
+from vkconv import _core
 from vkconv._types import Activation, AnyArray, ArrayT, Axes, Padding, PaddingMode, Pads, Precision
 
 
@@ -111,15 +112,9 @@ def conv_general(
     >>> vkconv.conv_general(x, w, stride=2, padding='same').shape
     (1, 4, 4, 4)
     """
-    if padding_mode != "zeros":
-        _borders.no_input_dilation(input_dilation, padding_mode)
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, kernel_dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.conv(
         0, input, weight, stride, padding, kernel_dilation, input_dilation, groups, flip,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -161,14 +156,9 @@ def conv1d(
     >>> vkconv.conv1d(x, w, padding=1).shape
     (1, 8, 4)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.conv(
         1, input, weight, stride, padding, dilation, 1, groups, False,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -210,14 +200,9 @@ def conv2d(
     >>> vkconv.conv2d(x, w, padding=1).shape
     (1, 8, 8, 4)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.conv(
         2, input, weight, stride, padding, dilation, 1, groups, False,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip
 
 
@@ -259,12 +244,7 @@ def conv3d(
     >>> vkconv.conv3d(x, w, padding=1).shape
     (1, 4, 8, 8, 4)
     """
-    if padding_mode != "zeros":
-        input = _borders.add(
-            input, _borders.kernel_of(weight, padding_mode), stride, padding, dilation, pads, padding_mode
-        )
-        padding, pads = 0, None
     return _core.conv(
         3, input, weight, stride, padding, dilation, 1, groups, False,
-        pads, bias, activation, precision, device, algorithm, workspace_limit, out,
+        pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out,
     )  # fmt: skip

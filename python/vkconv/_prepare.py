@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from vkconv import _core
-from vkconv._borders import BorderedConv, no_input_dilation
 from vkconv._core import PreparedConv
 from vkconv._types import Activation, AnyArray, Axes, NumericPadding, Padding, PaddingMode, Pads, Precision
 
@@ -25,7 +24,7 @@ def prepare(
     device: str | None = None,
     algorithm: str | None = None,
     workspace_limit: int | None = None,
-) -> PreparedConv | BorderedConv:
+) -> PreparedConv:
     """Make a convolution of ``weight`` and ``bias`` that is called as ``conv(input, out=None, addend=None)``.
 
     ``addend``, an array of the output's shape in float32 (float64 for float64), is added before the activation: the
@@ -56,15 +55,8 @@ def prepare(
     >>> conv(np.ones((2, 5, 7, 3), np.float32)).shape
     (2, 5, 7, 4)
     """
-    if padding_mode != "zeros":
-        no_input_dilation(input_dilation, padding_mode)
-        conv = _core.prepare(
-            weight, bias, stride, 0, kernel_dilation, 1, groups, flip, None, False, 0,
-            activation, precision, device, algorithm, workspace_limit,
-        )  # fmt: skip
-        return BorderedConv(conv, weight.shape[1:-1], stride, padding, kernel_dilation, pads, padding_mode)
     return _core.prepare(
-        weight, bias, stride, padding, kernel_dilation, input_dilation, groups, flip, pads, False, 0,
+        weight, bias, stride, padding, kernel_dilation, input_dilation, groups, flip, pads, padding_mode, False, 0,
         activation, precision, device, algorithm, workspace_limit,
     )  # fmt: skip
 
@@ -94,6 +86,6 @@ def prepare_transpose(
     (1, 9, 9, 2)
     """
     return _core.prepare(
-        weight, bias, stride, padding, dilation, 1, groups, False, pads, True, output_padding,
+        weight, bias, stride, padding, dilation, 1, groups, False, pads, "zeros", True, output_padding,
         activation, precision, device, algorithm, workspace_limit,
     )  # fmt: skip

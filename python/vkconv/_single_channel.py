@@ -6,37 +6,38 @@ from typing import Any
 
 import numpy as np
 
+from vkconv import _borders
 from vkconv._ops import conv_general
-from vkconv._types import Array, PlainPads
+from vkconv._types import Array, PaddingMode, PlainPads
 
 _MOST_AXES = 3
 
 
-def call(signal: Array, kernel: Array, pads: PlainPads) -> dict[str, Any]:
+def call(signal: Array, kernel: Array, pads: PlainPads, mode: PaddingMode = "zeros") -> dict[str, Any]:
     """The arguments of `conv_general` that correlate (N, spatial...) with (kernel...), float32 or float64."""
     return {
         "input": signal[..., None],
         "weight": kernel[None, ..., None],
         "pads": pads,
+        "padding_mode": mode,
         "precision": "highest",
         "device": "cpu",
     }
 
 
-def correlate(signal: Array, kernel: Array, pads: PlainPads) -> Array:
-    """The result (N, spatial...), with `pads` zeros around the signal (or cut off).
+def correlate(signal: Array, kernel: Array, pads: PlainPads, mode: PaddingMode = "zeros") -> Array:
+    """The result (N, spatial...), with `pads` around the signal (or cut off).
 
     Of more than three axes, the first is summed here: its taps correlate slices of the signal.
     """
     if kernel.ndim <= _MOST_AXES:
-        made: Array = conv_general(**call(signal, kernel, pads))
+        made: Array = conv_general(**call(signal, kernel, pads, mode))
         return made[..., 0]
-    (lo, hi), rest = pads[0], [(0, 0)] * (kernel.ndim - 1)
-    around = np.pad(signal, [(0, 0), (max(lo, 0), max(hi, 0)), *rest])
-    around = around[:, max(-lo, 0) : around.shape[1] - max(-hi, 0)]
+    border, kept = _borders.split(pads[:1])
+    around = _borders.bordered(signal, border, mode)[kept]
     outputs = around.shape[1] - len(kernel) + 1
     total: Any = 0
     for i, taps in enumerate(kernel):
         slices = around[:, i : i + outputs]
-        total = total + correlate(slices.reshape(-1, *slices.shape[2:]), taps, pads[1:])
+        total = total + correlate(slices.reshape(-1, *slices.shape[2:]), taps, pads[1:], mode)
     return np.reshape(total, (len(signal), outputs, *total.shape[1:]))

@@ -41,6 +41,8 @@ def unfold(
            [1., 2.],
            [2., 3.]])
     """
+    if not isinstance(input, np.ndarray):
+        raise TypeError(f"input must be a NumPy array, got {type(input).__name__}")
     rank = input.ndim - 2
     kernel, stride, dilation = (_each(v, rank) for v in (kernel, stride, dilation))
     x = add(input, kernel, stride, padding, dilation, pads, padding_mode)
@@ -89,7 +91,7 @@ def fold(
     for tap in itertools.product(*map(range, kernel)):
         at = (slice(None),) * (1 + rank) + tap
         places[at] += windows[at]  # the windows of one tap share no element
-    made: Array = adjoint(sums, None).astype(windows.dtype, copy=False)
+    made: Array = adjoint(sums).astype(windows.dtype, copy=False)
     return made
 
 

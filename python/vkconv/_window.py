@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vkconv import _borders, _single_channel
+from vkconv import _single_channel
 from vkconv._ops import conv_general
 from vkconv._types import Array, PaddingMode, PlainPads
 
@@ -159,8 +159,8 @@ def _along_some(array: Array, kernel: Array, axes: list[int], pads: PlainPads, b
     """One channel; the axes that are not filtered are the batch."""
     line = np.moveaxis(array, axes, range(-len(axes), 0))
     first = line.ndim - len(axes)
-    line = _borders.bordered(line, pads, border, first, kernel.dtype)
-    result = _single_channel.correlate(line.reshape(-1, *line.shape[first:]), kernel, [(0, 0)] * kernel.ndim)
+    line = line.astype(kernel.dtype, order="C", copy=False)
+    result = _single_channel.correlate(line.reshape(-1, *line.shape[first:]), kernel, pads, border)
     return np.moveaxis(result.reshape(*line.shape[:first], *result.shape[1:]), range(-len(axes), 0), axes)
 
 
@@ -172,9 +172,11 @@ def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, bo
     channels = line.shape[-1]
     if channels < _FEWEST_CHANNELS:
         return _along_some(array, kernel, axes, pads, border)
-    line = _borders.bordered(line, pads, border, 1, kernel.dtype)
+    line = line.astype(kernel.dtype, copy=False)
     same = np.broadcast_to(kernel[None, :, None], (channels, len(kernel), 1))
-    result = conv_general(line, same, groups=channels, precision="highest", device="cpu")
+    result = conv_general(
+        line, same, groups=channels, pads=pads, padding_mode=border, precision="highest", device="cpu"
+    )
     return result.reshape(array.shape)
 
 

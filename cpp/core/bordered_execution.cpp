@@ -1,0 +1,303 @@
+#include "core/bordered_execution.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "core/decomposition.h"
+#include "core/dispatch.h"
+#include "cpu/strided_copy.h"
+
+namespace vkconv {
+namespace {
+
+using HostView = View<std::byte*>;
+
+std::array<std::byte, sizeof(double)> encoded(double value, DType t) {
+  std::array<std::byte, sizeof(double)> bytes{};
+  with_type(t, [&](auto zero) {
+    const auto element = from_double<decltype(zero)>(value);
+    std::memcpy(bytes.data(), &element, sizeof element);
+  });
+  return bytes;
+}
+
+// An array that a problem reads or writes: its view, and its memory where that is a device's.
+struct Place {
+  HostView view;
+  const ArrayMemory* memory = nullptr;
+};
+
+// Memory of this execution, which lies where the caller's arrays do.
+struct Temporary {
+  std::shared_ptr<ArrayMemory> memory;
+  cpu::Buffer buffer;
+  HostView view;
+  Place place() const { return {view, memory.get()}; }
+};
+
+StridedArray strided(const HostView& v, std::int64_t batch, const Extent3& e, std::int64_t channels, DType t) {
+  return {v.data,
+          {1, batch, e[0], e[1], e[2], channels},
+          {0, v.stride[0], v.stride[1], v.stride[2], v.stride[3], v.stride[4]},
+          size_bytes(t)};
+}
+
+StridedArray strided(const WeightView<std::byte*>& w, const ConvProblem& p, DType t) {
+  return {w.data,
+          {p.groups, p.out_channels_per_group(), p.kernel[0], p.kernel[1], p.kernel[2], p.in_channels_per_group()},
+          {w.group, w.out, w.tap[0], w.tap[1], w.tap[2], w.in},
+          size_bytes(t)};
+}
+
+template <class F>
+void for_each_run(const std::array<std::vector<Run>, 3>& runs, F&& f) {
+  for (const Run& d : runs[0])
+    for (const Run& h : runs[1])
+      for (const Run& w : runs[2]) f(std::array<Run, 3>{d, h, w});
+}
+
+Extent3 counts(const std::array<Run, 3>& runs) { return {runs[0].count, runs[1].count, runs[2].count}; }
+
+// One element a run where a run repeats one element: what is added to it is added one after another.
+std::vector<Run> without_repetition(const std::vector<Run>& runs) {
+  std::vector<Run> made;
+  for (const Run& run : runs)
+    for (std::int64_t i = 0; i < (run.step == 0 ? run.count : 1); ++i)
+      made.push_back(run.step == 0 ? Run{run.at + i, 1, run.from, 1} : run);
+  return made;
+}
+
+class Bordered {
+ public:
+  Bordered(Backend& backend, const ConvProblem& p, const Border& border, const Execution& call, const RunProblem& run)
+      : backend_(backend), p_(p), sums_(accumulator(p.dtype)), border_(border), call_(call), run_(run) {}
+
+  void forward() {
+    for (const BorderPart& part : border_parts(p_)) {
+      Execution e = call_;
+      e.operands = at_outputs(part.outputs);
+      const Temporary copy = read_by(part, e);
+      run_part(part_problem(p_, part.outputs), e);
+    }
+  }
+
+  // Sums over the parts.
+  void weight_grad() {
+    const Temporary total = flat(sums_);
+    Temporary sum;
+    for (const BorderPart& part : border_parts(p_)) {
+      const bool first = !ran_main_;
+      if (!first && !sum.view.data) sum = flat(sums_);
+      const Place to = (first ? total : sum).place();
+      Execution e = call_;
+      e.operands = at_outputs(part.outputs);
+      const Temporary copy = read_by(part, e);
+      e.operands.weight = contiguous_weight(to.view.data, p_);
+      e.residents.weight = to.memory;
+      ConvProblem problem = part_problem(p_, part.outputs);
+      problem.output_dtype = sums_;
+      run_part(problem, e);
+      if (!first) add(to, total.place(), 1, {1, 1, p_.weight_elements()}, 1);
+    }
+    Temporary rounded;
+    if (sums_ != p_.dtype) {
+      rounded = flat(p_.dtype);
+      round(total.place(), rounded.place(), 1, {1, 1, p_.weight_elements()}, 1);
+    }
+    const HostView& made = rounded.view.data ? rounded.view : total.view;
+    copy(strided(contiguous_weight(made.data, p_), p_, p_.dtype), strided(call_.operands.weight, p_, p_.dtype));
+  }
+
+  // What falls on the input, and then what falls on the border, is added to the elements.
+  void input_grad() {
+    const Place result{call_.operands.input, call_.residents.input};
+    Temporary kept;
+    if (sums_ != p_.dtype) kept = make(p_.batch, p_.input, p_.in_channels, sums_);
+    const Place total = kept.view.data ? kept.place() : result;
+    run_input_grad(p_, call_.operands.output, total);
+    if (border_.repeats())
+      for (const Box& box : border_boxes(p_)) fold(box, total.view, total.memory);
+    if (kept.view.data) round(total, result, p_.batch, p_.input, p_.in_channels);
+  }
+
+ private:
+  // ---- memory
+
+  bool on_device() const { return call_.residents.input || call_.residents.output; }
+
+  Temporary make(std::int64_t batch, const Extent3& extent, std::int64_t channels, DType t) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(batch * extent[0] * extent[1] * extent[2] * channels) * size_bytes(t);
+    Temporary made;
+    if (on_device())
+      made.memory = backend_.allocate(bytes);
+    else
+      made.buffer = cpu::Buffer(bytes);
+    made.view = contiguous_view(on_device() ? made.memory->address() : made.buffer.pointer(), extent, channels);
+    return made;
+  }
+  Temporary flat(DType t) { return make(1, {1, 1, p_.weight_elements()}, 1, t); }
+
+  void copy(const StridedArray& from, const StridedArray& to) {
+    if (on_device())
+      backend_.copy(from, to, call_.residents);
+    else
+      cpu::copy(from, to);
+  }
+
+  // ---- parts
+
+  HostOperands at_outputs(const Box& outputs) const {
+    Slice slice;
+    slice.output_start = outputs.begin;
+    return sliced(call_.operands, slice, p_);
+  }
+
+  void run_part(const ConvProblem& problem, const Execution& e) { run_(problem, !std::exchange(ran_main_, true), e); }
+
+  // Sets the input of a part. The copy it may be is returned.
+  Temporary read_by(const BorderPart& part, Execution& e) {
+    const Box read = positions_read(p_, part.outputs);
+    if (part.inside) {
+      e.operands.input = input_from(read.begin, {1, 1, 1});
+      return {};
+    }
+    Temporary copy = make(p_.batch, read.extent(), p_.in_channels, p_.dtype);
+    e.operands.input = copy.view;
+    e.residents.input = copy.memory.get();
+    gather(read, copy.view);
+    return copy;
+  }
+
+  HostView input_from(const Extent3& from, const Extent3& step) const {
+    HostView v = call_.operands.input;
+    for (int a = 0; a < 3; ++a) v = v.sliced(1 + a, from[a], step[a], p_.dtype);
+    return v;
+  }
+
+  void gather(const Box& box, const HostView& to) {
+    for_each_run(runs_of(box), [&](const std::array<Run, 3>& r) {
+      HostView target = to, from = input_from({r[0].from, r[1].from, r[2].from}, {r[0].step, r[1].step, r[2].step});
+      for (int a = 0; a < 3; ++a) target = target.sliced(1 + a, r[a].at - box.begin[a], 1, p_.dtype);
+      if (r[0].constant || r[1].constant || r[2].constant) from = {constant(), {}};
+      copy(strided(from, p_.batch, counts(r), p_.in_channels, p_.dtype),
+           strided(target, p_.batch, counts(r), p_.in_channels, p_.dtype));
+    });
+  }
+
+  std::array<std::vector<Run>, 3> runs_of(const Box& box) const {
+    std::array<std::vector<Run>, 3> made;
+    for (int a = 0; a < 3; ++a) made[a] = runs(border_, p_.input[a], box.begin[a], box.end[a]);
+    return made;
+  }
+
+  std::byte* constant() {
+    if (value_) return value_;
+    element_ = encoded(border_.value, p_.dtype);
+    value_ = element_.data();
+    if (!on_device()) return value_;
+    value_memory_ = backend_.upload({value_, {1, 1, 1, 1, 1, 1}, {}, size_bytes(p_.dtype)});
+    return value_ = value_memory_->address();
+  }
+
+  // ---- the input gradient
+
+  void run_input_grad(const ConvProblem& p, const HostView& grad, const Place& to) {
+    ConvProblem problem = canonical(p);
+    problem.output_dtype = sums_;
+    Execution e = call_;
+    e.operands.output = grad;
+    e.operands.input = to.view;
+    e.residents.input = to.memory;
+    run_part(problem, e);
+  }
+
+  // Adds the gradients for the positions in `box` to those for the elements they repeat.
+  void fold(const Box& box, const HostView& total, const ArrayMemory* memory) {
+    const Box outputs = outputs_reading(p_, box);
+    if (outputs.empty()) return;
+    ConvProblem problem = p_;
+    problem.input = box.extent();
+    problem.output = outputs.extent();
+    for (int a = 0; a < 3; ++a) problem.pad_lo[a] = p_.pad_lo[a] + box.begin[a] - outputs.begin[a] * p_.stride[a];
+    const Temporary grads = make(p_.batch, box.extent(), p_.in_channels, sums_);
+    run_input_grad(problem, at_outputs(outputs).output, grads.place());
+    std::array<std::vector<Run>, 3> pieces = runs_of(box);
+    for (auto& axis : pieces) axis = without_repetition(axis);
+    for_each_run(pieces, [&](const std::array<Run, 3>& r) {
+      HostView from = grads.view, to = total;
+      for (int a = 0; a < 3; ++a) {
+        from = from.sliced(1 + a, r[a].at - box.begin[a], 1, sums_);
+        to = to.sliced(1 + a, r[a].from, r[a].step, sums_);
+      }
+      add({from, grads.memory.get()}, {to, memory}, p_.batch, counts(r), p_.in_channels);
+    });
+  }
+
+  // ---- sums
+
+  // to += from, in the type of sums.
+  void add(const Place& from, const Place& to, std::int64_t batch, const Extent3& extent, std::int64_t channels) {
+    add_and_round(sums_, from, to, to, batch, extent, channels);
+  }
+  // to = from, from the type of sums to the operands'.
+  void round(const Place& from, const Place& to, std::int64_t batch, const Extent3& extent, std::int64_t channels) {
+    const cpu::Buffer zeros(static_cast<std::size_t>(channels) * size_bytes(p_.dtype));
+    std::memset(zeros.pointer(), 0, static_cast<std::size_t>(channels) * size_bytes(p_.dtype));
+    add_and_round(p_.dtype, {{zeros.pointer(), {0, 0, 0, 0, 1}}}, from, to, batch, extent, channels);
+  }
+  // to = from + addend as a convolution: every channel with a kernel that is 1.
+  void add_and_round(DType t, const Place& from, const Place& addend, const Place& to, std::int64_t batch,
+                     const Extent3& extent, std::int64_t channels) {
+    ConvProblem problem;
+    problem.dtype = problem.output_dtype = t;
+    problem.precision = p_.precision;
+    problem.batch = batch;
+    problem.in_channels = problem.out_channels = problem.groups = channels;
+    problem.input = problem.output = extent;
+    problem.epilogue.addend = true;
+    auto one = encoded(1, t);
+    Execution e;
+    e.operands.input = from.view;
+    e.operands.output = to.view;
+    e.operands.addend = addend.view;
+    e.operands.weight.data = one.data();
+    e.residents = {.input = from.memory, .output = to.memory, .addend = addend.memory};
+    run_(problem, false, e);
+  }
+
+  Backend& backend_;
+  const ConvProblem& p_;
+  const DType sums_;
+  const Border border_;
+  const Execution& call_;
+  const RunProblem& run_;
+  bool ran_main_ = false;
+  std::array<std::byte, sizeof(double)> element_{};  // the constant, encoded
+  std::byte* value_ = nullptr;                       // where it lies
+  std::shared_ptr<ArrayMemory> value_memory_;
+};
+
+}  // namespace
+
+void execute_bordered(Backend& backend, const ConvProblem& p, const Border& border, const Execution& execution,
+                      const RunProblem& run) {
+  Bordered bordered(backend, p, border, execution, run);
+  switch (p.pass) {
+    case Pass::forward:
+      return bordered.forward();
+    case Pass::input_grad:
+      return bordered.input_grad();
+    case Pass::weight_grad:
+      return bordered.weight_grad();
+  }
+}
+
+ConvProblem main_problem(const ConvProblem& p) {
+  ConvProblem main = p.pass == Pass::input_grad ? canonical(p) : part_problem(p, border_parts(p).front().outputs);
+  if (p.pass != Pass::forward) main.output_dtype = accumulator(p.dtype);
+  return main;
+}
+
+}  // namespace vkconv
