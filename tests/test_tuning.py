@@ -45,6 +45,9 @@ def test_a_loaded_choice_is_planned_and_taken_back(tmp_path, clean_cache):
     assert before != OTHER
     assert vkconv.load_tuning(file_of(tmp_path / "t.json")) == 1
     assert plan() == OTHER
+    told = vkconv.explain(PROBLEM, device="cpu")
+    assert [c.algorithm for c in told.candidates if c.tuned] == [OTHER]
+    assert f"plan       {OTHER}, chosen by tuning\n" in repr(told)
     x, w = np.ones((1, 9, 9, 8), np.float32), np.ones((8, 3, 3, 8), np.float32)
     assert vkconv.explain(vkconv.conv2d, x, w, padding=1, device="cpu").algorithm == OTHER
     assert vkconv.explain(vkconv.prepare(w, padding=1, device="cpu"), x).algorithm == OTHER

@@ -137,11 +137,11 @@ void bind_threads_and_memory(py::module_& m) {
   });
 }
 
-// (problem, device, plan or None, workspace bytes, why no plan, [(name, seconds, reason), ...])
+// (problem, device, plan or None, workspace bytes, why no plan, [(name, seconds, reason, preferred), ...])
 py::tuple explain_request(const PlanRequest& request, const OpenDevice& device) {
   py::list rows;
   for (const Candidate& c : device.backend->explain(request.problem, request.workspace_limit_bytes))
-    rows.append(py::make_tuple(c.name, c.reason.empty() ? py::cast(c.seconds) : py::none(), c.reason));
+    rows.append(py::make_tuple(c.name, c.reason.empty() ? py::cast(c.seconds) : py::none(), c.reason, c.preferred));
   py::object plan = py::none();
   std::size_t workspace_bytes = 0;
   std::string reason;

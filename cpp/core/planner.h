@@ -36,6 +36,7 @@ struct Candidate {
   std::string name;
   std::string reason;  // empty when the algorithm can run
   double seconds = std::numeric_limits<double>::infinity();
+  bool preferred = false;  // the choice, whatever the estimates say
 };
 
 template <class Device>
@@ -66,14 +67,17 @@ class Planner {
 
   std::vector<Candidate> explain(const ConvProblem& problem, std::size_t workspace_limit_bytes) {
     const Context<Device> context = context_for(workspace_limit_bytes);
+    const Algorithm<Device>* chosen = preferred(problem);
     std::vector<Candidate> candidates;
     for (const Algorithm<Device>& row : table_) {
       Candidate& c = candidates.emplace_back();
       c.name = row.name;
-      if (Support s = row.supports(problem, context))
+      if (Support s = row.supports(problem, context)) {
         c.seconds = row.seconds(problem, context);
-      else
+        c.preferred = &row == chosen;
+      } else {
         c.reason = std::move(s.reason);
+      }
     }
     return candidates;
   }

@@ -19,7 +19,7 @@ from vkconv._types import (
 )
 from vkconv._types import Array as NumPyArray
 
-ExplainTuple: TypeAlias = tuple[str, str, str | None, int, str, list[tuple[str, float | None, str]]]
+ExplainTuple: TypeAlias = tuple[str, str, str | None, int, str, list[tuple[str, float | None, str, bool]]]
 
 class Error(RuntimeError): ...
 class DeviceError(Error): ...

@@ -11,11 +11,13 @@ from vkconv import _core
 
 @dataclass(frozen=True)
 class Candidate:
-    """One algorithm's answer to a problem: an estimate, or the reason why it cannot run."""
+    """One algorithm's answer to a problem: an estimate, or the reason why it cannot run. `tuned`: the planner takes it,
+    whatever the estimates say, because `tune` measured it to be the fastest."""
 
     algorithm: str
     seconds: float | None
     reason: str
+    tuned: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,20 @@ class Explanation:
         root = self.plan.split("(", 1)[0]
         return max((c.algorithm for c in self.candidates if root.startswith(c.algorithm)), key=len, default=root)
 
+    @property
+    def plan_text(self) -> str:
+        """The plan for people, with why there is none, or that tuning chose it."""
+        if self.plan is None:
+            return f"none: {self.reason}"
+        tuned = any(c.tuned and c.algorithm == self.algorithm for c in self.candidates)
+        return self.plan + ", chosen by tuning" * tuned
+
     def __repr__(self) -> str:
         width = max(len(c.algorithm) for c in self.candidates)
         lines = [
             f"problem    {self.problem}",
             f"device     {self.device}",
-            f"plan       {self.plan or 'none: ' + self.reason}",
+            f"plan       {self.plan_text}",
             f"workspace  {self.workspace_bytes} bytes",
         ]
         for c in sorted(self.candidates, key=lambda c: (c.seconds is None, c.seconds or 0.0)):

@@ -68,6 +68,29 @@ TEST(Planner, ChoosesTheSmallestEstimateThatCanRun) {
   EXPECT_EQ(planner.plan({parse_problem("fwd_f32_n4c4o4_i8_k3"), ""})->describe(), "halves(2x halves(2x fast))");
 }
 
+TEST(Planner, APreferredAlgorithmIsTakenWhereItCanRun) {
+  auto planner = make_planner();
+  const ConvProblem plain;
+  const ConvProblem grouped = parse_problem("fwd_f32_n1c4o4g2_i8_k3");
+  const ConvProblem other = parse_problem("fwd_f32_n3c4o4_i8_k3");
+  const auto chosen = [&](const ConvProblem& p) { return planner.plan({p, ""})->describe(); };
+  EXPECT_EQ(chosen(plain), "fast");
+  planner.set_preferences({{plain, "slow"}, {grouped, "fast"}, {other, "imaginary"}});
+  EXPECT_EQ(chosen(plain), "slow");    // the plan made before is forgotten
+  EXPECT_EQ(chosen(grouped), "slow");  // fast has no groups
+  EXPECT_EQ(chosen(other), "fast");
+  EXPECT_EQ(planner.plan({plain, "fast"})->describe(), "fast");  // a forced algorithm goes first
+  const auto preferred = [&](const ConvProblem& p) {
+    std::string names;
+    for (const Candidate& c : planner.explain(p, 0)) names += c.preferred ? c.name : "";
+    return names;
+  };
+  EXPECT_EQ(preferred(plain), "slow");
+  EXPECT_EQ(preferred(grouped) + preferred(other), "");
+  planner.set_preferences({});
+  EXPECT_EQ(chosen(plain), "fast");
+}
+
 TEST(Planner, ADescribedDeviceDecides) {
   Planner<FakeDevice> planner(kTable, {.fast_seconds = 3, .slow_seconds = 2});
   EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "slow");

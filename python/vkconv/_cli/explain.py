@@ -23,7 +23,7 @@ def explain(arguments: argparse.Namespace) -> int:
         return 0 if told.plan else 1
     print(f"problem    {told.problem}")
     print(f"device     {told.device}")
-    print(f"plan       {told.plan or 'none: ' + told.reason}")
+    print(f"plan       {told.plan_text}")
     print(f"workspace  {render.size(told.workspace_bytes)}")
     rows = [
         (
