@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "bindings/description.h"
 #include "bindings/without_gil.h"
@@ -201,8 +202,8 @@ void execute(const Options& options, ConvProblem problem, Execution execution, c
   const bool bordered = !border.zeros() && reads_border(problem);
   if (capture) {  // no memory stands behind the operands
     problem = bordered ? main_problem(problem) : canonical(problem);
-    problem.flip = false;
-    *capture = {true, {problem, options.algorithm, options.workspace_limit_bytes}, options.device};
+    const bool flip = std::exchange(problem.flip, false);
+    *capture = {true, {problem, options.algorithm, options.workspace_limit_bytes}, options.device, flip};
     return;
   }
   canonicalize(problem, execution.operands);
@@ -210,6 +211,18 @@ void execute(const Options& options, ConvProblem problem, Execution execution, c
   if (!bordered) return run(options, problem, true, execution);
   execute_bordered(*options.device.backend, problem, border, execution,
                    [&](const ConvProblem& part, bool main, const Execution& e) { run(options, part, main, e); });
+}
+
+void execute_without_interpreter(const Options& options, ConvProblem problem, Execution execution) {
+  canonicalize(problem, execution.operands);
+  run(options, problem, true, execution);
+}
+
+Options default_options(const OpenDevice& device) {
+  Options options;
+  options.device = device;
+  options.workspace_limit_bytes = default_workspace_limit();
+  return options;
 }
 
 }  // namespace vkconv::bindings

@@ -57,6 +57,7 @@ struct Captured {
   bool filled = false;
   PlanRequest request;
   OpenDevice device;
+  bool flip = false;  // what the request's problem has not: there it is in the weight's strides
 };
 
 // Makes execute() of this thread record its request and compute nothing, during its life.
@@ -79,5 +80,10 @@ std::vector<Noted> noted_problems(bool go_on);
 // Runs the problem, or records its request when this thread captures: that of the largest part where the border is not
 // zeros. With VKCONV_LOG set, writes a line to stderr for every request; work on arrays of a device is then waited for.
 void execute(const Options& options, ConvProblem problem, Execution execution, const Border& border = {});
+
+// The same on host arrays by a thread that has no lock of the interpreter.
+void execute_without_interpreter(const Options& options, ConvProblem problem, Execution execution);
+// Those of a call that gives none.
+Options default_options(const OpenDevice& device);
 
 }  // namespace vkconv::bindings

@@ -134,4 +134,5 @@ PYBIND11_MODULE(_core, m) {
   bind_descriptions(m);
   bind_prepared(m);
   bind_settings(m);
+  bind_xla(m);
 }

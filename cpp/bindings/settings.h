@@ -4,6 +4,7 @@
 
 namespace vkconv::bindings {
 
+void bind_xla(pybind11::module_& m);  // xla_call.cpp
 void bind_settings(pybind11::module_& m);
 
 }  // namespace vkconv::bindings

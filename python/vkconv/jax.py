@@ -5,12 +5,15 @@
     y = vkconv.jax.conv2d(x, w, padding=1)                          # channels last, as in vkconv and MLX
     y = vkconv.jax.conv_general_dilated(x, w, (1, 1), "SAME")       # jax.lax's arguments, any dimension numbers
 
-They run under `jit`, `vmap` and derivatives of any order and mode, as a callback: arrays reach vkconv where they lie,
-the result is copied once. `vmap` over the input makes a larger batch, not a loop.
+They run under `jit`, `vmap` and derivatives of any order and mode. On JAX's CPU, XLA calls vkconv itself, on its own
+memory and without Python (`jax.ffi`); elsewhere, where vkconv's default device is another than the CPU when a function
+is compiled, and for a `vmap` over weights, it calls back to Python, which copies the result once. `vmap` over the input
+makes a larger batch, not a loop.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -38,6 +41,7 @@ __all__ = [
 
 _DOC = "`vkconv.{}` of JAX arrays."
 _OWN = jax.lax.conv_general_dilated
+_TARGET = "vkconv"
 _MOST_AXES = 3
 
 
@@ -45,6 +49,7 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
     """A JAX operation of two arrays with equally many axes of `vmap` before their own, which broadcast; `run` computes
     it and `core` tells the shape of one result. Their parameters are `geometry` and, of gradients, `extents`."""
     made = Primitive(name)
+    merge = name != "vkconv_weight_grad"  # the first axis of the first array is a batch
 
     def shaped(a: Any, b: Any, **params: Any) -> ShapedArray:
         own = len(params["geometry"].stride) + 2
@@ -58,6 +63,19 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
         result = shaped(a, b, **params)
         return jax.pure_callback(on_arrays, jax.ShapeDtypeStruct(result.shape, result.dtype), a, b)
 
+    def call(a: jax.Array, b: jax.Array, **params: Any) -> jax.Array:
+        own = len(params["geometry"].stride) + 2
+        alone = b.shape[-own:]
+        batch = math.prod(a.shape[: -own + 1]) if merge else a.shape[-own]
+        one = (batch, *a.shape[-own + 1 :])
+        if _core.current_device() != "cpu" or b.size != math.prod(alone) or a.size != math.prod(one):
+            return compute(a, b, **params)
+        like = [np.broadcast_to(np.zeros((), a.dtype), shape) for shape in (one, alone)]
+        problem = _core.problem_of(lambda: run(*like, **params))
+        result = jax.ShapeDtypeStruct((*core(one, alone, **params),), a.dtype)
+        y = jax.ffi.ffi_call(_TARGET, result)(a.reshape(one), b.reshape(alone), problem=problem)
+        return y.reshape(shaped(a, b, **params).shape)
+
     def batched(arrays: Any, axes: Any, **params: Any) -> Any:
         moved = [a[None] if i is None else jax.numpy.moveaxis(a, i, 0) for a, i in zip(arrays, axes, strict=True)]
         return made.bind(*moved, **params), 0
@@ -65,6 +83,7 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
     made.def_abstract_eval(shaped)
     made.def_impl(jax.jit(made.bind, static_argnames=("geometry", "extents")))
     mlir.register_lowering(made, mlir.lower_fun(compute, multiple_results=False))
+    mlir.register_lowering(made, mlir.lower_fun(call, multiple_results=False), platform="cpu")
     batching.primitive_batchers[made] = batched
     return made
 
@@ -82,6 +101,8 @@ def _input_shape(g: Sequence[int], w: Sequence[int], geometry: Geometry, extents
 def _weight_shape(g: Sequence[int], x: Sequence[int], geometry: Geometry, extents: Sequence[int]) -> Sequence[int]:
     return (g[-1], *extents, x[-1] // geometry.groups)
 
+
+jax.ffi.register_ffi_target(_TARGET, _core.xla_function(), platform="cpu")
 
 _conv = _primitive("vkconv", _bilinear.conv, _output_shape)
 _input_grad = _primitive("vkconv_input_grad", _bilinear.input_grad, _input_shape)
