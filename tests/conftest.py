@@ -40,7 +40,7 @@ def pytest_configure(config: Any) -> None:
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     if not config.getoption("--full"):
         for item in items:
-            if "full" in item.keywords:
+            if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.skip(reason="needs --full"))
 
 

@@ -65,7 +65,7 @@ class DeviceTable {
   std::shared_ptr<Backend> find(const std::string& name);
 
   ForkMutex opening_{ForkMutex::Level::outer};  // one device is opened at a time
-  ForkMutex mutex_{ForkMutex::Level::outer};  // of the next four; never held while a device is opened
+  ForkMutex mutex_{ForkMutex::Level::outer};    // of the next four; never held while a device is opened
   std::vector<OpenDevice> opened_;
   std::string default_;
   std::size_t cache_capacity_ = kDefaultPlanCacheCapacity;
