@@ -88,6 +88,29 @@ def test_an_addend_has_no_call() -> None:
         problem_call(f"{PROBLEM}_add_relu")
 
 
+def test_bench_checks_gradients_and_activations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "wgrad_f16_n1c8o8_i9x9_k3x3", f"{PROBLEM}_relu", "--device", "cpu", "--json"]) == 0
+    assert [row["right"] for row in json.loads(capsys.readouterr().out)] == [True, True]
+
+
+def test_no_command_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr().out
+    assert all(command in told for command in ("info", "explain", "bench", "tune", "demo"))
+    assert len(told.splitlines()) < 20
+
+
+def test_json_has_no_infinities() -> None:
+    text = render.as_json({"a": [1.5, float("inf")], "b": (float("nan"), "x")})
+    assert json.loads(text) == {"a": [1.5, None], "b": [None, "x"]}
+
+
+def test_a_reader_that_stops_is_no_error() -> None:
+    script = f"{sys.executable} -m vkconv explain {PROBLEM} --json | head -n 1"
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert told.stdout == "{\n" and told.stderr == ""
+
+
 def test_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", PROBLEM, "--device", "cpu"]) == 0
     out = capsys.readouterr().out
@@ -139,6 +162,9 @@ def test_demo_checks_its_answers_and_writes_the_sheet(
     assert "photograph: 52x40 pixels" in out
     assert " 0 wrong" in out
     assert image.open(tmp_path / "sheet.png").size[0] > 1000
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["wrong"] == [] and {"op", "problem", "plan", "device", "ms", "error"} == set(told["answers"][0])
 
 
 def test_demo_fails_when_an_answer_is_wrong(

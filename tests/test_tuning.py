@@ -126,9 +126,9 @@ def test_the_environment_names_a_file(tmp_path):
     ],
 )
 def test_every_right_algorithm_is_verified_and_a_wrong_one_never_wins(problem, device, monkeypatch):
-    task = _tune._Task(device, vkconv.explain(problem, device=device).problem, prepared=False)
-    runs = _tune._Runs(task)
-    expected = _tune._Expected(runs, budget=60.0)
+    task = _tune.Task(device, vkconv.explain(problem, device=device).problem, prepared=False)
+    runs = _tune.Runs(task)
+    expected = _tune.Expected(runs, budget=60.0)
     able = [c for c in vkconv.explain(problem, device=device).candidates if c.seconds is not None]
     for c in able:
         result = runs.of(c.algorithm)()
@@ -137,7 +137,7 @@ def test_every_right_algorithm_is_verified_and_a_wrong_one_never_wins(problem, d
         wrong = host.copy()
         wrong.flat[-1] += 0.05 * max(1, abs(float(wrong.flat[-1])))
         assert not expected.met_by(wrong)
-    monkeypatch.setattr(_tune._Expected, "met_by", lambda self, result: False)
+    monkeypatch.setattr(_tune.Expected, "met_by", lambda self, result: False)
     found = vkconv.tune(problem, seconds=60, device=device)
     assert not found.choices
     assert found.kept if len(able) == 2 else "agrees with the reference" in next(iter(found.skipped.values()))
@@ -145,14 +145,14 @@ def test_every_right_algorithm_is_verified_and_a_wrong_one_never_wins(problem, d
 
 def make_up_times(monkeypatch, other: float, rest: float) -> None:
     """What is measured decides, not the estimate."""
-    real = _tune._Runs.of
+    real = _tune.Runs.of
 
     def named(self, algorithm):
         call = real(self, algorithm)
         call.algorithm = algorithm
         return call
 
-    monkeypatch.setattr(_tune._Runs, "of", named)
+    monkeypatch.setattr(_tune.Runs, "of", named)
     monkeypatch.setattr(_tune, "_seconds", lambda call: other if call.algorithm == OTHER else rest)
 
 

@@ -27,12 +27,12 @@ _MOST_ROUNDS = 50
 _REFERENCE_SHARE = 0.5  # of a problem's time that its reference may take
 
 
-class _Skipped(Exception):  # noqa: N818 - an answer, not a failure
+class Skipped(Exception):  # noqa: N818 - an answer, not a failure
     """Why a problem is left to the planner."""
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     device: str
     problem: str
     prepared: bool
@@ -53,7 +53,7 @@ def measured(target: Any, seconds: float, device: str | None, prepared: bool) ->
             budget = max(stop - time.perf_counter(), 0.0) / (len(tasks) - i)
             try:
                 choice = _tuned(task, budget)
-            except _Skipped as reason:
+            except Skipped as reason:
                 skipped[task.problem] = str(reason)
                 continue
             if choice:
@@ -64,7 +64,7 @@ def measured(target: Any, seconds: float, device: str | None, prepared: bool) ->
     return Tuning(tuple(choices), tuple(kept), skipped)
 
 
-def _tasks(target: Any, device: str | None, prepared: bool) -> list[_Task]:
+def _tasks(target: Any, device: str | None, prepared: bool) -> list[Task]:
     if callable(target):
         noted: dict[tuple[str, str], bool] = {}
         _core.noted_problems(True)
@@ -74,30 +74,30 @@ def _tasks(target: Any, device: str | None, prepared: bool) -> list[_Task]:
         finally:
             for name, problem, with_prepared in _core.noted_problems(False):
                 noted[name, problem] = noted.get((name, problem), True) and with_prepared
-        return [_Task(*key, with_prepared) for key, with_prepared in noted.items()]
+        return [Task(*key, with_prepared) for key, with_prepared in noted.items()]
     problems = [target] if isinstance(target, str) else list(target)
     if not all(isinstance(p, str) for p in problems):
         raise TypeError("target must be a problem string, a sequence of them or a callable")
     told = [explain(p, device=device) for p in problems]
-    return [_Task(t.device, t.problem, prepared) for t in told]
+    return [Task(t.device, t.problem, prepared) for t in told]
 
 
-def _tuned(task: _Task, budget: float) -> Choice | None:
+def _tuned(task: Task, budget: float) -> Choice | None:
     """The choice that beats the planned one, if any does."""
     stop = time.perf_counter() + budget
     told = explain(task.problem, device=task.device)
     if told.plan is None:
-        raise _Skipped(told.reason)
+        raise Skipped(told.reason)
     try:
-        runs = _Runs(task)
+        runs = Runs(task)
     except ValueError as error:
-        raise _Skipped(str(error)) from error
+        raise Skipped(str(error)) from error
     candidates = _by_estimate(told)
     if len(candidates) < 2:
         return None
-    first = _verified(runs, candidates, _Expected(runs, budget * _REFERENCE_SHARE), stop)
+    first = _verified(runs, candidates, Expected(runs, budget * _REFERENCE_SHARE), stop)
     if not first:
-        raise _Skipped("no algorithm agrees with the reference")
+        raise Skipped("no algorithm agrees with the reference")
     medians = _medians(runs, first, stop)
     best = min(medians, key=lambda name: medians[name])
     planned = candidates[0].algorithm
@@ -107,7 +107,7 @@ def _tuned(task: _Task, budget: float) -> Choice | None:
     return Choice(task.device, task.problem, best, medians[best], planned, planned_seconds)
 
 
-def _verified(runs: _Runs, candidates: list[Candidate], expected: _Expected, stop: float) -> dict[str, float]:
+def _verified(runs: Runs, candidates: list[Candidate], expected: Expected, stop: float) -> dict[str, float]:
     """Seconds of a second call of each algorithm whose first one gave the right answer. The planned one, the first, is
     always tried; others where their estimate leaves time."""
     first: dict[str, float] = {}
@@ -120,7 +120,7 @@ def _verified(runs: _Runs, candidates: list[Candidate], expected: _Expected, sto
     return first
 
 
-def _medians(runs: _Runs, first: dict[str, float], stop: float) -> dict[str, float]:
+def _medians(runs: Runs, first: dict[str, float], stop: float) -> dict[str, float]:
     """Medians over rounds in which every contender is called once, so that all see the same machine."""
     limit = _CONTENDERS * min(first.values())
     times = {name: [seconds] for name, seconds in first.items() if seconds <= limit}
@@ -143,10 +143,10 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-class _Runs:
+class Runs:
     """A problem's operation on random operands that lie on the task's device, by any algorithm."""
 
-    def __init__(self, task: _Task) -> None:
+    def __init__(self, task: Task) -> None:
         plain = "_".join(token for token in task.problem.split("_") if token != "add")
         self.function, self.operands, self.options = problem_call(plain)
         self.addend = None if plain == task.problem else self._addend()
@@ -188,19 +188,19 @@ class _Runs:
         return waited
 
 
-class _Expected:
+class Expected:
     """The answer of the reference on the CPU, and the error that rounding may put into one of the same dtype.
 
     Sums may be off by their tolerance times the sum of |x||w|, which the reference computes from absolute values; an
     activation may stretch that by its slope; the result is rounded once.
     """
 
-    def __init__(self, runs: _Runs, budget: float) -> None:
+    def __init__(self, runs: Runs, budget: float) -> None:
         options: dict[str, Any] = {**runs.options, "algorithm": "reference", "device": "cpu"}
         told = explain(runs.function, *runs.operands, **options)
         estimate = 2 * next(c.seconds for c in told.candidates if c.algorithm == "reference" and c.seconds is not None)
         if estimate > budget:
-            raise _Skipped(f"its reference takes about {estimate:.2g} s: it needs more time")
+            raise Skipped(f"its reference takes about {estimate:.2g} s: it needs more time")
         self._answer = self._of(runs, options).astype(np.float64)
         plain = {k: v for k, v in options.items() if k not in ("bias", "activation")}
         absolute = [np.abs(a) if isinstance(a, np.ndarray) else a for a in runs.operands]
@@ -215,7 +215,7 @@ class _Expected:
         self._bound = sums * max(1.2, slope) * magnitude + roundoff * np.abs(self._answer)
 
     @staticmethod
-    def _of(runs: _Runs, options: dict[str, Any]) -> Array:
+    def _of(runs: Runs, options: dict[str, Any]) -> Array:
         if runs.addend is None:
             return runs.function(*runs.operands, **options)
         x, w = runs.operands

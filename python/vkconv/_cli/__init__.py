@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,9 +12,9 @@ import vkconv
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of every command; `run` of the result is the command's function."""
-    top = argparse.ArgumentParser(prog="python -m vkconv", description=vkconv.__doc__)
+    top = argparse.ArgumentParser(prog="python -m vkconv", description=(vkconv.__doc__ or "").partition("\n")[0])
     top.add_argument("--version", action="version", version=vkconv.version)
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
     info = commands.add_parser("info", help="version, build, instruction set, threads and devices")
     info.add_argument("--json", action="store_true", help="print JSON")
@@ -47,35 +48,49 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--out", metavar="FILE", default="vkconv_demo.png", help="the contact sheet (default: %(default)s)"
     )
+    demo.add_argument("--json", action="store_true", help="print JSON, and the tables to stderr")
     demo.add_argument("--device", action="append", help="only this device; may be repeated (default: cpu and vulkan)")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
-    arguments = parser().parse_args(argv)
+    given = parser()
+    arguments = given.parse_args(argv)
+    if arguments.command is None:
+        given.print_help()
+        return 2
     try:
-        if arguments.command == "info":
-            from vkconv._cli.info import info
-
-            return info(arguments.json)
-        if arguments.command == "explain":
-            from vkconv._cli.explain import explain
-
-            return explain(arguments)
-        if arguments.command == "bench":
-            from vkconv._cli.bench import bench
-
-            return bench(arguments)
-        if arguments.command == "tune":
-            from vkconv._cli.tune import tune
-
-            return tune(arguments)
-        from vkconv._cli.demo import demo
-
-        return demo(arguments)
-    except (ValueError, OSError, vkconv.Error) as error:
+        status = _run(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads the output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, OSError, MemoryError, vkconv.Error) as error:
         print(f"vkconv {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "info":
+        from vkconv._cli.info import info
+
+        return info(arguments.json)
+    if arguments.command == "explain":
+        from vkconv._cli.explain import explain
+
+        return explain(arguments)
+    if arguments.command == "bench":
+        from vkconv._cli.bench import bench
+
+        return bench(arguments)
+    if arguments.command == "tune":
+        from vkconv._cli.tune import tune
+
+        return tune(arguments)
+    from vkconv._cli.demo import demo
+
+    return demo(arguments)

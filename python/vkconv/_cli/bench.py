@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import math
 import sys
 from typing import Any
@@ -13,9 +13,14 @@ from vkconv import _check
 from vkconv._cli import render
 from vkconv._cli.operation import median_seconds
 from vkconv._problem_call import problem_call
+from vkconv._tune import Expected, Runs, Skipped, Task
+
+Reference = tuple[Runs, Expected]
 
 
-def _row(problem: str, call: Any, algorithm: str, estimate: float, options: dict[str, Any]) -> dict[str, Any]:
+def _row(
+    problem: str, call: Any, algorithm: str, estimate: float, options: dict[str, Any], reference: Reference | None
+) -> dict[str, Any]:
     function, operands, keywords = call
     y = function(*operands, **keywords, **options)
     seconds = median_seconds(lambda: function(*operands, **keywords, **options))
@@ -26,7 +31,18 @@ def _row(problem: str, call: Any, algorithm: str, estimate: float, options: dict
         row["error"] = _check.check(y, *operands, **geometry)
         # Winograd's transforms may cost 64 units of roundoff more than sums do.
         row["right"] = row["error"] <= 2 * _check.tolerance(y.dtype.name)
+    elif reference:
+        runs, expected = reference
+        row["right"] = expected.met_by(runs.of(algorithm)())
     return row
+
+
+def _reference(told: vkconv.Explanation, limit: float) -> Reference | None:
+    """What checks gradients and activations: the reference loop nest, where that takes less than `limit` seconds."""
+    runs = Runs(Task(told.device, told.problem, prepared=False))
+    with contextlib.suppress(Skipped):
+        return runs, Expected(runs, limit)
+    return None
 
 
 def bench(arguments: argparse.Namespace) -> int:
@@ -36,7 +52,7 @@ def bench(arguments: argparse.Namespace) -> int:
         told = vkconv.explain(text, device=arguments.device)
         if told.plan is None:
             raise vkconv.Error(f"{told.problem}: {told.reason}")
-        call = problem_call(told.problem)
+        call, reference = problem_call(told.problem), _reference(told, arguments.limit)
         able = [c for c in told.candidates if c.seconds is not None]
         if not arguments.all:
             able = [c for c in able if c.algorithm == told.algorithm]
@@ -48,10 +64,10 @@ def bench(arguments: argparse.Namespace) -> int:
                     print(f"{c.algorithm}: left out, estimated to take {seconds:.0f} s", file=sys.stderr)
                     continue
                 options = {"device": arguments.device, "algorithm": c.algorithm}
-                rows.append(_row(told.problem, call, c.algorithm, seconds, options))
+                rows.append(_row(told.problem, call, c.algorithm, seconds, options, reference))
                 rows[-1]["chosen"] = c.algorithm == told.algorithm
     if arguments.json:
-        print(json.dumps(rows, indent=2))
+        print(render.as_json(rows))
     else:
         _print(rows)
     return 1 if any(row["right"] is False for row in rows) else 0
@@ -70,5 +86,5 @@ def _print(rows: list[dict[str, Any]]) -> None:
             for row in rows
             if row["problem"] == problem
         ]
-        columns = ("", "algorithm", "estimate, ms", "measured, ms", "fp64 check")
+        columns = ("", "algorithm", "estimate, ms", "measured, ms", "check")
         render.table(problem, columns, cells, right=("estimate, ms", "measured, ms"))

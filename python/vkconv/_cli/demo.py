@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import vkconv
 from vkconv._cli import photo, render, seeds
@@ -19,7 +22,8 @@ class Report:
     """Collects rows and what went wrong."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[str, ...]] = []
+        self.rows: list[tuple[str, ...]] = []  # to be printed
+        self.told: list[dict[str, Any]] = []
         self.checked = 0
         self.wrong: list[str] = []
 
@@ -31,6 +35,8 @@ class Report:
             self.wrong.append(f"{operation.title} on {device}: {answer.problem}, {answer.plan}")
         ms = render.milliseconds(answer.seconds)
         self.rows.append((operation.title, answer.problem, answer.plan, device, ms, f"{answer.error:.1e}{mark}"))
+        told = (operation.title, answer.problem, answer.plan, device, answer.seconds * 1e3, answer.error)
+        self.told.append(dict(zip(COLUMNS, told, strict=True)))
 
     def run(self, operation: Operation, device: str) -> Answer | None:
         """Runs the operation and adds its answer, or the reason why there is none."""
@@ -118,6 +124,14 @@ def big_unfold(report: Report) -> None:
 
 def demo(arguments: argparse.Namespace) -> int:
     """Runs it all; the status is 1 when an answer is wrong or a limit is passed."""
+    with contextlib.redirect_stdout(sys.stderr if arguments.json else sys.stdout):
+        report = _run(arguments)
+    if arguments.json:
+        print(render.as_json({"answers": report.told, "wrong": report.wrong}))
+    return 1 if report.wrong else 0
+
+
+def _run(arguments: argparse.Namespace) -> Report:
     start = time.perf_counter()
     picture = photo.load(arguments.photo)
     devices = chosen_devices(arguments.device)
@@ -141,4 +155,4 @@ def demo(arguments: argparse.Namespace) -> int:
     print(f"\n{report.checked} answers checked, {len(report.wrong)} wrong or missing, in {seconds:.0f} s; see {sheet}")
     for line in report.wrong:
         print(f"  {line}")
-    return 1 if report.wrong else 0
+    return report

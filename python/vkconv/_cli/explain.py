@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 
 import vkconv
 from vkconv._cli import render
@@ -19,7 +18,7 @@ def explain(arguments: argparse.Namespace) -> int:
         workspace_limit=arguments.workspace_limit,
     )
     if arguments.json:
-        print(json.dumps(dataclasses.asdict(told), indent=2))
+        print(render.as_json(dataclasses.asdict(told)))
         return 0 if told.plan else 1
     print(f"problem    {told.problem}")
     print(f"device     {told.device}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import vkconv
+from vkconv._cli import render
 
 
 def facts() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def info(as_json: bool) -> int:
     """Prints the facts."""
     told = facts()
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(render.as_json(told))
         return 0
     build = ", ".join(f"{key} {value}" for key, value in told["build"].items() if key != "version")
     print(f"vkconv {told['version']}  ({build})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -84,6 +86,19 @@ def _rich_bar() -> Any:
         return None
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def as_json(value: Any) -> str:
+    """JSON text; infinities and NaN, which JSON lacks, are null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(v) for key, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(v) for v in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(plain(value), indent=2)
 
 
 def milliseconds(seconds: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 
 import vkconv
 from vkconv._cli import render
@@ -18,7 +17,7 @@ def tune(arguments: argparse.Namespace) -> int:
     if arguments.out:
         found.save(arguments.out)
     if arguments.json:
-        print(json.dumps(dataclasses.asdict(found), indent=2))
+        print(render.as_json(dataclasses.asdict(found)))
         return 1 if found.skipped else 0
     rows = [
         (
@@ -36,5 +35,6 @@ def tune(arguments: argparse.Namespace) -> int:
     columns = ("problem", "planned", "ms", "tuned", "ms ", "gain")
     render.table("tuning", columns, rows, right=("ms", "ms ", "gain"))
     if arguments.out:
-        print(f"\nVKCONV_TUNING_FILE={arguments.out} takes {len(found.choices)} choices from now on")
+        count = len(found.choices)
+        print(f"\nVKCONV_TUNING_FILE={arguments.out} takes {count} more choice{'s' * (count != 1)} from now on")
     return 1 if found.skipped else 0
