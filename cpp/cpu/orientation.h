@@ -1,6 +1,7 @@
 // Relabelling of axes. A convolution does not care which of its axes is called W, and the batch is a spatial axis with
 // a kernel of one; kernels that walk along W get the axis that suits them in that place.
 #pragma once
+#include <algorithm>
 #include <array>
 
 #include "core/algorithm.h"

@@ -1,4 +1,8 @@
 // The definition that vkconv_bench checks samples by, against the reference algorithm.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "definition.h"

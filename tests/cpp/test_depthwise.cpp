@@ -1,3 +1,7 @@
+#include <cmath>
+#include <cstring>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "cpu/thread_pool.h"

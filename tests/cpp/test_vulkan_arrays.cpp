@@ -1,6 +1,7 @@
 // Arrays of a Vulkan device: submits, memory in the order of the work, and what happens when memory or the device is
 // gone.
 #if VKCONV_VULKAN
+#include <cstring>
 #include <numeric>
 #include <thread>
 

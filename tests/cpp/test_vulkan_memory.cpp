@@ -1,5 +1,6 @@
 // Memory of a Vulkan device: the pool, host memory that is imported, and arrays that do not fit.
 #if VKCONV_VULKAN
+#include <cstring>
 #include <random>
 
 #include "harness.h"

@@ -6,6 +6,7 @@
 // convolution of Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
 // (2018), on matrix registers.
 #include <algorithm>
+#include <cstdlib>
 
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
 #include "algorithms/registry_vulkan.h"

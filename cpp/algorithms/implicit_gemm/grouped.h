@@ -1,6 +1,7 @@
 // The grouped kernel of implicit_gemm: one vector of output channels spans several small groups, and a permutation of
 // one vector of input channels gives every lane the input channel of its own group.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 
 #include "core/algorithm.h"

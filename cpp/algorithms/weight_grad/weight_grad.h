@@ -4,6 +4,8 @@
 // cut at fixed places, whatever runs them: a block is at most kBlockTerms pixels and is summed in registers, a chunk
 // is a run of blocks, and the sums of chunks are added in order.
 #pragma once
+#include <algorithm>
+
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "cpu/device.h"

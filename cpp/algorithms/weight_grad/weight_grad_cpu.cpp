@@ -2,6 +2,8 @@
 // the input pixels it reads, transposed, with the output gradient; register tiles of (one operand's channels) x
 // (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems and
 // small groups multiply lane by lane instead. The only direct algorithm of this pass.
+#include <algorithm>
+
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/weight_grad_partition.h"
 #include "core/dispatch.h"

@@ -1,5 +1,6 @@
 // The pixels of one axis that contribute to one tap.
 #pragma once
+#include <algorithm>
 #include <numeric>
 
 #include "core/geometry.h"
