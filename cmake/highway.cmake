@@ -15,12 +15,15 @@ endif()
 if(NOT hwy_FOUND)
   message(STATUS "Highway not found (Debian: libhwy-dev); fetching release 1.0.7")
   include(FetchContent)
-  set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # Highway's options take the values set here
-  set(HWY_ENABLE_TESTS OFF)
-  set(HWY_ENABLE_EXAMPLES OFF)
-  set(HWY_ENABLE_CONTRIB OFF)
-  set(HWY_ENABLE_INSTALL OFF)
-  FetchContent_Declare(highway URL https://github.com/google/highway/archive/refs/tags/1.0.7.tar.gz)
+  if(POLICY CMP0135)
+    cmake_policy(SET CMP0135 NEW)  # what is extracted is as old as its extraction
+  endif()
+  foreach(part TESTS EXAMPLES CONTRIB INSTALL)
+    set(HWY_ENABLE_${part} OFF CACHE BOOL "" FORCE)
+  endforeach()
+  FetchContent_Declare(highway
+    URL https://github.com/google/highway/archive/refs/tags/1.0.7.tar.gz
+    URL_HASH SHA256=5434488108186c170a5e2fca5e3c9b6ef59a1caa4d520b008a9b8be6b8abe6c5)
   FetchContent_MakeAvailable(highway)
   add_library(hwy::hwy ALIAS hwy)
 endif()
