@@ -88,6 +88,7 @@ class Execution {
   void transform_slice(const Slab& slab, std::int64_t slice, float* v) const;
   void transform_vectors(const InputTile& tile, std::int64_t channels, float* v) const;
   void transform_copy(const InputTile& tile, Range channels, float* v) const;
+  bool inside(const InputTile& tile, Range channels) const;
   Range points_inside(int axis, std::int64_t first) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
   struct Position {

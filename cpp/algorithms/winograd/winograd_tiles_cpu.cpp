@@ -125,13 +125,26 @@ Range Execution::points_inside(int axis, std::int64_t first) const {
           std::clamp<std::int64_t>(floor_div(g_.problem.input[axis] - 1 - first, stride) + 1, 0, points)};
 }
 
+// Whether a tile has no padding in any part of `channels`.
+bool Execution::inside(const InputTile& t, Range channels) const {
+  for (std::int64_t c = channels.begin; c < channels.end; c += g_.in_channels - c % g_.in_channels) {
+    const InputTile part = t.at(g_.part(c));
+    if (points_inside(1, part.h).size() < g_.shape.points_h() || points_inside(2, part.w).size() < g_.shape.points_w())
+      return false;
+  }
+  return t.slice_inside;
+}
+
 // `channels` count through the parts.
 void Execution::transform_copy(const InputTile& t, Range channels, float* v) const {
   alignas(64) float copy[kMaxTilePoints * kCopiedChannels];
   const auto& stride = a_.input.stride;
   const std::int64_t in = g_.in_channels, padded = round_up(channels.size(), k_.lanes);
   const std::int64_t row = g_.shape.points_w() * padded;
-  std::fill_n(copy, g_.shape.points() * padded, 0.0f);
+  // Zeros for padding, or else for the lanes behind the last channel.
+  const std::int64_t zeros = !inside(t, channels) ? padded : channels.size() < padded ? k_.lanes : 0;
+  for (std::int64_t i = 1; zeros > 0 && i <= g_.shape.points(); ++i)
+    std::fill_n(copy + i * padded - zeros, zeros, 0.0f);
   for (std::int64_t c = channels.begin, end; t.slice_inside && c < channels.end; c = end) {
     const KernelPart& part = g_.part(c);
     const InputTile at_part = t.at(part);
