@@ -26,13 +26,13 @@ using Tile = GemmTile<hwy::bfloat16_t, float>;
 constexpr int kPrefetchPairs = 12;
 
 template <int kRows, int kVectors, bool kAccumulate>
-void dot_kernel(const Tile& t) {
+inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t tile, std::int64_t panel) {
   __m512 sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = _mm512_setzero_ps(); });
   });
   for (std::int64_t s = 0; s < t.slice_count; ++s) {
-    const hwy::bfloat16_t *a = t.slices[s].a, *b = t.slices[s].b;
+    const hwy::bfloat16_t *a = t.slices[s].a + tile * kRows * t.lda, *b = t.slices[s].b + panel * t.panel_stride;
     for (std::int64_t k = 0; k < t.kc; k += 2, b += 2 * kVectors * kDotLanes) {
       __m512i column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
@@ -51,10 +51,16 @@ void dot_kernel(const Tile& t) {
   }
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      float* c = t.c + r * t.ldc + v * kDotLanes;
+      float* c = t.c + (tile * kRows + r) * t.ldc + (panel * kVectors + v) * kDotLanes;
       _mm512_storeu_ps(c, kAccumulate ? _mm512_add_ps(_mm512_loadu_ps(c), sum[r][v]) : sum[r][v]);
     });
   });
+}
+
+template <int kRows, int kVectors, bool kAccumulate>
+void dot_kernel(const Tile& t) {
+  for (std::int64_t tile = 0; tile < t.tiles; ++tile)
+    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<kRows, kVectors, kAccumulate>(t, tile, panel);
 }
 
 template <int kVectors, bool kAccumulate, int... i>

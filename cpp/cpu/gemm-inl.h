@@ -50,25 +50,26 @@ inline constexpr int kPrefetchRows = 12;
 // of the whole tile at once.
 inline constexpr int kTermsPerRow = 4;
 
-// One tile in one chain of additions: C = the sums, or C += them.
+// Tile `tile` by panel `panel` in one chain of additions: C = the sums, or C += them.
 template <class T, int kRows, int kVectors, bool kAccumulate>
-HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
+HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const std::size_t lanes = hn::Lanes(d);
-  const std::int64_t lda = t.lda;
+  const std::int64_t lda = t.lda, a_offset = tile * kRows * lda, b_offset = panel * t.panel_stride;
+  T* to = t.c + tile * kRows * t.ldc + panel * kVectors * static_cast<std::int64_t>(lanes);
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
   });
   for (const GemmSlice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
     // Every third row has its own pointer; the two behind it are reached by scaled addressing.
-    const T* HWY_RESTRICT a = s->a;
+    const T* HWY_RESTRICT a = s->a + a_offset;
     const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
-    const T* HWY_RESTRICT b = s->b;
+    const T* HWY_RESTRICT b = s->b + b_offset;
     for (std::int64_t k = 0; k < t.kc; ++k, b += kVectors * lanes) {
       V column[kVectors];
-      const T* c = t.c + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * t.ldc;
+      const T* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * t.ldc;
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b + v * lanes);
         hwy::Prefetch(b + (kPrefetchRows * kVectors + v) * lanes);
@@ -84,10 +85,16 @@ HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
   }
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      T* c = t.c + r * t.ldc + v * lanes;
+      T* c = to + r * t.ldc + v * lanes;
       hn::StoreU(kAccumulate ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
     });
   });
+}
+
+template <class T, int kRows, int kVectors, bool kAccumulate>
+HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
+  for (std::int64_t tile = 0; tile < t.tiles; ++tile)
+    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<T, kRows, kVectors, kAccumulate>(t, tile, panel);
 }
 
 template <class T>
@@ -123,9 +130,12 @@ HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
   });
 }
 
-// Height of the tiles that cover `rows` rows evenly: ceil(rows / kMaxRows) tiles whose heights differ by at most one.
+// The tiles that cover `rows` rows evenly: ceil(rows / kMaxRows) tiles, the first `rows` modulo their number one row
+// higher than the others.
 HWY_INLINE std::int64_t tile_count(std::int64_t rows) { return (rows + kMaxRows - 1) / kMaxRows; }
-HWY_INLINE std::int64_t tile_begin(std::int64_t rows, std::int64_t tile) { return rows * tile / tile_count(rows); }
+HWY_INLINE std::int64_t tile_begin(std::int64_t rows, std::int64_t tile) {
+  return rows / tile_count(rows) * tile + std::min(tile, rows % tile_count(rows));
+}
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

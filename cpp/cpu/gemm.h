@@ -32,6 +32,10 @@ struct GemmTile {
   C* c = nullptr;
   std::int64_t ldc = 0;              // elements between rows of C
   std::int64_t block = kBlockTerms;  // longest chain of gemm_tile; block_terms() of the whole sum
+  // One call may go through several tiles below each other and panels beside each other, so that a short sum does not
+  // pay for a call.
+  std::int64_t tiles = 1;
+  std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
 };
 
 // Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts
@@ -39,6 +43,7 @@ struct GemmTile {
 // are taken several a block. `columns` is the width of the panel.
 template <class T, class C, class F>
 inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
+  if (tile.slice_count == 1 && tile.kc <= tile.block) return run(tile);
   GemmTile<T, C> block = tile;
   if (tile.kc <= tile.block) {
     const std::int64_t kc = std::max<std::int64_t>(1, tile.kc), slices_per_block = (tile.block + kc / 2) / kc;

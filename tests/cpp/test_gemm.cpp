@@ -47,8 +47,27 @@ void check_tile(int rows, std::int64_t kc, std::int64_t slices, bool accumulate)
   EXPECT_EQ(expected, c);
 }
 
+// Three tiles below each other by two panels in one call, each the product that a call of its own gives.
+template <class T>
+void check_several(int rows, std::int64_t kc) {
+  const std::int64_t columns = panel_columns<T>(), tiles = 3, panels = 2, panel = kc * columns + 7;
+  const std::int64_t lda = kc + 2, ldc = panels * columns + 1;
+  const auto a = small_integers<T>(tiles * rows * lda, 1), b = small_integers<T>(panels * panel, 2);
+  std::vector<T> c(static_cast<std::size_t>(tiles * rows * ldc), T{100}), expected = c;
+  const GemmSlice<T> all{a.data(), b.data()};
+  gemm_tile<T>({&all, 1, kc, lda, c.data(), ldc, kBlockTerms, tiles, panels, panel}, rows, true);
+  for (std::int64_t t = 0; t < tiles; ++t)
+    for (std::int64_t p = 0; p < panels; ++p) {
+      const GemmSlice<T> one{a.data() + t * rows * lda, b.data() + p * panel};
+      gemm_tile<T>({&one, 1, kc, lda, expected.data() + t * rows * ldc + p * columns, ldc}, rows, true);
+    }
+  EXPECT_EQ(expected, c) << rows << " rows, kc " << kc;
+}
+
 template <class T>
 void check_tiles() {
+  for (int rows = 1; rows <= kMaxRows; ++rows)
+    for (const std::int64_t kc : {5, 200}) check_several<T>(rows, kc);
   for (int rows = 1; rows <= kMaxRows; ++rows)
     for (const bool accumulate : {false, true})
       for (const std::int64_t kc : {1, 3, 64, 65, 200}) {

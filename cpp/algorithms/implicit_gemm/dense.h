@@ -17,6 +17,8 @@ struct TileShape {
   std::int64_t max_rows = 1, lanes = 4;
 };
 
+inline constexpr std::int64_t kMostTogether = 4;  // panels or tiles in one call of the micro-kernel
+
 struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
@@ -32,7 +34,7 @@ struct DenseLayout {
   bool dot = false;                              // bf16 is multiplied as it is, by the dot product
   bool copied = false;                           // the input rows of a task are copied into scratch first
   bool shared_weights = false;                   // weights of a call are packed once, not by every task that uses them
-  bool panels_inside = false;                    // all panels stay in L2: a task runs them for a tile, not tile by tile
+  std::int64_t most_together = 1;                // panels that meet a tile together, as they stay in L1
   std::size_t panel_bytes = 0, stage_bytes = 0;  // of a packed panel; scratch of one task
   int slots = 1;
 
@@ -41,13 +43,22 @@ struct DenseLayout {
   std::int64_t channels(std::int64_t panel) const {
     return std::min(columns, p.out_channels_per_group() - first_channel(panel));
   }
+  // Panels from this one on that go together: whole ones of one group.
+  std::int64_t panels_together(std::int64_t panel) const {
+    return std::clamp<std::int64_t>(p.out_channels_per_group() / columns - panel % panels, 1, most_together);
+  }
+  std::int64_t panel_stride(std::size_t element_bytes) const {
+    return static_cast<std::int64_t>(panel_bytes / element_bytes);
+  }
   std::int64_t all_panels() const { return panels * p.groups; }
   std::int64_t row_chunks() const { return ceil_div(rows, chunk_rows); }
   std::int64_t tile_chunks() const { return ceil_div(row_tiles, chunk_tiles); }
   std::int64_t panel_chunks() const { return ceil_div(all_panels(), task_panels); }
   std::size_t packed_bytes() const { return panel_bytes * static_cast<std::size_t>(all_panels()); }
   std::size_t shared_bytes() const { return shared_weights ? packed_bytes() : 0; }
-  std::size_t slot_bytes() const { return stage_bytes + (shared_weights ? 0 : panel_bytes); }
+  std::size_t slot_bytes() const {
+    return stage_bytes + (shared_weights ? 0 : panel_bytes * static_cast<std::size_t>(most_together));
+  }
   std::size_t workspace_bytes() const { return shared_bytes() + slot_bytes() * static_cast<std::size_t>(slots); }
   // Columns of a panel as packed, and where its mark is: whether all its weights are finite.
   std::int64_t packed_columns(std::int64_t panel) const { return channels(panel) <= tile.lanes ? tile.lanes : columns; }

@@ -30,7 +30,8 @@ void set_chunk(DenseLayout& s, std::int64_t pixels) {
   s.chunk_rows = std::clamp<std::int64_t>(pixels / width, 1, s.rows);
   const std::int64_t pieces = std::clamp<std::int64_t>(width / pixels, 1, s.row_tiles);
   s.chunk_tiles = ceil_div(s.row_tiles, pieces);
-  if (s.chunk_rows > 1) s.chunk_rows = ceil_div(s.rows, ceil_div(s.rows, s.chunk_rows));
+  if (s.chunk_rows > 1)
+    s.chunk_rows = ceil_div(s.rows, std::min(s.rows, round_up(ceil_div(s.rows, s.chunk_rows), s.slots)));
   if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
 }
 
@@ -44,7 +45,9 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
   const std::int64_t chunks = s.row_chunks() * s.tile_chunks();
   const auto enough = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / flops)) + 1;
   const std::int64_t most = ceil_div(s.all_panels() * chunks, wanted_tasks);
-  s.task_panels = std::clamp<std::int64_t>(std::max(most, enough), 1, s.all_panels());
+  const std::int64_t parts =
+      ceil_div(s.all_panels(), std::clamp<std::int64_t>(std::max(most, enough), 1, s.all_panels()));
+  s.task_panels = ceil_div(s.all_panels(), parts);
 }
 
 // A copy saves the tiles at the ends of a row their separate taps; chunks that overlap much would copy too much. Halves
@@ -81,12 +84,14 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);
   s.panel_bytes = static_cast<std::size_t>(
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
-  s.panels_inside = s.packed_bytes() <= context.traits.l2_bytes / kL2Part;
+  const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);
+  s.most_together = std::clamp<std::int64_t>(std::min(in_l1, p.out_channels_per_group() / s.columns), 1, kMostTogether);
   s.slots = context.traits.threads;
 
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;
   const auto tasks = [&] { return s.row_chunks() * s.tile_chunks() * s.panel_chunks(); };
-  std::int64_t pixels = kChunkPixels;
+  const double pixel_flops = 2.0 * static_cast<double>(s.terms * p.out_channels_per_group());
+  std::int64_t pixels = std::max(kChunkPixels, static_cast<std::int64_t>(kMinTaskFlops / pixel_flops));
   set_chunk(s, pixels);
   set_panels(s, wanted);
   const std::size_t part = context.traits.l2_bytes / kL2Part;
@@ -97,6 +102,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   }
   const bool again = s.row_chunks() * s.tile_chunks() > context.traits.threads;  // a panel is packed more than once
   s.shared_weights = again && s.workspace_bytes() + s.packed_bytes() <= context.workspace_limit_bytes;
+  while (s.most_together > 1 && s.workspace_bytes() > context.workspace_limit_bytes) --s.most_together;
   while (s.slots > 1 && s.workspace_bytes() > context.workspace_limit_bytes) --s.slots;
   while (pixels > 1 && s.workspace_bytes() > context.workspace_limit_bytes) set_chunk(s, pixels /= 2);
   return s;

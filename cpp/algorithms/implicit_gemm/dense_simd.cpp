@@ -77,67 +77,90 @@ class Dense {
     if (tiles.size() == 0) return;
     const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
     const Input input(p_, a_.input, rows, pixels, scratch, s_.copied);
-    if (packed_ && s_.panels_inside) return run(panels, rows, tiles, input, packed_panel(panels.begin));
-    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const X* b = packed_panel(panel);
-      if (!packed_) {
-        auto* to = reinterpret_cast<X*>(scratch + s_.stage_bytes);
-        pack<T>(s_, a_.weight, panel, to);
-        b = to;
-      }
-      run({panel, panel + 1}, rows, tiles, input, b);
+    std::vector<Row> lines;
+    lines.reserve(static_cast<std::size_t>(rows.size()));
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, r, input);
+    for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
+      count = std::min(s_.panels_together(first), panels.end - first);
+      const Panels together = packed_panels(first, count, scratch);
+      if (together.channels <= s_.tile.lanes)
+        run<1>(together, lines, tiles, input);
+      else
+        run<2>(together, lines, tiles, input);
     }
   }
 
  private:
-  const X* packed_panel(std::int64_t panel) const {
-    return packed_ ? reinterpret_cast<const X*>(packed_ + static_cast<std::size_t>(panel) * s_.panel_bytes) : nullptr;
-  }
+  // Panels that meet a tile together, and their outputs.
+  struct Panels {
+    const X* b;
+    std::int64_t count, input_channel, output_channel, channels;
+    bool finite;
+  };
 
-  // All tiles, and for each of them all panels; `b` is the first panel.
-  void run(Range panels, Range rows, Range tiles, const Input& input, const X* b) const {
-    const std::int64_t panel_elements = static_cast<std::int64_t>(s_.panel_bytes / sizeof(X));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      const Row row(p_, r, input);
-      for (std::int64_t t = tiles.begin; t < tiles.end; ++t) {
-        const Range w{tile_begin(p_.output[2], t), tile_begin(p_.output[2], t + 1)};
-        for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-          const X* packed = b + (panel - panels.begin) * panel_elements;
-          if (s_.channels(panel) <= s_.tile.lanes)
-            run_tile<1>(panel, row, w, input, packed);
-          else
-            run_tile<2>(panel, row, w, input, packed);
-        }
-      }
-    }
+  Panels packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
+    const std::int64_t group = first / s_.panels, stride = s_.panel_stride(sizeof(X));
+    auto* own = reinterpret_cast<X*>(scratch + s_.stage_bytes);
+    for (std::int64_t i = 0; i < count && !packed_; ++i) pack<T>(s_, a_.weight, first + i, own + i * stride);
+    Panels made{packed_ ? reinterpret_cast<const X*>(packed_) + first * stride : own,
+                count,
+                group * p_.in_channels_per_group(),
+                group * p_.out_channels_per_group() + s_.first_channel(first),
+                count > 1 ? count * s_.columns : s_.channels(first),
+                true};
+    if constexpr (std::is_same_v<X, A>)
+      for (std::int64_t i = 0; i < count; ++i) made.finite &= made.b[i * stride + s_.mark(first)] != 0;
+    return made;
   }
 
   template <int kVectors>
-  void run_tile(std::int64_t panel, const Row& row, Range w, const Input& input, const X* b) const {
-    const std::int64_t columns = kVectors * s_.tile.lanes, group = panel / s_.panels, channels = s_.channels(panel);
-    const std::int64_t channel = group * p_.out_channels_per_group() + s_.first_channel(panel);
-    HWY_ALIGN A sums[kMaxRows * kVectors * HWY_MAX_BYTES / sizeof(A)];
-    const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, channel);
+  void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
+    const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
+    const bool in_place = plain_ && panels.channels == columns;
+    const std::int64_t most = s_.terms > kBlockTerms ? 1 : in_place ? tiles.size() : kMostTogether / panels.count;
+    const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
+    for (const Row& row : rows)
+      for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
+        const auto begin = [&](std::int64_t tile) { return tile_begin(p_.output[2], tile); };
+        next = std::min({t + most, t < high_tiles ? high_tiles : tiles.end, tiles.end});
+        if (!takes_all_taps({begin(t), begin(next)}, panels)) next = t + 1;
+        run_tiles<kVectors>(panels, row, {begin(t), begin(next)}, next - t, input, in_place);
+      }
+  }
+
+  // `count` tiles of equal height, whose outputs are `w`.
+  template <int kVectors>
+  void run_tiles(const Panels& panels, const Row& row, Range w, std::int64_t count, const Input& input,
+                 bool in_place) const {
+    const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
+    HWY_ALIGN A sums[kMaxRows * kMostTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
+    const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
     GemmTile<X, A> tile;
-    const bool in_place = plain_ && channels == columns;
     tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
     tile.ldc = in_place ? to.out_stride : columns;
     tile.block = block_terms(s_.terms);
-    bool zeros = false;  // stand for padding in the copy and may be multiplied
-    if constexpr (std::is_same_v<X, A>) zeros = s_.copied && b[s_.mark(panel)] != 0;
-    sum_tile<kVectors>(row, w, input, group * p_.in_channels_per_group(), b, tile, zeros);
-    if (!in_place) store_tile(sums, columns, w.size(), channels, to, p_.epilogue);
+    tile.tiles = count;
+    tile.panels = panels.count;
+    tile.panel_stride = s_.panel_stride(sizeof(X));
+    if (takes_all_taps(w, panels) && !row.outside())
+      sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size() / count, input, panels, tile, false);
+    else
+      sum_border<kVectors>(row, w, input, panels, tile);
+    if (!in_place) store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
   }
 
-  // The sums of one tile: taps along W that reach the same rows of the tile go together.
-  template <int kVectors>
-  void sum_tile(const Row& row, Range w, const Input& input, std::int64_t channel, const X* b, GemmTile<X, A> tile,
-                bool zeros) const {
+  // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
+  bool takes_all_taps(Range w, const Panels& panels) const {
     const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
     const std::int64_t last = (w.end - 1) * p_.stride[2] - p_.pad_lo[2] + (p_.kernel[2] - 1) * p_.dilation[2];
-    if ((zeros || (first >= 0 && last < p_.input[2])) && !row.outside())
-      return sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, channel, b, tile, false);
-    for (std::int64_t r = 0; r < w.size(); ++r) std::fill_n(tile.c + r * tile.ldc, kVectors * s_.tile.lanes, A{0});
+    return (s_.copied && panels.finite) || (first >= 0 && last < p_.input[2]);
+  }
+
+  // The sums of tiles that reach padding: taps along W that reach the same rows go together.
+  template <int kVectors>
+  void sum_border(const Row& row, Range w, const Input& input, const Panels& panels, GemmTile<X, A> tile) const {
+    for (std::int64_t r = 0; r < w.size(); ++r)
+      std::fill_n(tile.c + r * tile.ldc, panels.count * kVectors * s_.tile.lanes, A{0});
     if (row.outside()) return;
     const auto reach = [&](std::int64_t k) {
       const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
@@ -150,14 +173,14 @@ class Dense {
       if (rows.size() == 0) continue;
       GemmTile<X, A> part = tile;
       part.c += (rows.begin - w.begin) * tile.ldc;
-      sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, channel, b, part, true);
+      sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, panels, part, true);
     }
   }
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
   template <int kVectors>
-  void sum_taps(const Row& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input, std::int64_t channel,
-                const X* b, GemmTile<X, A> tile, bool accumulate) const {
+  void sum_taps(const Row& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input, const Panels& panels,
+                GemmTile<X, A> tile, bool accumulate) const {
     constexpr int kBatch = 64;
     const std::int64_t pixel = input.pixel_stride(), in = p_.in_channels_per_group(),
                        columns = kVectors * s_.tile.lanes;
@@ -177,8 +200,8 @@ class Dense {
       tile.slice_count = 0;
     };
     for (const auto& line : row.lines) {
-      const X* x = line.x + w * p_.stride[2] * pixel + channel;
-      const X* panel = b + line.term * columns;
+      const X* x = line.x + w * p_.stride[2] * pixel + panels.input_channel;
+      const X* panel = panels.b + line.term * columns;
       for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
         slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
         if (tile.slice_count == kBatch) flush();

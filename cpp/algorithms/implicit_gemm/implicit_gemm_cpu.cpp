@@ -1,11 +1,11 @@
 // implicit_gemm: the forward pass as a matrix product of output pixels by output channels whose left factor, the
 // unfolded input, is never stored: the micro-kernel reads input pixels in place. It wins on dense convolutions that
 // Winograd does not cover (1x1, strides, dilation, large kernels, 1D) and is the general fast path for every problem
-// without input dilation. Three kernels share the work: dense (bound: the FMA units, and the output's lines for 1x1
-// with few input channels), grouped for small groups (bound: permutations beside the multiply-adds), and narrow for few
-// output channels (bound: the FMA units, or reading the input). Source: the register blocking of Goto & van de Geijn,
-// "Anatomy of high-performance matrix multiplication" (2008), and direct convolution after Georganas et al., "Anatomy
-// of high-performance deep learning convolutions" (2018).
+// without input dilation. Three kernels share the work: dense (bound: the FMA units), grouped for small groups (bound:
+// permutations beside the multiply-adds), and narrow for few output channels (bound: the FMA units, or reading the
+// input). Source: the register blocking of Goto & van de Geijn, "Anatomy of high-performance matrix multiplication"
+// (2008), and direct convolution after Georganas et al., "Anatomy of high-performance deep learning convolutions"
+// (2018).
 #include <algorithm>
 #include <memory>
 #include <string>
