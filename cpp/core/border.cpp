@@ -117,12 +117,14 @@ std::vector<BorderPart> border_parts(const ConvProblem& p) {
   const Box whole = all_outputs(p), inner = inner_outputs(p);
   if (inner.empty()) return {{whole, false}};
   std::vector<BorderPart> parts{{inner, true}};
-  std::int64_t copied = 0;
+  const std::int64_t pixel = p.batch * p.in_channels;
+  std::int64_t moved = 0;  // elements that the parts copy or, in the weight gradient, add
   for (const Box& slab : around(whole, inner)) {
     parts.push_back({slab, false});
-    copied += volume(positions_read(p, slab));
+    moved += volume(positions_read(p, slab)) * pixel;
+    if (p.pass == Pass::weight_grad) moved += p.weight_elements();
   }
-  if (2 * copied > volume(positions_read(p, whole))) return {{whole, false}};
+  if (2 * moved > volume(positions_read(p, whole)) * pixel) return {{whole, false}};
   return parts;
 }
 

@@ -42,7 +42,7 @@ Box outputs_reading(const ConvProblem& p, const Box& positions);
 bool reads_border(const ConvProblem& p);
 
 // The outputs in disjoint parts. `inside`: the part reads the input only. The first part is the largest; it is the only
-// one where the thin parts would copy about as much as the whole.
+// one where the thin parts would move about as much as a copy of the whole.
 struct BorderPart {
   Box outputs;
   bool inside;

@@ -1,5 +1,6 @@
 #include "core/bordered_execution.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -58,6 +59,12 @@ void for_each_run(const std::array<std::vector<Run>, 3>& runs, F&& f) {
 }
 
 Extent3 counts(const std::array<Run, 3>& runs) { return {runs[0].count, runs[1].count, runs[2].count}; }
+
+HostView transposed(const HostView& v, const std::array<int, 3>& order) {
+  HostView made = v;
+  for (int a = 0; a < 3; ++a) made.stride[1 + a] = v.stride[1 + order[a]];
+  return made;
+}
 
 // One element a run where a run repeats one element: what is added to it is added one after another.
 std::vector<Run> without_repetition(const std::vector<Run>& runs) {
@@ -255,13 +262,16 @@ class Bordered {
     problem.precision = p_.precision;
     problem.batch = batch;
     problem.in_channels = problem.out_channels = problem.groups = channels;
-    problem.input = problem.output = extent;
+    // The longest axis comes last: algorithms run along rows.
+    std::array<int, 3> order{0, 1, 2};
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return extent[a] < extent[b]; });
+    problem.input = problem.output = {extent[order[0]], extent[order[1]], extent[order[2]]};
     problem.epilogue.addend = true;
     auto one = encoded(1, t);
     Execution e;
-    e.operands.input = from.view;
-    e.operands.output = to.view;
-    e.operands.addend = addend.view;
+    e.operands.input = transposed(from.view, order);
+    e.operands.output = transposed(to.view, order);
+    e.operands.addend = transposed(addend.view, order);
     e.operands.weight.data = one.data();
     e.residents = {.input = from.memory, .output = to.memory, .addend = addend.memory};
     run_(problem, false, e);
