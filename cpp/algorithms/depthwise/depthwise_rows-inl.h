@@ -16,12 +16,12 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 
 // The input of one image as the tiles read it: element (d, h, w, o) at data + (d - first[0]) * stride[0] + ... + o,
-// o an output channel from `channel` on.
+// o an output channel from `channel` on, w before `columns_end`.
 template <class In>
 struct Source {
   const In* data;
   Extent3 first, stride;
-  std::int64_t channel;
+  std::int64_t channel, columns_end;
   const In* line(std::int64_t d, std::int64_t h) const {
     return data + (d - first[0]) * stride[0] + (h - first[1]) * stride[1] - channel;
   }
@@ -30,8 +30,11 @@ struct Source {
 template <class In>
 Source<In> direct_source(const Call& call, const Block& b) {
   const View<std::byte*>& x = call.operands.input;
-  return {
-      reinterpret_cast<const In*>(x.data) + b.n * x.stride[0], {0, 0, 0}, {x.stride[1], x.stride[2], x.stride[3]}, 0};
+  return {reinterpret_cast<const In*>(x.data) + b.n * x.stride[0],
+          {0, 0, 0},
+          {x.stride[1], x.stride[2], x.stride[3]},
+          0,
+          call.p.input[2]};
 }
 
 template <class T>
@@ -43,7 +46,8 @@ Source<T> staged_source(const Call& call, const Block& b, std::byte* scratch) {
   return {staged,
           {r.depths.begin, r.rows.begin, r.columns.begin},
           {line * r.rows.size(), line, r.channels.size()},
-          r.channels.begin};
+          r.channels.begin,
+          r.columns.end};
 }
 
 template <class In>
@@ -160,7 +164,7 @@ class RowWalk {
   void place(std::int64_t ow, std::int64_t width) {
     const std::int64_t column = ow * p_.stride[2] - p_.pad_lo[2];  // of position 0
     tile_.left = -column;
-    tile_.right = p_.input[2] - column;
+    tile_.right = x_.columns_end - column;
     if (p_.dilation[2] > 1) {
       tile_.left = ceil_div(tile_.left, p_.dilation[2]);
       tile_.right = ceil_div(tile_.right, p_.dilation[2]);
