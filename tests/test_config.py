@@ -16,6 +16,7 @@ import pytest
 import vkconv
 
 X, W = np.ones((1, 8, 9, 4), np.float32), np.ones((6, 3, 3, 4), np.float32)
+LONG_CALL_SECONDS = 0.05  # in which a thread that sleeps for milliseconds wakes a few times, on a loaded machine too
 SETTINGS = ("VKCONV_DEVICE", "VKCONV_NUM_THREADS", "VKCONV_WORKSPACE_LIMIT", "VKCONV_LOG")
 
 
@@ -213,7 +214,7 @@ def test_results_do_not_depend_on_threads():
 
 def test_the_interpreter_runs_while_computing():
     x, w = np.ones((1, 64, 64, 16), np.float32), np.ones((16, 5, 5, 16), np.float32)
-    stop, ticks = threading.Event(), []
+    stop, ticks, begin, end = threading.Event(), [], 0.0, 0.0
 
     def tick() -> None:
         while not stop.is_set():
@@ -224,9 +225,11 @@ def test_the_interpreter_runs_while_computing():
     thread.start()
     while not ticks:
         time.sleep(0.001)
-    begin = time.perf_counter()
-    vkconv.conv2d(x, w, device="cpu", algorithm="reference")
-    end = time.perf_counter()
+    while end - begin < LONG_CALL_SECONDS:
+        x = np.concatenate((x, x))
+        begin = time.perf_counter()
+        vkconv.conv2d(x, w, device="cpu", algorithm="reference")
+        end = time.perf_counter()
     stop.set()
     thread.join()
     assert sum(begin < t < end for t in ticks) >= 3, f"{end - begin} s without a tick"

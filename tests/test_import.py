@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-LIMIT_SECONDS = 0.030
+LIMIT = 0.5  # of what NumPy takes
 
 
 def run(code: str, **environment: str) -> str:
@@ -23,13 +23,15 @@ def run(code: str, **environment: str) -> str:
 def test_import_adds_little_to_numpy():
     """The best of five processes, in processor time: the first one fills the page cache, others may share the core."""
     code = """
-        import time, numpy
+        import time
         begin = time.process_time()
+        import numpy
+        middle = time.process_time()
         import vkconv
-        print(time.process_time() - begin)
+        print((time.process_time() - middle) / (middle - begin))
     """
-    seconds = [float(run(code)) for _ in range(5)]
-    assert min(seconds) < LIMIT_SECONDS, seconds
+    shares = [float(run(code)) for _ in range(5)]
+    assert min(shares) < LIMIT, shares
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -15,6 +15,7 @@
 #include "core/bordered_execution.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/fork_mutex.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 thread_local Captured* capture = nullptr;
 
 std::atomic<bool> noting = false;
-std::mutex noted_mutex;
+ForkMutex noted_mutex;
 std::set<Noted> noted;
 
 bool logging() {

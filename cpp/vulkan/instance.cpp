@@ -9,6 +9,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "core/fork_mutex.h"
+
 namespace vkconv::vulkan {
 namespace {
 
@@ -26,7 +28,7 @@ bool about_unknown_extension(std::string_view message) {
 }
 
 struct Messages {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<std::string> texts;
 };
 Messages& messages() {
