@@ -108,7 +108,10 @@ def test_measured_rates_are_used():
      ('{"vendor_id": 4294967296}', "too large"), ('{"vendor_id": 1.5}', "integer"), ('{"a": 1} 2', "follows"),
      ('{"features": {"float16": 1}}', "float16"), ('{"rates": {"launch_seconds": -1}}', "negative"),
      ('{"limits": {"workgroup_size": [1, 2]}}', "three"), ('{"name": "a\\u0041"}', "escape"), ("[" * 40, "deep"),
-     ('{"cooperative_matrices": [{"operand": "f8"}]}', "f8"), ('{"name": "a', "does not end")],
+     ('{"cooperative_matrices": [{"operand": "f8"}]}', "f8"), ('{"name": "a', "does not end"),
+     ('{"name": "a\\', "does not end"), ('{"name" 3}', "wanted ':'"), ('{"name": "a"', "wanted '}'"),
+     ('{"cooperative_matrices": [1, 2}', "wanted ']'"), ('{"vendor_id": 1.2.3}', "wanted a value"),
+     ('{"vendor_id": null}', "not a number"), ('{"vendor_id": "1"}', "not a number")],
 )  # fmt: skip
 def test_descriptions_that_are_refused(text, message):
     with pytest.raises(ValueError, match=message):

@@ -35,15 +35,9 @@ void validate_axis(const ConvProblem& p, int a) {
 }  // namespace
 
 std::int64_t ConvProblem::reduction_length() const {
-  switch (pass) {
-    case Pass::forward:
-      return taps() * in_channels_per_group();
-    case Pass::input_grad:
-      return taps() * out_channels_per_group();
-    case Pass::weight_grad:
-      return batch * output_pixels();
-  }
-  return 0;
+  if (pass == Pass::forward) return taps() * in_channels_per_group();
+  if (pass == Pass::input_grad) return taps() * out_channels_per_group();
+  return batch * output_pixels();
 }
 
 double ConvProblem::flops() const {
@@ -55,15 +49,9 @@ double ConvProblem::bytes_moved() const {
   const double in = static_cast<double>(size_bytes(dtype)), out = static_cast<double>(size_bytes(output_dtype));
   const double x = static_cast<double>(input_elements()), w = static_cast<double>(weight_elements()),
                y = static_cast<double>(output_elements());
-  switch (pass) {
-    case Pass::forward:
-      return (x + w) * in + y * out;
-    case Pass::input_grad:
-      return (y + w) * in + x * out;
-    case Pass::weight_grad:
-      return (x + y) * in + w * out;
-  }
-  return 0;
+  if (pass == Pass::forward) return (x + w) * in + y * out;
+  if (pass == Pass::input_grad) return (y + w) * in + x * out;
+  return (x + y) * in + w * out;
 }
 
 std::int64_t output_extent(std::int64_t input, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
@@ -116,54 +104,21 @@ ConvProblem input_grad_as_forward(const ConvProblem& p) {
   return f;
 }
 
+// In the order of the enumerations.
 std::string_view to_string(Pass pass) {
-  switch (pass) {
-    case Pass::forward:
-      return "fwd";
-    case Pass::input_grad:
-      return "igrad";
-    case Pass::weight_grad:
-      return "wgrad";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"fwd", "igrad", "wgrad"};
+  return names[static_cast<std::size_t>(pass)];
 }
 
 std::string_view to_string(Precision precision) {
-  switch (precision) {
-    case Precision::highest:
-      return "highest";
-    case Precision::high:
-      return "high";
-    case Precision::fast:
-      return "fast";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"highest", "high", "fast"};
+  return names[static_cast<std::size_t>(precision)];
 }
 
 std::string_view to_string(Activation activation) {
-  switch (activation) {
-    case Activation::identity:
-      return "identity";
-    case Activation::relu:
-      return "relu";
-    case Activation::relu6:
-      return "relu6";
-    case Activation::leaky_relu:
-      return "leaky_relu";
-    case Activation::silu:
-      return "silu";
-    case Activation::gelu:
-      return "gelu";
-    case Activation::sigmoid:
-      return "sigmoid";
-    case Activation::tanh:
-      return "tanh";
-    case Activation::hardswish:
-      return "hardswish";
-    case Activation::clip:
-      return "clip";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"identity", "relu",    "relu6", "leaky_relu", "silu",
+                                        "gelu",     "sigmoid", "tanh",  "hardswish",  "clip"};
+  return names[static_cast<std::size_t>(activation)];
 }
 
 }  // namespace vkconv

@@ -22,11 +22,75 @@ TEST(ProblemText, RoundTrips) {
 }
 
 TEST(ProblemText, RejectsNonsense) {
-  for (const char* text :
-       {"", "fwd", "fwd_f32_n1c1o1_i8", "fwd_f32_n1c1o1_i8_k9", "fwd_f32_n1c1o1_i8_k3x3", "fwd_f8_n1c1o1_i8_k3",
-        "fwd_f32_n1c3o4g2_i8_k3", "fwd_f32_n1c1o1_i8_k3_s0", "fwd_f32_n1c1o1_i8_k3_sideways",
-        "fwd_f32_n99999999999999999999c1o1_i8_k3", "fwd_f32_n4294967296c4294967296o1_i8_k3"})
+  for (const char* text : {"",
+                           "fwd",
+                           "forward_f32_n1c1o1_i8_k3",
+                           "fwd_f8_n1c1o1_i8_k3",
+                           "fwd_f16>f8_n1c1o1_i8_k3",
+                           "fwd_f16>f32>f32_n1c1o1_i8_k3",
+                           "fwd_f32_n1c1_i8_k3",
+                           "fwd_f32_c1n1o1_i8_k3",
+                           "fwd_f32_n1c1o1q1_i8_k3",
+                           "fwd_f32_ncc1o1_i8_k3",
+                           "fwd_f32_n-1c1o1_i8_k3",
+                           "fwd_f32_n1c1o1g0_i8_k3",
+                           "fwd_f32_n1c4o3g4_i8_k3",
+                           "fwd_f32_n1c3o4g2_i8_k3",
+                           "fwd_f32_n1c1o1_i8",
+                           "fwd_f32_n1c1o1_i8_k9",
+                           "fwd_f32_n1c1o1_i8_k3x3",
+                           "fwd_f32_n1c1o1_i8x8x8x8_k3x3x3x3",
+                           "fwd_f32_n1c1o1_i8_kx",
+                           "fwd_f32_n1c1o1_i8_k3_",
+                           "fwd_f32_n1c1o1_i8_k3_s0",
+                           "fwd_f32_n1c1o1_i8_k3_d0",
+                           "fwd_f32_n1c1o1_i8_k3_t0",
+                           "fwd_f32_n1c1o1_i-8_k3",
+                           "fwd_f32_n1c1o1_i8_k-3",
+                           "fwd_f32_n1c1o1_i8_k3_p1x1",
+                           "fwd_f32_n1c1o1_i8_k3_p1:2:3",
+                           "fwd_f32_n1c1o1_i8_k3_p4611686018427387904:-4611686018427387904",
+                           "fwd_f32_n1c1o1_i8_k3_sideways",
+                           "fwd_f32_n1c1o1_i8_k3_leaky",
+                           "fwd_f32_n1c1o1_i8_k3_clip1",
+                           "fwd_f32_n1c1o1_i8_k3_clip1:2:3",
+                           "fwd_f32_n1c1o1_i8_k3_clip1:x",
+                           "fwd_f32_n99999999999999999999c1o1_i8_k3",
+                           "fwd_f32_n4294967296c4294967296o1_i8_k3",
+                           "fwd_f32_n1c1o1_i9223372036854775807_k3_t9"})
     EXPECT_THROW(parse_problem(text), ProblemError) << text;
+}
+
+TEST(Problem, CountsItsWork) {
+  const auto problem = [](std::string pass) { return parse_problem(pass + "_f16_n2c4o6g2_i9x8_k3x3"); };
+  const ConvProblem forward = problem("fwd"), input_grad = problem("igrad"), weight_grad = problem("wgrad");
+  EXPECT_EQ(forward.reduction_length(), 9 * 2);
+  EXPECT_EQ(input_grad.reduction_length(), 9 * 3);
+  EXPECT_EQ(weight_grad.reduction_length(), 2 * 7 * 6);
+  const int x = 2 * 9 * 8 * 4, w = 6 * 9 * 2, y = 2 * 7 * 6 * 6;
+  for (const ConvProblem& p : {forward, input_grad, weight_grad}) {
+    EXPECT_EQ(p.flops(), 2.0 * y * 9 * 2);
+    EXPECT_EQ(p.bytes_moved(), 2.0 * (x + w + y));
+  }
+}
+
+TEST(Problem, FieldsThatContradictEachOtherAreRefused) {
+  const ConvProblem right = parse_problem("fwd_f32_n1c4o4_i9x9_k3x3");
+  EXPECT_NO_THROW(validate(right));
+  const auto refused = [&](auto&& change) {
+    ConvProblem p = right;
+    change(p);
+    EXPECT_THROW(validate(p), ProblemError);
+  };
+  refused([](ConvProblem& p) { p.stride[1] = 0; });
+  refused([](ConvProblem& p) { p.dilation[2] = 0; });
+  refused([](ConvProblem& p) { p.input_dilation[2] = -1; });
+  refused([](ConvProblem& p) { p.output[1] = -1; });
+  refused([](ConvProblem& p) { p.kernel[0] = -1; });
+  refused([](ConvProblem& p) { p.pad_lo[2] = std::int64_t{1} << 62; });
+  refused([](ConvProblem& p) { p.pad_lo[2] = -(std::int64_t{1} << 62); });
+  refused([](ConvProblem& p) { p.in_channels = -4; });
+  refused([](ConvProblem& p) { p.output[2] = p.out_channels = std::int64_t{1} << 40; });
 }
 
 TEST(OutputExtent, MatchesTheFormula) {
