@@ -1,7 +1,7 @@
 """Device times of vkconv on a Vulkan GPU beside cuDNN on the same GPU, from the same run.
 
-    python bench/gpu.py --bench build/dev/vkconv_bench --json bench/results/h200.json
-    python bench/gpu.py --bench build/dev/vkconv_bench --regret --no-peer
+    python bench/gpu.py --json bench/results/h200.json
+    python bench/gpu.py --regret --no-peer
 
 vkconv is timed by `vkconv_bench --device-time` with prepared weights, cuDNN by bench/peers/cudnn.py where PyTorch with
 CUDA is installed: between timestamps of the device, the clocks warmed. The rows are the core ones of suite.json and
@@ -34,7 +34,7 @@ SMALL_FLOPS = 0.5e9  # of cases that leave most of a large GPU idle
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/gpu.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--bench", default="build/dev/vkconv_bench", help="the vkconv_bench to run")
+    parser.add_argument("--bench", help="the vkconv_bench to run (default: that of build/dev or build/release)")
     parser.add_argument("--device", type=int, default=0, help="Vulkan device (default: 0)")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--dtypes", default="f32,f16,bf16", help="default: f32,f16,bf16")
@@ -43,7 +43,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-peer", action="store_true", help="vkconv alone")
     parser.add_argument("--commit", help="of vkconv_bench, where this is no git checkout")
     parser.add_argument("--json", type=Path, help="also write the results here")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.bench = options.bench or machine.find_tool()
+    return options
 
 
 def chosen(options: argparse.Namespace, dtype: str) -> list[Case]:

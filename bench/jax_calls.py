@@ -61,7 +61,9 @@ def calls(extent: int, channels: int) -> list[Callable[[], Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/jax_calls.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
-    machine.pin(parser.parse_args().threads)
+    options = parser.parse_args()
+    machine.require("jax")
+    machine.pin(options.threads)
     print(f"{'3x3, ms':<20}{'vkconv.jax':>12}{'jax.lax':>12}{'gradients':>12}{'jax.lax':>12}")
     for name, (extent, channels) in LAYERS.items():
         print(f"{name:<20}" + "".join(f"{ms:>12.3f}" for ms in milliseconds(calls(extent, channels))))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
 import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,22 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "commit": _commit(),
     }
+
+
+def require(*modules: str) -> None:
+    """Ends the program with a line that names the modules which are not installed."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SystemExit(f"{Path(sys.argv[0]).name}: {', '.join(missing)} missing; pip install {' '.join(missing)}")
+
+
+def find_tool() -> str:
+    """The vkconv_bench of this checkout."""
+    root = Path(__file__).resolve().parents[1]
+    for build in ("dev", "release"):
+        if (tool := root / "build" / build / "vkconv_bench").exists():
+            return str(tool)
+    raise SystemExit(f"{Path(sys.argv[0]).name}: there is no vkconv_bench; ./run setup builds it")
 
 
 def pin(threads: int) -> None:

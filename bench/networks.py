@@ -79,6 +79,7 @@ def speed_up(row: dict[str, Any]) -> float:
 
 def main() -> int:
     options = arguments()
+    machine.require("torch")
     machine.pin(options.threads)
     import torch
 

@@ -11,14 +11,18 @@ import resource
 import sys
 import tempfile
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import dask
-import dask.array as da
 import numpy as np
-import zarr
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import vkconv
-import vkconv.dask
+from bench import machine
+
+if TYPE_CHECKING:
+    import zarr
 
 SIDE, THICKNESS, THREADS = 2048, 4, 2
 PLANE_BYTES = 4 * SIDE * SIDE
@@ -44,6 +48,13 @@ def main() -> int:
     parser.add_argument("--gigabytes", type=float, default=20.0, help="size of the volume (default: %(default)s)")
     parser.add_argument("--folder", help="where the arrays lie for a while (default: that of temporary files)")
     options = parser.parse_args()
+    machine.require("dask", "zarr")
+    import dask
+    import dask.array as da
+    import zarr
+
+    import vkconv.dask
+
     layers = max(3, int(options.gigabytes * 1e9 / (PLANE_BYTES * THICKNESS)))
     shape, chunks = (1, layers * THICKNESS, SIDE, SIDE, 1), (1, THICKNESS, SIDE, SIDE, 1)
     kernel = np.random.default_rng(0).standard_normal((1, 3, 3, 3, 1), np.float32)
