@@ -171,3 +171,46 @@ def test_jax_decides_what_is_right():
     for wrong in ({"padding": "MIDDLE"}, {"padding": (3, 3)}, {"feature_group_count": 3}, {"window_strides": (1,)}):
         with pytest.raises((TypeError, ValueError, RuntimeError)):
             vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))
+
+
+# ---- what XLA calls
+
+
+def lowered(function, *arrays) -> str:
+    return jax.jit(function).lower(*arrays).as_text()
+
+
+def test_xla_calls_vkconv_without_python():
+    x, w = operands()
+    conv = lambda x, w: vj.conv_general(x, w, padding=1)  # noqa: E731
+    gradients = jax.grad(lambda x, w: (conv(x, w) ** 2).sum(), (0, 1))
+    batch = jax.vmap(conv, (0, None))
+    for function, arrays in ((conv, (x, w)), (gradients, (x, w)), (batch, (normal(3, *x.shape), w))):
+        text = lowered(function, *arrays)
+        assert "@vkconv" in text and "callback" not in text
+    text = lowered(jax.vmap(conv, (None, 0)), x, normal(3, *w.shape))
+    assert "callback" in text and "@vkconv" not in text
+
+
+def test_another_default_device_is_called_back(device):
+    x, w = operands()
+    with vkconv.device(device):
+        text = lowered(lambda x, w: vj.conv_general(x, w, padding=1), x, w)
+    assert ("callback" in text) == (device != "cpu")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("options", GENERAL, ids=str)
+def test_bits_are_those_of_numpy_arrays(dtype, options):
+    x, w = (a.astype(dtype) for a in operands(**options))
+    wanted = vkconv.conv_general(np.asarray(x), np.asarray(w), **options, flip=True, device="cpu")
+    got = np.asarray(jax.jit(lambda x, w: vj.conv_general(x, w, **options, flip=True))(x, w))
+    assert got.dtype == wanted.dtype and np.array_equal(got, wanted)
+
+
+def test_what_fails_in_the_call_is_an_exception():
+    x, w = operands()
+    shape = jax.ShapeDtypeStruct((1,), x.dtype)
+    with pytest.raises(Exception, match="problem string: 'nonsense'"):
+        jax.block_until_ready(jax.jit(lambda x, w: jax.ffi.ffi_call("vkconv", shape)(x, w, problem="nonsense"))(x, w))
+    near(vj.conv_general(x, w), own(x, w))
