@@ -78,7 +78,9 @@ std::vector<Run> without_repetition(const std::vector<Run>& runs) {
 class Bordered {
  public:
   Bordered(Backend& backend, const ConvProblem& p, const Border& border, const Execution& call, const RunProblem& run)
-      : backend_(backend), p_(p), sums_(accumulator(p.dtype)), border_(border), call_(call), run_(run) {}
+      : backend_(backend), p_(p), sums_(accumulator(p.dtype)), border_(border), call_(call), run_(run) {
+    if (p.pass == Pass::weight_grad && on_device() && !call.residents.input && p.input_elements() > 0) upload_input();
+  }
 
   void forward() {
     for (const BorderPart& part : border_parts(p_)) {
@@ -132,6 +134,13 @@ class Bordered {
   // ---- memory
 
   bool on_device() const { return call_.residents.input || call_.residents.output; }
+
+  // A host array beside arrays of the device goes there once for all parts.
+  void upload_input() {
+    input_ = backend_.upload(strided(call_.operands.input, p_.batch, p_.input, p_.in_channels, p_.dtype));
+    call_.operands.input = contiguous_view(input_->address(), p_.input, p_.in_channels);
+    call_.residents.input = input_.get();
+  }
 
   Temporary make(std::int64_t batch, const Extent3& extent, std::int64_t channels, DType t) {
     const std::size_t bytes =
@@ -281,8 +290,9 @@ class Bordered {
   const ConvProblem& p_;
   const DType sums_;
   const Border border_;
-  const Execution& call_;
+  Execution call_;
   const RunProblem& run_;
+  std::shared_ptr<ArrayMemory> input_;
   bool ran_main_ = false;
   std::array<std::byte, sizeof(double)> element_{};  // the constant, encoded
   std::byte* value_ = nullptr;                       // where it lies
