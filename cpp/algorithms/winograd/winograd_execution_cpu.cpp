@@ -143,7 +143,9 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, std::in
   const float* input = worker.input + point * b_.input_point_stride;
   const float* weights = panel.data + point * panel.point_stride;
   const std::int64_t first_term = panel.begin->tap_begin * g_.channels() + panel.begin->channel_begin;
-  const std::int64_t row_blocks = ceil_div(slab.tiles, k_.max_rows);
+  // Row blocks of two heights, one row apart; those of one height are one call.
+  const std::int64_t row_blocks = ceil_div(slab.tiles, k_.max_rows), height = slab.tiles / row_blocks;
+  const std::int64_t high_blocks = slab.tiles % row_blocks;
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
   for (const ReductionBlock* r = panel.begin; r != panel.end; ++r) {
     const std::int64_t begin = std::max(r->tap_begin, inside.begin), end = std::min(r->tap_end, inside.end);
@@ -154,13 +156,13 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, std::in
     if (tile.slice_count == 0) continue;
     // The first part has all taps of the shape: its block is never skipped.
     const bool first = r->channel_begin == 0 && r->tap_begin <= inside.begin;
-    for (std::int64_t row_block = 0, row = 0; row_block < row_blocks; ++row_block) {
-      const std::int64_t rows = slab.tiles * (row_block + 1) / row_blocks - row;
-      k_.gemm(tile, rows, !first);
-      row += rows;
-      tile.c += rows * b_.columns;
-      for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[static_cast<std::size_t>(i)].a += rows * b_.tile_pitch;
-    }
+    tile.tiles = high_blocks;
+    if (high_blocks > 0) k_.gemm(tile, height + 1, !first);
+    const std::int64_t done = high_blocks * (height + 1);
+    tile.tiles = row_blocks - high_blocks;
+    tile.c += done * b_.columns;
+    for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[static_cast<std::size_t>(i)].a += done * b_.tile_pitch;
+    k_.gemm(tile, height, !first);
   }
 }
 
