@@ -29,10 +29,12 @@ struct TileStore {
   const A* bias = nullptr;
 };
 
-// Whether the output is the sums as they are.
+// Whether the output is the sums, rounded.
+constexpr bool only_rounds(const Epilogue& e) { return !e.bias && !e.addend && e.activation == Activation::identity; }
+// Whether it is the sums as they are.
 template <class A, class Out>
 constexpr bool stores_sums(const Epilogue& e) {
-  return std::is_same_v<A, Out> && !e.bias && !e.addend && e.activation == Activation::identity;
+  return std::is_same_v<A, Out> && only_rounds(e);
 }
 
 // The outputs of one row from column w on, from `channel` on.
@@ -53,10 +55,12 @@ HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, 
                            std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const bool plain = only_rounds(epilogue);
   for (std::int64_t r = 0; r < rows; ++r) {
     const A* row = sums + r * row_stride;
     Out* out = to.out + r * to.out_stride;
     std::int64_t o = 0;
+    for (; plain && o + lanes <= channels; o += lanes) store(hn::LoadU(d, row + o), d, out + o);
     for (; o + lanes <= channels; o += lanes) {
       auto v = hn::LoadU(d, row + o);
       if (to.addend) v = hn::Add(v, hn::LoadU(d, to.addend + r * to.addend_stride + o));

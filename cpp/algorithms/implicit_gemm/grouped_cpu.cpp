@@ -7,7 +7,8 @@
 namespace vkconv::cpu {
 
 GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& context, std::int64_t lanes) {
-  constexpr std::int64_t kTasksAThread = 8;
+  // Tasks that copy their input rows share fewer of them when they are larger.
+  const std::int64_t tasks_a_thread = size_bytes(problem.dtype) == 2 ? 4 : 8;
   constexpr double kMinTaskFlops = 1e6;
   GroupedLayout s;
   s.orientation = long_rows(problem, kGroupedPixels / 2);
@@ -21,7 +22,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   s.slots = context.traits.threads;
   const double row_flops = s.p.flops() / static_cast<double>(s.rows);
   const auto worth = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / row_flops)) + 1;
-  s.chunk_rows = std::clamp<std::int64_t>(std::max(worth, s.rows / (kTasksAThread * s.slots)), 1, s.rows);
+  s.chunk_rows = std::clamp<std::int64_t>(std::max(worth, ceil_div(s.rows, tasks_a_thread * s.slots)), 1, s.rows);
   const auto stage = [&] {
     if (size_bytes(s.p.dtype) == 2) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2]);
   };

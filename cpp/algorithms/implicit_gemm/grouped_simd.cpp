@@ -66,41 +66,54 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
   }
 }
 
-// Sums of kPixels outputs, `stride` apart. Chains are closed after `block` terms, as in gemm.h.
-template <class A, int kPixels, bool kChecked>
+// Where the sums of a tile go, and the outputs when they are the sums, rounded; null when more is done to them.
+template <class A, class Out>
+struct GroupedSums {
+  A* sums;
+  std::int64_t stride;  // between pixels
+  Out* out;
+  std::int64_t out_stride;
+};
+
+// Sums of kPixels outputs. Chains are closed after `block` terms, as in gemm.h.
+template <class A, class Out, int kPixels, bool kChecked>
 HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std::int64_t block,
-                               A* HWY_RESTRICT sums, std::int64_t stride) {
+                               const GroupedSums<A, Out>& to) {
   const hn::ScalableTag<A> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kPixels];
   unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[i] = hn::Zero(d); });
   std::int64_t chain = 0;
   bool closed = false;
-  const auto close = [&]() __attribute__((always_inline)) {
+  const auto close = [&](bool last) __attribute__((always_inline)) {
     unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
-      A* to = sums + i * stride;
-      hn::StoreU(closed ? hn::Add(hn::LoadU(d, to), sum[i]) : sum[i], d, to);
+      A* sums = to.sums + i * to.stride;
+      const V all = closed ? hn::Add(hn::LoadU(d, sums), sum[i]) : sum[i];
+      if (last && to.out)
+        store(all, d, to.out + i * to.out_stride);
+      else
+        hn::StoreU(all, d, sums);
       sum[i] = hn::Zero(d);
     });
     closed = true;
     chain = 0;
   };
   for (const TapRun<A>& run : taps.triples) {
-    if (chain + 3 * taps.in_channels > block && chain > 0) close();
+    if (chain + 3 * taps.in_channels > block && chain > 0) close(false);
     add_taps<A, kPixels, 3, kChecked>(run, taps, v, sum);
     chain += 3 * taps.in_channels;
   }
   for (const TapRun<A>& run : taps.singles) {
-    if (chain + taps.in_channels > block && chain > 0) close();
+    if (chain + taps.in_channels > block && chain > 0) close(false);
     add_taps<A, kPixels, 1, kChecked>(run, taps, v, sum);
     chain += taps.in_channels;
   }
-  close();
+  close(true);
 }
 
-template <class A, bool kChecked, int... i>
+template <class A, class Out, bool kChecked, int... i>
 constexpr auto grouped_table(std::integer_sequence<int, i...>) {
-  return std::array{grouped_tile<A, i + 1, kChecked>...};
+  return std::array{grouped_tile<A, Out, i + 1, kChecked>...};
 }
 
 template <class T, class Out>
@@ -159,7 +172,9 @@ class Grouped {
 
   void tile(const OutputRow& at, Range w, const InputRows<T>& input, TileTaps<A>& taps) const {
     using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
-    static constexpr auto kInside = grouped_table<A, false>(Pixels()), kBorder = grouped_table<A, true>(Pixels());
+    // Tiles of halves are always checked: kernels without would cost more to compile than they win.
+    static constexpr auto kBorder = grouped_table<A, Out, true>(Pixels());
+    static constexpr auto kInside = grouped_table<A, Out, !std::is_same_v<A, Out>>(Pixels());
     const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
     const std::int64_t last = first + (w.size() - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2];
     const auto kernel = (first < 0 || last >= p_.input[2] ? kBorder : kInside)[static_cast<std::size_t>(w.size() - 1)];
@@ -171,12 +186,9 @@ class Grouped {
                                       packed_ + v * s_.terms() * s_.lanes};
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
       const auto to = tile_store<A, Out>(p_, a_, at, w.begin, v * out);
-      if (plain_ && count == s_.lanes) {
-        kernel(taps, channels, block_, reinterpret_cast<A*>(to.out), to.out_stride);
-      } else {
-        kernel(taps, channels, block_, sums, s_.lanes);
-        store_tile(sums, s_.lanes, w.size(), count, to, p_.epilogue);
-      }
+      const bool at_once = plain_ && count == s_.lanes;
+      kernel(taps, channels, block_, {sums, s_.lanes, at_once ? to.out : nullptr, to.out_stride});
+      if (!at_once) store_tile(sums, s_.lanes, w.size(), count, to, p_.epilogue);
     }
   }
 
@@ -185,8 +197,8 @@ class Grouped {
   const Operands<Device>& a_;
   const A* packed_;
   const std::int64_t block_ = block_terms(s_.terms());
-  const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
-  std::vector<Index> indices_;                           // [vector][in channel][lanes]
+  const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
+  std::vector<Index> indices_;                   // [vector][in channel][lanes]
 };
 
 template <class T>
