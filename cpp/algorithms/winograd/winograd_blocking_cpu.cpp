@@ -28,7 +28,7 @@ constexpr double kHiddenReads = 2;
 constexpr double kParallelSeconds = 1.5e-6;
 
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
-constexpr std::int64_t kMaxDepthsPerStep = 3;
+constexpr std::int64_t kDepthCandidates[] = {1, 2, 3, 4, 6, 8, 12, 16};  // a step
 
 // What one thread spends.
 struct Costs {
@@ -172,11 +172,14 @@ class Search {
 
   void consider_depths(Blocking b) {
     const std::int64_t depths = costs_.g.depths;
-    for (b.depths_per_step = 1; b.depths_per_step <= std::min(kMaxDepthsPerStep, depths); ++b.depths_per_step)
+    for (const std::int64_t wanted : kDepthCandidates) {
+      b.depths_per_step = std::min(wanted, depths);
       for (std::int64_t chunks = 1; chunks <= std::min(4 * b.threads, depths); chunks += 1 + chunks / 4) {
         b.depths_per_unit = round_up(ceil_div(depths, chunks), b.depths_per_step);
         consider(b);
       }
+      if (wanted >= depths) break;
+    }
   }
 
   std::optional<Blocking> best() const { return best_; }

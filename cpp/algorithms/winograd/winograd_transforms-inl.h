@@ -168,8 +168,7 @@ struct TileTransforms {
       for_each_line<kRW>([&](auto j) __attribute__((always_inline)) {
         FloatVec column[kRH], points[H::count];
         const float* tap = taps + j * tap_stride + at;
-        unroll<kRH>([&](auto i)
-                        __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * row_stride); });
+        unroll<kRH>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * row_stride); });
         evaluate<H, H::weight>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       });
