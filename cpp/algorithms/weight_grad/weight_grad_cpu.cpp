@@ -42,15 +42,18 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
   }
 }
 
-// A dilated input and the output gradient may trade places: i t = o + k d - pad makes o = i t + (K - 1 - k) d - pad'
-// with pad' = (K - 1) d - pad, a kernel of stride t mirrored. Every pixel of the one then meets every tap, where one of
-// t does otherwise. It does not pay for small t and pixels a page apart, which fall into the same cache sets.
+// Input and output gradient may trade places: i t = o + k d - pad makes o = i t + (K - 1 - k) d - pad' with
+// pad' = (K - 1) d - pad, a kernel of stride t mirrored. For a dilated input every pixel then meets every tap, where
+// one of t does otherwise; it does not pay for small t and pixels a page apart, which fall into the same cache sets.
+// The taps of few output channels, short tiles by themselves, then merge into tall ones.
 bool trades_places(const ConvProblem& p) {
   constexpr std::int64_t kPageBytes = 4096, kMaxStep = 8;
-  const std::int64_t step = p.input_dilation[2];
+  if (p.stride != Extent3{1, 1, 1}) return false;
+  const std::int64_t step = p.input_dilation[2], in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  if (p.input_dilation == Extent3{1, 1, 1})
+    return out < std::min(in, kMaxTileRows) && p.kernel[2] > 1 && p.dilation[2] == 1;
   const std::int64_t step_bytes = step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
-  return p.stride == Extent3{1, 1, 1} && p.input_dilation != Extent3{1, 1, 1} &&
-         (step > kMaxStep || step_bytes < kPageBytes);
+  return step > kMaxStep || step_bytes < kPageBytes;
 }
 
 ConvProblem traded(ConvProblem p) {
@@ -61,7 +64,7 @@ ConvProblem traded(ConvProblem p) {
   return p;
 }
 
-ConvProblem without_dilated_input(const ConvProblem& p) { return trades_places(p) ? traded(p) : p; }
+ConvProblem best_placed(const ConvProblem& p) { return trades_places(p) ? traded(p) : p; }
 
 Operands<Device> traded(Operands<Device> a, const ConvProblem& p) {
   std::swap(a.input, a.output);
@@ -72,7 +75,7 @@ Operands<Device> traded(Operands<Device> a, const ConvProblem& p) {
 class WeightGradPlan final : public Plan<Device> {
  public:
   WeightGradPlan(const ConvProblem& p, const Context<Device>& context)
-      : p_(without_dilated_input(p)),
+      : p_(best_placed(p)),
         trades_(trades_places(p)),
         q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
 
@@ -138,14 +141,14 @@ class WeightGradPlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
   if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
-  const std::size_t least = choose_partition(without_dilated_input(p), context.traits, 0).workspace_bytes();
+  const std::size_t least = choose_partition(best_placed(p), context.traits, 0).workspace_bytes();
   if (least > context.workspace_limit_bytes)
     return Support::no("its smallest running sums take " + std::to_string(least) + " bytes of workspace");
   return Support::yes();
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& context) {
-  const ConvProblem p = without_dilated_input(problem);
+  const ConvProblem p = best_placed(problem);
   constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
   const auto& t = context.traits;
   const Shape s = choose_shape(p);

@@ -173,6 +173,7 @@ class UnitSums {
   }
 
   void run_taps(const Columns& x, const Columns& dy, const Range& outputs, T* sums) {
+    if (outputs.size() == 0) return;
     for (std::int64_t k = taps_.begin; k < taps_.end; ++k, sums += unit_.rows.size() * row_length_)
       run_tap(x, dy, k, outputs, unit_.rows, sums);
   }

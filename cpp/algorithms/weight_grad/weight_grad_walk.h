@@ -26,7 +26,13 @@ inline std::int64_t inverse_modulo(std::int64_t a, std::int64_t m) {
 // input_dilation inside the input: one residue class of o modulo input_dilation / gcd(stride, input_dilation).
 inline Walk walk(const ConvProblem& p, int axis, std::int64_t tap, const Range& outputs) {
   const std::int64_t s = p.stride[axis], t = p.input_dilation[axis];
-  const std::int64_t shift = tap * p.dilation[axis] - p.pad_lo[axis], g = std::gcd(s, t), period = t / g;
+  const std::int64_t shift = tap * p.dilation[axis] - p.pad_lo[axis];
+  if (t == 1) {  // every output counts
+    const Range inside = outputs_inside(p, axis, tap);
+    const std::int64_t begin = std::max(outputs.begin, inside.begin), end = std::min(outputs.end, inside.end);
+    return {begin, 1, begin * s + shift, s, std::max<std::int64_t>(0, end - begin)};
+  }
+  const std::int64_t g = std::gcd(s, t), period = t / g;
   Walk w{0, period, 0, s / g, 0};
   if (floor_mod(shift, g) != 0) return w;
   const std::int64_t residue = floor_mod(floor_mod(-shift / g, period) * inverse_modulo(s / g, period), period);
