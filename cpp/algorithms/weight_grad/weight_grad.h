@@ -1,8 +1,8 @@
 // What the plan (weight_grad_cpu.cpp) hands to the code compiled once per instruction set (weight_grad_simd.cpp).
 //
 // The gradient of one tap is a matrix product whose long axis is the output pixels: dw[k] = x_k^T dy. Its sums are
-// cut at fixed places, whatever runs them: a block is at most kBlockTerms pixels and is summed in registers, a chunk
-// is a run of blocks, and the sums of chunks are added in order.
+// cut at fixed places, whatever runs them: a block is at most kBlockTerms pixels a tap and is summed in registers, a
+// chunk is a run of blocks, and the sums of chunks are added in order.
 #pragma once
 #include <algorithm>
 

@@ -36,6 +36,9 @@ struct OuterTile {
   std::int64_t ldc;
 };
 
+// Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only.
+inline constexpr std::int64_t kPixelsAhead = 12;
+
 template <class T, int Rows, int Vectors>
 HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
   const hn::ScalableTag<T> d;
@@ -51,6 +54,9 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
       hn::Vec<decltype(d)> column[Vectors];
       column[0] = hn::LoadU(d, b0);
       if constexpr (Vectors > 1) column[1] = hn::LoadU(d, b1);
+      hwy::Prefetch(a + kPixelsAhead * t.row_step);
+      hwy::Prefetch(b0 + kPixelsAhead * t.vector_step);
+      if constexpr (Vectors > 1) hwy::Prefetch(b1 + kPixelsAhead * t.vector_step);
       HWY_UNROLL(16)
       for (int r = 0; r < Rows; ++r) {
         const auto x = hn::Set(d, a[r]);

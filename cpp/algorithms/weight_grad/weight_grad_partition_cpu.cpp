@@ -17,6 +17,13 @@ std::int64_t accumulator_bytes(const ConvProblem& p) {
   return static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
 }
 
+// Outputs a segment, of which every tap meets kBlockTerms: one in `period` where the input is dilated.
+std::int64_t segment_outputs(const ConvProblem& p) {
+  constexpr std::int64_t kMaxPeriod = 8;
+  const std::int64_t period = p.input_dilation[2] / std::gcd(p.stride[2], p.input_dilation[2]);
+  return kBlockTerms * std::min(period, kMaxPeriod);
+}
+
 double lanes_used(std::int64_t channels, std::int64_t lanes) {
   return static_cast<double>(channels) / static_cast<double>(round_up(channels, lanes));
 }
@@ -84,7 +91,7 @@ Shape choose_shape(const ConvProblem& p) {
   const bool in_place = s.form != Form::lanes || (in == 1 && out == 1);
   s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || !in_place;
   s.lines = p.batch * p.output[0] * p.output[1];
-  s.segments = ceil_div(p.output[2], kBlockTerms);
+  s.segments = ceil_div(p.output[2], segment_outputs(p));
   s.lines_per_block = s.form == Form::lanes ? 1 : std::max<std::int64_t>(1, kBlockTerms / p.output[2]);
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
   const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p));
