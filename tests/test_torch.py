@@ -118,16 +118,24 @@ def test_views_of_tensors():
 
 def test_device_and_shape_errors():
     x, w, _ = conv_tensors(2)
-    with pytest.raises(ValueError, match="dimensions"):
-        vt.conv2d(x[0, 0], w)
-    with pytest.raises(ValueError, match="stride of 1"):
-        vt.conv2d(x, w, padding="same", stride=2)
-    with pytest.raises(ValueError, match="padding"):
-        vt.conv2d(x, w, padding="reflect")
-    with pytest.raises(ValueError, match="3 values"):
-        vt.conv2d(x, w, stride=(1, 2, 3))
-    with pytest.raises(ValueError, match="output_padding"):
-        vt.conv_transpose2d(x, w.transpose(0, 1), stride=2, output_padding=2)
+    refused = [
+        (vt.conv2d, F.conv2d, (x[0, 0], w), {}),
+        (vt.conv2d, F.conv2d, (x, w), {"padding": "same", "stride": 2}),
+        (vt.conv2d, F.conv2d, (x, w), {"padding": "reflect"}),
+        (vt.conv2d, F.conv2d, (x, w), {"stride": (1, 2, 3)}),
+        (vt.conv2d, F.conv2d, (x, w), {"padding": -99}),
+        (vt.conv2d, F.conv2d, (x, w[:, :1]), {}),
+        (vt.conv2d, F.conv2d, (x, w.double()), {}),
+        (vt.conv2d, F.conv2d, (None, w), {}),
+        (vt.conv_transpose2d, F.conv_transpose2d, (x, w.transpose(0, 1)), {"stride": 2, "output_padding": 2}),
+    ]
+    for ours, theirs, operands, options in refused:
+        with pytest.raises((RuntimeError, TypeError, ValueError)) as want:
+            theirs(*operands, **options)
+        with pytest.raises(want.type):
+            ours(*operands, **options)
+    with pytest.raises(TypeError, match="int64"):  # PyTorch takes it
+        vt.conv2d(x.long(), w.long())
     assert vt.conv2d(x.to("meta"), w.to("meta")).device.type == "meta"
     with pytest.raises(TypeError, match="on meta"):
         to_array(x.to("meta"))
@@ -258,3 +266,40 @@ def test_compile_with_dynamic_shapes():
     for size in (8, 11, 14):
         x = torch.randn(1, 3, size, size + 1)
         assert_near(compiled(x), F.conv2d(x, w, stride=2, padding=1))
+
+
+@pytest.mark.parametrize("x", [torch.zeros(2, 1, 4, 5), torch.zeros(2, 3, 1, 1), torch.zeros(2, 3, 4, 5)[:, :, 1:]])
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_memory_format_of_a_function(x, form):
+    x, w = x.to(memory_format=form), torch.zeros(4, x.shape[1], 1, 1)
+    got, want = vt.conv2d(x, w), F.conv2d(x, w)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        assert got.is_contiguous(memory_format=layout) == want.is_contiguous(memory_format=layout)
+
+
+@pytest.mark.parametrize("ours, theirs", [(vt.conv2d, F.conv2d), (vt.conv_transpose2d, F.conv_transpose2d)])
+def test_complex_numbers(ours, theirs):
+    values = torch.Generator().manual_seed(0)
+
+    def numbers(*shape):
+        return torch.randn(*shape, dtype=torch.complex128, generator=values).requires_grad_()
+
+    x, b = numbers(2, 4, 6, 5), numbers(6)
+    w = numbers(6, 2, 3, 2) if ours is vt.conv2d else numbers(4, 3, 3, 2)
+    options = {"bias": b, "stride": (2, 1), "padding": 1, "groups": 2}
+    got, want = ours(x.conj(), w, **options), theirs(x.conj(), w, **options)
+    torch.testing.assert_close(got, want)
+    grad = torch.randn_like(want)
+    for a, e in zip(torch.autograd.grad(got, (x, w, b), grad), torch.autograd.grad(want, (x, w, b), grad), strict=True):
+        torch.testing.assert_close(a, e)
+
+
+@pytest.mark.parametrize("f", [vt.conv1d, vt.conv_transpose1d])
+def test_forward_mode(f):
+    x, w, b = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((1, 2, 5), (2, 2, 3), (2,)))
+    assert torch.autograd.gradcheck(f, (x, w, b), check_forward_ad=True, check_backward_ad=False)
+    x0, w0 = x.detach(), w.detach()
+    y, dy = torch.func.jvp(lambda x: f(x, w0), (x0,), (2 * x0,))
+    torch.testing.assert_close(dy, 2 * y)
+    with pytest.raises(NotImplementedError):  # never a derivative that is silently zero
+        torch.autograd.gradgradcheck(f, (x, w, b), check_fwd_over_rev=True)

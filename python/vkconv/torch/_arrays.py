@@ -39,6 +39,30 @@ def channels_last(tensor: torch.Tensor) -> Array:
     return to_array(tensor.movedim(1, -1))
 
 
+def innermost(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers with channels that lie side by side: the tensor itself, or a copy by PyTorch, whose transposition
+    is three times as fast as reading strided pixels."""
+    if tensor.shape[1] == 1 or tensor.stride(1) == 1:
+        return tensor
+    return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
 def channels_first(array: Array) -> torch.Tensor:
     """(N, spatial..., C) as a tensor (N, C, spatial...), in PyTorch's memory format `channels_last`."""
     return to_tensor(array).movedim(-1, 1)
+
+
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """PyTorch's rule for the memory format that a convolution takes from its operands.
+
+    Strides fall from the batch over the spatial axes to the channels. Where axes of one element leave both formats
+    possible, it is not channels last; tensors with one spatial axis have no such format.
+    """
+    if tensor.dim() < 4 or tensor.numel() == 0:
+        return False
+    least, strides, extents = 0, tensor.stride(), tensor.shape
+    for a in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        if strides[a] < least or (a == 0 and least == strides[1]):
+            return False
+        least = strides[a] * extents[a]
+    return strides[1] > 0

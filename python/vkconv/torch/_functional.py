@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from vkconv.torch import _ops
+from vkconv.torch._apply import apply
 
 Axes = int | Sequence[int]
 Padding = Axes | str
+
+# As they are on import: a program may put vkconv's functions in their place.
+_CONV = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
+_TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
 
 
 def per_axis(value: Axes, rank: int, name: str) -> list[int]:
@@ -45,6 +51,12 @@ def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tenso
     return run(input)
 
 
+def _refused(theirs: Callable[..., Tensor], *arguments: object) -> None:
+    """Raises what PyTorch raises for arguments that it refuses too."""
+    with torch.no_grad():
+        theirs(*arguments)
+
+
 def _conv(
     rank: int,
     input: Tensor,
@@ -55,9 +67,13 @@ def _conv(
     dilation: Axes,
     groups: int,
 ) -> Tensor:
-    strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-    pads = pads_of(padding, weight.shape[2:], strides, dilations)
-    return _batched(lambda x: _ops.conv(x, weight, bias, strides, pads, dilations, groups), input, rank)
+    try:
+        strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+        pads = pads_of(padding, weight.shape[2:], strides, dilations)
+        return _batched(lambda x: apply(_ops.conv, x, weight, bias, strides, pads, dilations, groups), input, rank)
+    except (AttributeError, TypeError, ValueError):
+        _refused(_CONV[rank], input, weight, bias, stride, padding, dilation, groups)
+        raise
 
 
 def conv1d(
@@ -90,7 +106,8 @@ def conv2d(
 ) -> Tensor:
     """`torch.nn.functional.conv2d` by vkconv, on the CPU: same arguments, same result, gradients included.
 
-    The result has the memory format `channels_last`. An input in that format is read where it lies.
+    The result has the memory format that PyTorch's has: `channels_last` where input or weight do, else contiguous.
+    `channels_last` is faster: nothing is copied.
 
     Examples
     --------
@@ -130,22 +147,26 @@ def _conv_transpose(
     groups: int,
     dilation: Axes,
 ) -> Tensor:
-    strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-    pads, extra = per_axis(padding, rank, "padding"), per_axis(output_padding, rank, "output_padding")
-    for s, d, e in zip(strides, dilations, extra, strict=True):
-        if not 0 <= e < max(s, d):
-            raise ValueError(f"output_padding is {e}, wanted less than stride ({s}) or dilation ({d})")
-
-    def run(x: Tensor) -> Tensor:
-        spatial = [
-            (n - 1) * s - 2 * p + d * (k - 1) + e + 1
-            for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, weight.shape[2:], extra, strict=True)
-        ]
+    try:
+        strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+        pads, extra = per_axis(padding, rank, "padding"), per_axis(output_padding, rank, "output_padding")
+        for s, d, e in zip(strides, dilations, extra, strict=True):
+            if not 0 <= e < max(s, d):
+                raise ValueError(f"output_padding is {e}, wanted less than stride ({s}) or dilation ({d})")
         # What output_padding adds at the high end is not taken away there.
-        ends = [p - e for p, e in zip(pads, extra, strict=True)]
-        return _ops.conv_input_grad(x, weight, bias, spatial, strides, pads + ends, dilations, groups)
+        sides = pads + [p - e for p, e in zip(pads, extra, strict=True)]
 
-    return _batched(run, input, rank)
+        def run(x: Tensor) -> Tensor:
+            spatial = [
+                (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+                for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, weight.shape[2:], extra, strict=True)
+            ]
+            return apply(_ops.conv_input_grad, x, weight, bias, spatial, strides, sides, dilations, groups)
+
+        return _batched(run, input, rank)
+    except (AttributeError, TypeError, ValueError):
+        _refused(_TRANSPOSED[rank], input, weight, bias, stride, padding, output_padding, groups, dilation)
+        raise
 
 
 def conv_transpose1d(

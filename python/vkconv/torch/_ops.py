@@ -17,7 +17,7 @@ from torch import Tensor
 
 import vkconv
 from vkconv._types import Array
-from vkconv.torch._arrays import channels_first, channels_last, to_array
+from vkconv.torch._arrays import channels_first, channels_last, innermost, to_array
 
 
 def _geometry(stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int], groups: int) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def conv(
 ) -> Tensor:
     """Correlation of `input` with `weight`, and `bias` added."""
     y = vkconv.conv_general(
-        channels_last(input),
-        channels_last(weight),
+        channels_last(innermost(input)),
+        channels_last(innermost(weight)),
         **_geometry(stride, pads, dilation, groups),
         bias=None if bias is None else to_array(bias),
         device="cpu",
@@ -87,7 +87,11 @@ def conv_input_grad(
     """Gradient of `conv` with respect to an input with the extents `spatial`; with `bias` added, a transposed
     convolution."""
     channels = weight.shape[1] * groups
-    g, w, geometry = channels_last(grad), channels_last(weight), _geometry(stride, pads, dilation, groups)
+    g, w, geometry = (
+        channels_last(innermost(grad)),
+        channels_last(innermost(weight)),
+        _geometry(stride, pads, dilation, groups),
+    )
     if bias is None:
         shape = (grad.shape[0], *spatial, channels)
         return channels_first(vkconv.conv_input_grad(g, w, shape, **geometry, device="cpu"))
@@ -144,8 +148,8 @@ def conv_weight_grad(
     result = grad.new_empty((grad.shape[1], input.shape[1] // groups, *kernel))
     out = channels_last(result)
     vkconv.conv_weight_grad(
-        channels_last(grad),
-        channels_last(input),
+        channels_last(innermost(grad)),
+        channels_last(innermost(input)),
         out.shape,
         **_geometry(stride, pads, dilation, groups),
         device="cpu",
@@ -171,6 +175,11 @@ def _bias_grad(grad: Tensor) -> Tensor:
     return grad.sum([0, *range(2, grad.dim())])
 
 
+def _in_format_of(tensor: Tensor, grad: Tensor) -> Tensor:
+    """The gradient with respect to `tensor`, where what follows in a backward pass reads both side by side."""
+    return grad.contiguous() if tensor.is_contiguous() else grad
+
+
 def _save_conv(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     input, weight, _, *ctx.geometry = inputs
     ctx.save_for_backward(input, weight)
@@ -178,9 +187,10 @@ def _save_conv(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _conv_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     input, weight = ctx.saved_tensors
+    grad = innermost(grad)
     of_input, of_weight, of_bias = ctx.needs_input_grad[:3]
     return (
-        conv_input_grad(grad, weight, None, input.shape[2:], *ctx.geometry) if of_input else None,
+        _in_format_of(input, conv_input_grad(grad, weight, None, input.shape[2:], *ctx.geometry)) if of_input else None,
         conv_weight_grad(grad, input, weight.shape[2:], *ctx.geometry) if of_weight else None,
         _bias_grad(grad) if of_bias else None,
         *[None] * 4,
@@ -194,9 +204,10 @@ def _save_input_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _input_grad_backward(ctx: Any, double: Tensor) -> tuple[Tensor | None, ...]:
     grad, weight = ctx.saved_tensors
+    double = innermost(double)
     of_grad, of_weight, of_bias = ctx.needs_input_grad[:3]
     return (
-        conv(double, weight, None, *ctx.geometry) if of_grad else None,
+        _in_format_of(grad, conv(double, weight, None, *ctx.geometry)) if of_grad else None,
         conv_weight_grad(grad, double, weight.shape[2:], *ctx.geometry) if of_weight else None,
         _bias_grad(double) if of_bias else None,
         *[None] * 5,

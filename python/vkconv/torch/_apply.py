@@ -1,0 +1,39 @@
+"""What stands around an operator: memory formats and complex numbers, as PyTorch has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vkconv.torch import _ops
+from vkconv.torch._arrays import is_channels_last
+from vkconv.torch._forward_mode import Operator, with_tangents
+
+
+def apply(op: Operator, input: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
+    """`_ops.conv` or `_ops.conv_input_grad`; the result is contiguous unless input or weight are channels last."""
+    if input.is_complex() and weight.is_complex():
+        return _complex(op, input, weight, bias, *geometry)
+    y = with_tangents(op, input, weight, bias, *geometry)
+    return y if is_channels_last(input) or is_channels_last(weight) else y.contiguous()
+
+
+def _complex(op: Operator, input: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
+    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i as one real convolution: real and imaginary parts are channels."""
+    matrix = weight.conj() if op is _ops.conv_input_grad else weight  # input gradients go through its transpose
+    re, im = matrix.real, matrix.imag
+    rows = torch.stack([torch.stack([re, -im], 2), torch.stack([im, re], 2)], 1)
+    y = apply(
+        op,
+        _parts(input).movedim(-1, 2).flatten(1, 2),
+        rows.flatten(0, 1).flatten(1, 2),
+        None if bias is None else _parts(bias).flatten(),
+        *geometry,
+    )
+    return torch.view_as_complex(y.unflatten(1, (-1, 2)).movedim(2, -1).contiguous())
+
+
+def _parts(value: Tensor) -> Tensor:
+    return torch.view_as_real(value.resolve_conj())
