@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-import inspect
+import functools
 from typing import Any, TypeVar
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from vkconv.torch import _fusion
-from vkconv.torch._fusion import FROZEN
+from vkconv.torch._fusion import freezable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
 from vkconv.torch._prepared import freeze
+from vkconv.torch._trace import trace
+from vkconv.torch._weight_norms import settle
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -24,11 +26,16 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     layers, which are convolutions with a kernel of one tap. Batch norms, bias, activations
     and the additions of residual blocks that follow a convolution are computed in its pass wherever the module's graph
     makes sure that nothing else reads what lies between; parts that `torch.fx` cannot trace keep their code, and their
-    convolutions are replaced one by one. Gradients reach the input, not the weights: accelerate again after a change.
+    convolutions are replaced one by one. Every module keeps its type, attributes, methods and children. Gradients reach
+    the input, not the weights: accelerate again after a change.
 
     In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
 
-    Subclasses of PyTorch's convolutions, and modules with hooks or parametrizations, are left alone.
+    Results have the memory format that PyTorch's have. `model.to(memory_format=torch.channels_last)` first, or an input
+    in that format, spares parts that cannot be traced the copies of a contiguous one.
+
+    Weights that PyTorch's weight and spectral norms compute are computed once in eval mode. Subclasses of PyTorch's
+    convolutions, and modules with hooks, other parametrizations or a forward of their own, are left alone.
 
     Parameters
     ----------
@@ -51,10 +58,12 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     --------
     >>> layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()
     >>> fast = accelerate(layer, example=torch.ones(1, 3, 8, 8))
-    >>> [type(m).__name__ for m in fast.children()]
-    ['FrozenConv']
+    >>> [type(m).__name__ for m in fast]
+    ['FrozenConv', 'BatchNorm2d', 'ReLU']
+    >>> len(fast.forward.__self__.layers)  # the convolution computes all three
+    1
     """
-    made = _with_trainable(model, {}) if model.training else _frozen(copy.deepcopy(model), {})
+    made = _with_trainable(model, {}) if model.training else _Frozen()(settle(copy.deepcopy(model)))
     if example is not None:
         _compare(model, made, example if isinstance(example, tuple) else (example,), tolerance)
     return made
@@ -79,39 +88,50 @@ def _with_children(module: Model, memo: dict[nn.Module, nn.Module], change: Any)
     return made
 
 
-def _frozen(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.Module:
-    if module not in memo:
-        memo[module] = _freeze(module, memo)
-    return memo[module]
+class _Frozen:
+    """One copy of a model: modules that it shares stay shared, and so do frozen layers."""
 
+    def __init__(self) -> None:
+        self.memo: dict[nn.Module, nn.Module] = {}
+        self.freeze = functools.cache(freeze)
 
-def _freeze(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.Module:
-    if not plain(module):
-        return _with_children(module, memo, _frozen)
-    if type(module) in FROZEN:
-        return freeze(module)
-    if not any(type(m) in FROZEN for m in module.modules()):
-        return module
-    graph = _trace(module)
-    return _with_children(module, memo, _frozen) if graph is None else _fusion.fuse(module, graph)
+    def __call__(self, module: nn.Module, _: Any = None) -> nn.Module:
+        if module not in self.memo:
+            self.memo[module] = self._made(module)
+        return self.memo[module]
 
+    def _made(self, module: nn.Module) -> nn.Module:
+        if not plain(module):
+            return _with_children(module, self.memo, self)
+        if freezable(module):
+            return self.freeze(module)
+        if not any(map(freezable, module.modules())):
+            return module
+        if type(module).forward is nn.Sequential.forward:
+            return self._sequence(module)
+        graph = trace(module)
+        made = _with_children(module, self.memo, self)
+        if graph is not None:
+            # The module keeps its type, methods and children; only its forward is another.
+            fused = _fusion.fuse(module, graph, self.freeze)
+            made._modules["_fused"] = fused
+            made.__dict__["forward"] = fused.forward
+        return made
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
-        return not plain(m) or m.training or super().is_leaf_module(m, qualified_name)
-
-
-def _trace(module: nn.Module) -> fx.Graph | None:
-    """The graph of the module, or None when it may depend on more than one tensor."""
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    if len(parameters) != 1 or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        return None
-    if any(m.training for m in module.modules()):
-        return None
-    try:
-        return _Tracer().trace(module)
-    except Exception:  # whatever user code raises on meeting a proxy
-        return None
+    def _sequence(self, module: nn.Module) -> nn.Module:
+        """The children stay, for code that indexes them; calling the sequence skips those that are folded."""
+        made = _with_children(module, self.memo, self)
+        places, steps = list(module._modules), []
+        while places:
+            place = places.pop(0)
+            layer = module._modules[place]
+            folded = _fusion.fold_next(layer, [module._modules[p] for p in places[:2]], self.freeze)
+            if folded is not None:
+                made._modules[place]._modules["folded"], count = folded
+                del places[:count]
+            steps.append(made._modules[place] if folded is None else folded[0])
+        made.__dict__["forward"] = _fusion.Steps(steps).forward
+        return made
 
 
 def _compare(model: nn.Module, made: nn.Module, example: tuple[Any, ...], tolerance: float) -> None:

@@ -11,8 +11,9 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import fx, nn
 
 from vkconv._types import Activation
+from vkconv.torch._arrays import is_channels_last
 from vkconv.torch._modules import TRAINABLE, plain
-from vkconv.torch._prepared import CONVOLUTIONS, NORMS, FrozenConv, FrozenLinear, freeze
+from vkconv.torch._prepared import CONVOLUTIONS, NORMS, FrozenConv, FrozenLinear
 
 _MODULES: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
     nn.ReLU: lambda m: "relu",
@@ -43,36 +44,106 @@ _METHODS: dict[str, Activation] = {
 }  # fmt: skip
 FROZEN = (*TRAINABLE, nn.Linear)
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
+_VIEWS = {"view": "reshape", "view_as": "reshape_as"}
+Freeze = Callable[..., nn.Module]
 
 
-def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
-    """The module of `graph`, with every convolution and what follows it in one."""
+def fuse(module: nn.Module, graph: fx.Graph, freeze: Freeze) -> fx.GraphModule:
+    """The module of `graph`, with every convolution and what follows it in one; `freeze` as in _prepared.py."""
     made = fx.GraphModule(module, graph)
-    Fusion(made).run()
+    Fusion(made, freeze).run()
     for node in graph.nodes:
         node.type = None  # annotations, which may be strings that only their module understands
-        # The results of vkconv are channels last, which `view` refuses.
-        if node.op == "call_method" and node.target == "view" and not _is_dtype(node):
-            node.target = "reshape"
+        # Between the convolutions of a graph everything is channels last, which `view` refuses.
+        if node.op == "call_method" and node.target in _VIEWS and not _is_dtype(node):
+            node.target = _VIEWS[node.target]
+    _return_in_format(graph)
     graph.lint()
     made.delete_all_unused_submodules()
     made.recompile()
     return made
 
 
+def freezable(module: nn.Module | None) -> bool:
+    """A convolution or linear layer whose weights vkconv can pack."""
+    if module is None or type(module) not in FROZEN or not plain(module):
+        return False
+    weight: Any = module.weight
+    return weight.is_floating_point() and weight.device.type in ("cpu", "meta")
+
+
 def _is_dtype(node: fx.Node) -> bool:
     return (len(node.args) == 2 and isinstance(node.args[1], torch.dtype)) or "dtype" in node.kwargs
+
+
+def _return_in_format(graph: fx.Graph) -> None:
+    """What reads the results of the graph finds the memory format that it would have without vkconv."""
+    input = next(node for node in graph.nodes if node.op == "placeholder")
+    output = next(node for node in graph.nodes if node.op == "output")
+    for node in output.all_input_nodes:
+        if node.op not in ("placeholder", "get_attr"):
+            with graph.inserting_before(output):
+                output.replace_input_with(node, graph.call_function(in_format_of, (input, node)))
+
+
+def in_format_of(input: Any, result: Any) -> Any:
+    """`result`, contiguous unless `input` is channels last."""
+    last = isinstance(input, torch.Tensor) and is_channels_last(input)
+    return result.contiguous() if isinstance(result, torch.Tensor) and not last else result
+
+
+def folds(norm: Any, conv: Any) -> bool:
+    """Whether the batch norm can be part of the weights of `conv` before it."""
+    if type(norm) not in NORMS or isinstance(conv, nn.Linear) or norm.training:
+        return False
+    return norm.running_var is not None and len(norm.running_var) == conv.out_channels
+
+
+def activation_of(module: nn.Module | None) -> Activation | None:
+    known = _MODULES.get(type(module)) if module is not None else None
+    return known(module) if known else None
+
+
+def fold_next(layer: Any, following: list[Any], freeze: Freeze) -> tuple[nn.Module, int] | None:
+    """`layer` with the batch norm and activation at the head of `following`, and how many that are; None for none."""
+    if not freezable(layer):
+        return None
+    rest = [m if m is not None and plain(m) else None for m in following]
+    norm = rest.pop(0) if rest and folds(rest[0], layer) else None
+    activation = activation_of(rest[0]) if rest else None
+    count = (norm is not None) + (activation is not None)
+    return (freeze(layer, norm, activation, any_format=True), count) if count else None
+
+
+class Steps:
+    """A sequence whose layers may each compute what several of its children do."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        self.layers = layers
+
+    def forward(self, input: Any) -> Any:
+        x = input
+        for layer in self.layers:
+            if not _any_format(layer):
+                x = in_format_of(input, x)
+            x = layer(x)
+        return in_format_of(input, x)
+
+
+def _any_format(layer: nn.Module) -> bool:
+    """Layers of PyTorch and vkconv do not care where channels lie."""
+    return type(layer).__module__.startswith(("torch.nn.", "vkconv.")) or "_fused" in layer._modules
 
 
 class Fusion:
     """One pass over the graph of `made`."""
 
-    def __init__(self, made: fx.GraphModule) -> None:
-        self.made, self.graph = made, made.graph
+    def __init__(self, made: fx.GraphModule, freeze: Freeze) -> None:
+        self.made, self.graph, self.freeze = made, made.graph, freeze
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
-            if type(self._module(node)) in FROZEN and len(node.args) == 1 and not node.kwargs:
+            if freezable(self._module(node)) and len(node.args) == 1 and not node.kwargs:
                 self._fuse_at(node)
 
     def _module(self, node: fx.Node) -> nn.Module | None:
@@ -84,7 +155,7 @@ class Fusion:
         conv = self._module(node)
         last, norm, addend = node, None, None
         following = self._only_user(last)
-        if following is not None and self._folds(following, conv):
+        if following is not None and folds(self._module(following), conv):
             last, norm = following, self._module(following)
             following = self._only_user(last)
         # A transposed convolution is decomposed into phases, each of which would need its part of an addend.
@@ -96,19 +167,13 @@ class Fusion:
         activation = None if following is None else self._activation(following)
         if following is not None and activation is not None:
             last = following
-        self._replace(node, last, freeze(conv, norm, activation), addend)
+        self._replace(node, last, self.freeze(conv, norm, activation, any_format=True), addend)
 
     @staticmethod
     def _only_user(node: fx.Node) -> fx.Node | None:
         """The one node that reads the result, as its first argument or as a term of a sum."""
         users = list(node.users)
         return users[0] if len(users) == 1 and list(users[0].all_input_nodes).count(node) == 1 else None
-
-    def _folds(self, node: fx.Node, conv: Any) -> bool:
-        norm: Any = self._module(node)
-        if type(norm) not in NORMS or isinstance(conv, nn.Linear):
-            return False
-        return norm.running_var is not None and len(norm.running_var) == conv.out_channels
 
     def _addend(self, node: fx.Node, conv: fx.Node, last: fx.Node) -> fx.Node | None:
         """What `node` adds to `last`, when the convolution may run in its place instead."""
@@ -137,8 +202,7 @@ class Fusion:
     def _activation(self, node: fx.Node) -> Activation | None:
         module = self._module(node)
         if module is not None:
-            known = _MODULES.get(type(module))
-            return known(module) if known and len(node.args) == 1 and not node.kwargs else None
+            return activation_of(module) if len(node.args) == 1 and not node.kwargs else None
         options = {k: v for k, v in node.kwargs.items() if (k, v) not in (("inplace", False), ("inplace", True))}
         if len(node.args) != 1 or options:
             return None

@@ -90,9 +90,9 @@ TRAINABLE: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def plain(module: nn.Module) -> bool:
-    """No hook runs around the module's forward."""
+    """The module's forward is its type's, and no hook runs around it."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return not any(hooks)
+    return not any(hooks) and "forward" not in vars(module)
 
 
 def trainable(conv: nn.Module) -> nn.Module:

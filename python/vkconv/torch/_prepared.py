@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import vkconv
 from vkconv._types import Activation
 from vkconv.torch import _ops
-from vkconv.torch._arrays import channels_first, channels_last, to_array
+from vkconv.torch._arrays import channels_first, channels_last, innermost, is_channels_last, to_array
 from vkconv.torch._functional import pads_of, per_axis
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -100,30 +100,36 @@ _by_handle: weakref.WeakValueDictionary[int, FrozenConv] = weakref.WeakValueDict
 class FrozenConv(nn.Module):
     """A convolution with fixed weights; `forward(input, addend)` is activation(conv(input) + addend + bias).
 
-    Gradients reach `input` and `addend`, not the weights. `weight` and `bias` are buffers in PyTorch's layout.
+    Gradients reach `input` and `addend`, not the weights: `weight` and `bias`, in PyTorch's layout, require none. The
+    result has PyTorch's memory format, or is always channels last with `any_format`, which spares a copy.
     """
 
-    weight: Tensor
-    bias: Tensor | None
-
     def __init__(
-        self, weight: Tensor, bias: Tensor | None, geometry: Geometry, activation: Activation | None = None
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        activation: Activation | None = None,
+        any_format: bool = False,
     ) -> None:
         super().__init__()
-        self.register_buffer("weight", weight.detach())
-        self.register_buffer("bias", None if bias is None else bias.detach())
+        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
         self.geometry = geometry
         self.activation = activation
+        self.any_format = any_format
         self._renew()
 
     @staticmethod
-    def of(conv: Any, norm: Any = None, activation: Activation | None = None) -> FrozenConv:
-        """`conv`, then `norm` with its running statistics, then the activation."""
+    def of(conv: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False) -> FrozenConv:
+        """`conv`, then `norm` with its running statistics, then the activation. It has the attributes of `conv`."""
         geometry = Geometry.of(conv)
         weight, bias = conv.weight.detach(), conv.bias
         if norm is not None:
             weight, bias = _normalized(weight, bias, norm, geometry)
-        return FrozenConv(weight, bias, geometry, activation)
+        made = FrozenConv(weight, bias, geometry, activation, any_format)
+        made.__dict__.update({k: v for k, v in vars(conv).items() if not k.startswith("_")})
+        return made
 
     def _renew(self) -> None:
         self.handle = next(_handles)
@@ -151,26 +157,33 @@ class FrozenConv(nn.Module):
         )  # fmt: skip
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        g = self.geometry
-        if input.dim() == g.rank + 1:
+        if input.dim() == self.geometry.rank + 1:
             return self.forward(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
         if torch.is_autocast_enabled("cpu"):  # the packed weights keep their dtype
             input = input.to(self.weight.dtype)
+        y = self._convolve(input, addend)
+        keeps = self.any_format or is_channels_last(input) or is_channels_last(self.weight)
+        return y if keeps else y.contiguous()
+
+    def _convolve(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        g = self.geometry
         if g.border:
             input = F.pad(input, g.border, g.border_mode)
-        if torch.is_grad_enabled() and (input.requires_grad or (addend is not None and addend.requires_grad)):
+        input = innermost(input)
+        # A program that is stored knows nothing of what is packed in this process.
+        stored = torch.jit.is_tracing() or torch.compiler.is_exporting()
+        differentiable = torch.is_grad_enabled() and (
+            input.requires_grad or (addend is not None and addend.requires_grad)
+        )
+        if stored or differentiable:
             return self._differentiable(input, addend)
         if addend is None:
             return prepared_conv(input, self.handle)
         if addend.dtype == torch.promote_types(input.dtype, torch.float32) and addend.dim() == input.dim():
             spatial = g.output_extents(input.shape[2:], self.weight.shape[2:])
-            if addend.shape == (input.shape[0], self.out_channels, *spatial):
+            if addend.shape == (input.shape[0], channels_out(self), *spatial):
                 return prepared_conv_add(input, addend, self.handle)
         return self._differentiable(input, addend)
-
-    @property
-    def out_channels(self) -> int:
-        return self.weight.shape[1] * self.geometry.groups if self.geometry.transposed else self.weight.shape[0]
 
     def _differentiable(self, input: Tensor, addend: Tensor | None) -> Tensor:
         """The same from operators that have gradients, and for every addend that can be broadcast."""
@@ -207,16 +220,29 @@ class FrozenConv(nn.Module):
         self._renew()
 
 
+def channels_out(conv: FrozenConv) -> int:
+    return conv.weight.shape[1] * conv.geometry.groups if conv.geometry.transposed else conv.weight.shape[0]
+
+
 class FrozenLinear(nn.Module):
     """A linear layer with fixed weights, as a convolution whose kernel has one tap; `addend` as in FrozenConv."""
 
     def __init__(self, linear: nn.Linear, activation: Activation | None = None) -> None:
         super().__init__()
         one_tap = Geometry((1,), (0, 0), (1,), 1)
-        self.conv = FrozenConv(linear.weight.unsqueeze(-1), linear.bias, one_tap, activation)
+        self.conv = FrozenConv(linear.weight.unsqueeze(-1), linear.bias, one_tap, activation, any_format=True)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    @property
+    def weight(self) -> Tensor:
+        return self.conv.weight.squeeze(-1)
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.conv.bias
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        shape = (*input.shape[:-1], self.conv.out_channels)
+        shape = (*input.shape[:-1], self.out_features)
         terms = () if addend is None else (_as_line(addend.expand(shape)),)
         return self.conv(_as_line(input), *terms).transpose(1, 2).reshape(shape)
 
@@ -227,11 +253,13 @@ def _as_line(x: Tensor) -> Tensor:
     return x.reshape(min(rows, 1), max(rows, 1), x.shape[-1]).transpose(1, 2)
 
 
-def freeze(module: Any, norm: Any = None, activation: Activation | None = None) -> FrozenConv | FrozenLinear:
+def freeze(
+    module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False
+) -> FrozenConv | FrozenLinear:
     """A convolution or a linear layer with what follows it."""
     if isinstance(module, nn.Linear):
         return FrozenLinear(module, activation)
-    return FrozenConv.of(module, norm, activation)
+    return FrozenConv.of(module, norm, activation, any_format)
 
 
 def _normalized(weight: Tensor, bias: Tensor | None, norm: Any, geometry: Geometry) -> tuple[Tensor, Tensor]:
@@ -268,7 +296,7 @@ def prepared_conv_add(input: Tensor, addend: Tensor, handle: int) -> Tensor:
 def _fake(input: Tensor, handle: int) -> Tensor:
     conv = _by_handle[handle]
     spatial = conv.geometry.output_extents(input.shape[2:], conv.weight.shape[2:])
-    return _ops.empty_channels_last(input, input.shape[0], spatial, conv.out_channels)
+    return _ops.empty_channels_last(input, input.shape[0], spatial, channels_out(conv))
 
 
 prepared_conv.register_fake(_fake)

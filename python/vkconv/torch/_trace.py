@@ -1,0 +1,72 @@
+"""The graph of a module, when `torch.fx` can be sure of it."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import fx, nn
+
+from vkconv.torch._modules import plain
+
+_ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
+        if super().is_leaf_module(m, qualified_name):
+            return True
+        if plain(m) and not m.training:
+            return False
+        raise ValueError(f"{qualified_name} cannot be traced, and may want contiguous tensors")
+
+
+def trace(module: nn.Module) -> fx.Graph | None:
+    """None when what the module does may depend on more than one tensor, on its type or value, or on earlier calls."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    if len(parameters) != 1 or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return None
+    if any(m.training for m in module.modules()):
+        return None
+    before = {m: dict(vars(m)) for m in module.modules()}
+    try:
+        with _no_questions_of_type():
+            graph = _Tracer().trace(module)
+    except Exception:  # whatever user code raises on meeting a proxy
+        graph = None
+    return None if _restored(before) else graph
+
+
+@contextmanager
+def _no_questions_of_type() -> Iterator[None]:
+    """A proxy is no tensor: code that asks for its type would take the path of other types."""
+    plainly = builtins.isinstance
+
+    def asked(value: Any, kind: Any) -> bool:
+        if plainly(value, fx.Proxy):
+            asking = sys._getframe(1).f_globals.get("__name__", "")
+            if not asking.startswith("torch.") or asking in _ASKING_FOR_OTHERS:
+                raise TypeError("the trace depends on a type")
+        return plainly(value, kind)
+
+    builtins.isinstance = asked
+    try:
+        yield
+    finally:
+        builtins.isinstance = plainly
+
+
+def _restored(before: dict[nn.Module, dict[str, Any]]) -> bool:
+    """Whether the trace changed attributes of a module, which are then put back."""
+    changed = False
+    for module, attributes in before.items():
+        now = vars(module)
+        if now.keys() != attributes.keys() or any(now[k] is not v for k, v in attributes.items()):
+            changed = True
+            now.clear()
+            now.update(attributes)
+    return changed

@@ -1,0 +1,197 @@
+"""What code around a model does with it goes on working when vkconv.torch.accelerate has made it."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 - after the skip
+
+from vkconv import torch as vt  # noqa: E402
+
+F = nn.functional
+NORMS = nn.utils.parametrizations
+
+
+def layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3))
+
+
+def image() -> torch.Tensor:
+    return torch.randn(2, 4, 12, 12, generator=torch.Generator().manual_seed(1))
+
+
+def same(model: nn.Module, *inputs: torch.Tensor) -> nn.Module:
+    with torch.no_grad():
+        want = model(*inputs)
+        fast = vt.accelerate(model)
+        torch.testing.assert_close(fast(*inputs), want, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(*inputs), want)
+    return fast
+
+
+class Backbone(nn.Module):
+    """Traceable, with more than a forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.width = layers(), nn.Linear(600, 5), 6
+
+    def features(self, x):
+        return [x := layer(x) for layer in self.body]
+
+    @property
+    def dtype(self):
+        return next(self.parameters()).dtype
+
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+
+
+def test_a_module_keeps_type_attributes_methods_and_children():
+    model = Backbone().eval()
+    fast = same(model, image())
+    assert type(fast) is Backbone and fast.width == 6 and fast.dtype == torch.float32
+    with torch.no_grad():
+        for a, b in zip(fast.features(image()), model.features(image()), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    conv, kept = fast.body[0], model.body[0]
+    assert len(fast.body) == 4 and type(fast.body[1]) is nn.BatchNorm2d
+    assert (conv.in_channels, conv.kernel_size, conv.stride) == (kept.in_channels, kept.kernel_size, kept.stride)
+    assert torch.equal(conv.weight, kept.weight) and torch.equal(fast.head.weight, model.head.weight)
+    assert fast.head.in_features == 600
+
+
+class Flattens(nn.Module):
+    """`view` wants the memory format that PyTorch's convolution would have given."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part, self.head = part, nn.Linear(600, 5)
+
+    def forward(self, x):
+        y = self.part(x)
+        if y.sum() > 1e30:  # not traceable
+            y = y * 2
+        return self.head(y.view(y.size(0), -1))
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.across = layers(), nn.Conv2d(4, 6, 3)
+
+    def forward(self, x):
+        return F.relu(self.body(x) + self.across(x))
+
+
+class Viewed(nn.Module):
+    def forward(self, x):
+        return x.view(x.size(0), -1).view_as(torch.zeros(2, 600))
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_forward_hook(lambda module, args, output: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Flattens(nn.Conv2d(4, 6, 3)),
+        Flattens(layers()),
+        Flattens(Residual()),
+        nn.Sequential(layers(), Viewed()),
+        nn.Sequential(layers(), hooked(Viewed())),
+    ],
+    ids=["one layer", "sequence", "graph", "traced", "hooked"],
+)
+def test_views_find_the_memory_format_of_pytorch(model):
+    same(model.eval(), image())
+    fast = vt.accelerate(model.train())
+    torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("make", [layers, Residual, lambda: nn.ConvTranspose2d(4, 3, 2, stride=2)])
+def test_memory_formats(make, training):
+    model = make().train(training)
+    fast = vt.accelerate(model)
+    for form in (torch.contiguous_format, torch.channels_last):
+        x = image().contiguous(memory_format=form)
+        assert fast(x).stride() == model(x).stride()
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.utils.weight_norm, nn.utils.spectral_norm, NORMS.weight_norm, NORMS.spectral_norm, NORMS.orthogonal]
+)
+def test_norms_of_weights_are_computed_once(norm):
+    model = layers()
+    for i in (0, 3):
+        norm(model[i])
+    model(image())  # what a forward with gradients leaves behind is copied too
+    fast = same(model.eval(), image())
+    assert [type(m).__name__ for m in fast] == ["FrozenConv", "BatchNorm2d", "ReLU", "FrozenConv"]
+    trained = vt.accelerate(model.train())
+    trained(image()).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+class AsksForType(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        return self.conv(x) if isinstance(x, torch.Tensor) else self.conv(x) * 2
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.calls, self.last = nn.Conv2d(4, 4, 1), 0, None
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x if self.last is None else self.last
+        return self.conv(x) * self.calls + self.last
+
+
+def test_a_trace_that_would_be_wrong_is_not_used():
+    same(AsksForType().eval(), image())
+    model = Counts().eval()
+    fast = vt.accelerate(model)
+    for _ in range(3):
+        torch.testing.assert_close(fast(image()), model(image()))
+    assert fast.calls == model.calls == 3
+
+
+def test_stored_programs_need_nothing_of_this_process():
+    model = layers().eval()
+    fast = vt.accelerate(model)
+    traced = torch.jit.trace(fast, image())
+    exported = torch.export.export(fast, (image(),))
+    for program in (str(traced.inlined_graph), str(exported.graph)):
+        assert "vkconv" in program and "prepared_conv" not in program
+    stored = io.BytesIO()
+    torch.export.save(exported, stored)
+    stored.seek(0)
+    for made in (traced, torch.export.load(stored).module()):
+        torch.testing.assert_close(made(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+def test_copies():
+    fast = vt.accelerate(Backbone().eval())
+    stored = io.BytesIO()
+    torch.save(fast, stored)
+    stored.seek(0)
+    want = fast(image())
+    for made in (copy.deepcopy(fast), torch.load(stored, weights_only=False), vt.accelerate(fast)):
+        assert torch.equal(made(image()), want)
+    fast.double()
+    torch.testing.assert_close(fast(image().double()), want.double(), rtol=1e-4, atol=1e-5)
