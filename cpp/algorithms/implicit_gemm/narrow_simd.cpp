@@ -195,7 +195,7 @@ class Narrow {
     const auto& stride = a_.input.stride;
     const std::int64_t in = p_.in_channels_per_group();
     const bool whole = p_.dilation[2] == 1 && p_.groups == 1;  // taps along W are one run
-    const bool copy = whole && p_.kernel[2] > 1 && stride[3] != in;
+    const bool copy = whole && p_.kernel[2] > 1 && stride[3] != in && taps.size() > 0;
     const std::int64_t pixel = terms.pixel_stride = copy ? in : stride[3];
     const T* input =
         reinterpret_cast<const T*>(a_.input.data) + at.n * stride[0] + group * in - p_.pad_lo[2] * stride[3];
