@@ -162,8 +162,23 @@ class Counts(nn.Module):
         return self.conv(x) * self.calls + self.last
 
 
+class Caches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.cache = nn.Conv2d(4, 4, 1), {}
+
+    def forward(self, x):
+        if "first" not in self.cache:
+            self.cache["first"] = self.conv(x)
+        return self.conv(x) + self.cache["first"]
+
+
 def test_a_trace_that_would_be_wrong_is_not_used():
     same(AsksForType().eval(), image())
+    for model in (Caches().eval(), nn.Sequential(Residual(), nn.Conv2d(6, 4, 1), Caches()).eval()):
+        fast = vt.accelerate(model)
+        for scale in (1, 2):
+            torch.testing.assert_close(fast(scale * image()), model(scale * image()), rtol=1e-4, atol=1e-5)
     model = Counts().eval()
     fast = vt.accelerate(model)
     for _ in range(3):

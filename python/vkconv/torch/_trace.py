@@ -32,7 +32,7 @@ def trace(module: nn.Module) -> fx.Graph | None:
         return None
     if any(m.training for m in module.modules()):
         return None
-    before = {m: dict(vars(m)) for m in module.modules()}
+    before = {m: {k: (v, _content(v)) for k, v in vars(m).items()} for m in module.modules()}
     try:
         with _no_questions_of_type():
             graph = _Tracer().trace(module)
@@ -60,13 +60,29 @@ def _no_questions_of_type() -> Iterator[None]:
         builtins.isinstance = plainly
 
 
-def _restored(before: dict[nn.Module, dict[str, Any]]) -> bool:
-    """Whether the trace changed attributes of a module, which are then put back."""
+def _content(value: Any) -> dict[Any, Any] | None:
+    """What a dictionary or list holds: caches are filled in place."""
+    if isinstance(value, dict):
+        return dict(value)
+    return dict(enumerate(value)) if isinstance(value, list) else None
+
+
+def _same(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+    return a.keys() == b.keys() and all(a[k] is b[k] for k in a)
+
+
+def _restored(before: dict[nn.Module, dict[str, tuple[Any, Any]]]) -> bool:
+    """Whether the trace changed what a module keeps, which is then put back."""
     changed = False
     for module, attributes in before.items():
-        now = vars(module)
-        if now.keys() != attributes.keys() or any(now[k] is not v for k, v in attributes.items()):
+        values = {k: v for k, (v, _) in attributes.items()}
+        if not _same(vars(module), values):
             changed = True
-            now.clear()
-            now.update(attributes)
+            vars(module).clear()
+            vars(module).update(values)
+        for value, content in attributes.values():
+            if content is not None and not _same(_content(value) or {}, content):
+                changed = True
+                value.clear()
+                value.update(content) if isinstance(value, dict) else value.extend(content.values())
     return changed
