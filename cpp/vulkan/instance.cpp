@@ -20,9 +20,11 @@ constexpr std::size_t kMaxMessages = 1000;
 std::atomic<bool> forked_child{false};
 
 // A layer older than the driver warns of the extensions and, by their numbers, of the structures in
-// cooperative_matrix.h that it does not know, when a device is created with them. What it does know it still checks.
-bool about_unknown_extension(std::string_view message) {
-  constexpr std::string_view kTexts[] = {"is not supported by this layer", "(1000506000)", "(1000141000)"};
+// cooperative_matrix.h that it does not know, when a device is created with them. What it does know it still checks. One
+// that instruments shaders warns of features that it adds for itself.
+bool about_the_layer(std::string_view message) {
+  constexpr std::string_view kTexts[] = {"is not supported by this layer", "(1000506000)", "(1000141000)",
+                                         "Internal Warning: Forcing"};
   return std::any_of(std::begin(kTexts), std::end(kTexts),
                      [&](std::string_view text) { return message.find(text) != std::string_view::npos; });
 }
@@ -39,7 +41,7 @@ Messages& messages() {
 VKAPI_ATTR VkBool32 VKAPI_CALL collect(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                        const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
   const std::string_view text = data->pMessage ? data->pMessage : "";
-  if (about_unknown_extension(text)) return VK_FALSE;
+  if (about_the_layer(text)) return VK_FALSE;
   Messages& m = messages();
   std::lock_guard lock(m.mutex);
   if (m.texts.size() < kMaxMessages) m.texts.emplace_back(text);
