@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <iterator>
+#include <list>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "core/error.h"
 #include "core/fork_mutex.h"
@@ -38,13 +39,7 @@ class Pool {
   std::byte* take(std::size_t bytes) {
     {
       std::lock_guard lock(mutex_);
-      auto& list = free_[bytes];
-      std::byte* block = nullptr;
-      if (!list.empty()) {
-        block = list.back();
-        list.pop_back();
-        info_.cached_bytes -= bytes;
-      }
+      std::byte* block = reuse(bytes);
       info_.used_bytes += bytes;
       info_.peak_used_bytes = std::max(info_.peak_used_bytes, info_.used_bytes);
       if (block) return block;
@@ -60,23 +55,21 @@ class Pool {
   void give(std::byte* block, std::size_t bytes) noexcept {
     std::lock_guard lock(mutex_);
     info_.used_bytes -= bytes;
-    if (kPooled && info_.cached_bytes + bytes <= kPoolLimitBytes) {
-      try {
-        free_[bytes].push_back(block);
-        info_.cached_bytes += bytes;
-        return;
-      } catch (...) {  // no memory to remember the block with
-      }
+    if (!kPooled || bytes > kPoolLimitBytes) return std::free(block);
+    while (info_.cached_bytes + bytes > kPoolLimitBytes) release_longest_unused();
+    try {
+      Blocks given{{block, bytes}};
+      by_size_.emplace(bytes, given.begin());  // the last that may throw
+      unused_.splice(unused_.end(), given);
+      info_.cached_bytes += bytes;
+    } catch (...) {  // no memory to remember the block with
+      std::free(block);
     }
-    std::free(block);
   }
 
   void trim() {
     std::lock_guard lock(mutex_);
-    for (auto& [bytes, list] : free_)
-      for (std::byte* block : list) std::free(block);
-    free_.clear();
-    info_.cached_bytes = 0;
+    while (!unused_.empty()) release_longest_unused();
   }
 
   PoolInfo info() {
@@ -98,8 +91,34 @@ class Pool {
     return static_cast<std::byte*>(block);
   }
 
+  struct Block {
+    std::byte* data;
+    std::size_t bytes;
+  };
+  using Blocks = std::list<Block>;
+
+  // The block of this size that was given last, which is the likeliest to be in a cache, or null.
+  std::byte* reuse(std::size_t bytes) {
+    const auto end = by_size_.upper_bound(bytes);
+    if (end == by_size_.begin() || std::prev(end)->first != bytes) return nullptr;
+    return remove(std::prev(end));
+  }
+
+  void release_longest_unused() { std::free(remove(by_size_.lower_bound(unused_.front().bytes))); }
+
+  using BySize = std::multimap<std::size_t, Blocks::iterator>;
+
+  std::byte* remove(BySize::iterator entry) {
+    const Block block = *entry->second;
+    unused_.erase(entry->second);
+    by_size_.erase(entry);
+    info_.cached_bytes -= block.bytes;
+    return block.data;
+  }
+
   ForkMutex mutex_;
-  std::map<std::size_t, std::vector<std::byte*>> free_;
+  Blocks unused_;   // longest unused first
+  BySize by_size_;  // those of a size in that order too
   PoolInfo info_;
 };
 
