@@ -20,8 +20,8 @@ constexpr std::size_t kMaxMessages = 1000;
 std::atomic<bool> forked_child{false};
 
 // A layer older than the driver warns of the extensions and, by their numbers, of the structures in
-// cooperative_matrix.h that it does not know, when a device is created with them. What it does know it still checks. One
-// that instruments shaders warns of features that it adds for itself.
+// cooperative_matrix.h that it does not know, when a device is created with them. What it does know it still checks. A
+// layer that instruments shaders warns of features that it adds for itself.
 bool about_the_layer(std::string_view message) {
   constexpr std::string_view kTexts[] = {"is not supported by this layer", "(1000506000)", "(1000141000)",
                                          "Internal Warning: Forcing"};
