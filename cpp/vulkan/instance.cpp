@@ -50,7 +50,12 @@ VKAPI_ATTR VkBool32 VKAPI_CALL collect(VkDebugUtilsMessageSeverityFlagBitsEXT, V
 
 vk::DebugUtilsMessengerCreateInfoEXT messenger_info() {
   using Severity = vk::DebugUtilsMessageSeverityFlagBitsEXT;
-  return {{}, Severity::eWarning | Severity::eError, vk::DebugUtilsMessageTypeFlagBitsEXT::eValidation, &collect};
+  vk::DebugUtilsMessengerCreateInfoEXT info;
+  info.messageSeverity = Severity::eWarning | Severity::eError;
+  info.messageType = vk::DebugUtilsMessageTypeFlagBitsEXT::eValidation;
+  // The headers of Vulkan 1.4 declare it with types of vk::, which have the same layout.
+  info.pfnUserCallback = reinterpret_cast<decltype(info.pfnUserCallback)>(&collect);
+  return info;
 }
 
 // VKCONV_VALIDATION: 1 checks calls and synchronization, gpu instruments the shaders instead.
