@@ -38,9 +38,8 @@ Messages& messages() {
   return m;
 }
 
-VKAPI_ATTR VkBool32 VKAPI_CALL collect(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
-                                       const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
-  const std::string_view text = data->pMessage ? data->pMessage : "";
+VkBool32 collect(const char* message) {
+  const std::string_view text = message ? message : "";
   if (about_the_layer(text)) return VK_FALSE;
   Messages& m = messages();
   std::lock_guard lock(m.mutex);
@@ -53,8 +52,8 @@ vk::DebugUtilsMessengerCreateInfoEXT messenger_info() {
   vk::DebugUtilsMessengerCreateInfoEXT info;
   info.messageSeverity = Severity::eWarning | Severity::eError;
   info.messageType = vk::DebugUtilsMessageTypeFlagBitsEXT::eValidation;
-  // The headers of Vulkan 1.4 declare it with types of vk::, which have the same layout.
-  info.pfnUserCallback = reinterpret_cast<decltype(info.pfnUserCallback)>(&collect);
+  // Its arguments have types of vk:: in the headers of Vulkan 1.4, and C's in older ones.
+  info.pfnUserCallback = [](auto, auto, const auto* data, void*) { return collect(data->pMessage); };
   return info;
 }
 

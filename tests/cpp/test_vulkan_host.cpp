@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "harness.h"
 #include "vulkan/backend.h"
@@ -44,6 +46,16 @@ TEST_F(VulkanHost, DescribesDevices) {
     EXPECT_LE(l.min_subgroup_size, l.max_subgroup_size);
     EXPECT_GE(l.memory_bytes, std::uint64_t{64} << 20);
   }
+}
+
+// Else its silence would mean nothing.
+TEST_F(VulkanHost, TheValidationLayerIsHeard) {
+  const vk::raii::Device& device = device_->handle();
+  ASSERT_EQ(take_validation_messages(), std::vector<std::string>{});
+  (void)device.createBuffer({{}, 0, vk::BufferUsageFlagBits::eStorageBuffer});  // of no bytes
+  const std::vector<std::string> messages = take_validation_messages();
+  ASSERT_FALSE(messages.empty());
+  EXPECT_NE(messages[0].find("size"), std::string::npos) << messages[0];
 }
 
 TEST_F(VulkanHost, SaysWhyThereIsNoSuchDevice) {
