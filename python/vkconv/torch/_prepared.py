@@ -6,7 +6,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 import vkconv
-from vkconv._types import Activation
+from vkconv._types import Activation, PaddingMode
 from vkconv.torch import _ops
 from vkconv.torch._arrays import channels_first, channels_last, innermost, is_channels_last, to_array
 from vkconv.torch._functional import pads_of, per_axis
@@ -22,6 +22,13 @@ from vkconv.torch._functional import pads_of, per_axis
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+_PADDING_MODES: dict[str, PaddingMode] = {
+    "zeros": "zeros",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "circular",
+}
 
 _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "relu": F.relu,
@@ -46,16 +53,15 @@ def activate(x: Tensor, activation: Activation | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a convolution has beside its weights. `border` is what F.pad adds first, for modes other than zeros;
-    `output_padding` is that of a transposed convolution and None in others."""
+    """What a convolution has beside its weights. `padding_mode` is PyTorch's; `output_padding` is that of a transposed
+    convolution and None in others."""
 
     stride: tuple[int, ...]
     pads: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
     output_padding: tuple[int, ...] | None = None
-    border: tuple[int, ...] = ()
-    border_mode: str = "constant"
+    padding_mode: str = "zeros"
 
     @property
     def rank(self) -> int:
@@ -74,14 +80,10 @@ class Geometry:
             pads = per_axis(conv.padding, rank, "padding") * 2
             return Geometry(stride, tuple(pads), dilation, conv.groups, tuple(conv.output_padding))
         pads = pads_of(conv.padding, conv.kernel_size, stride, dilation)
-        plain = Geometry(stride, tuple(pads), dilation, conv.groups)
-        if conv.padding_mode == "zeros" or not any(pads):
-            return plain
-        border = [side for a in reversed(range(rank)) for side in (pads[a], pads[rank + a])]
-        return replace(plain, pads=(0,) * (2 * rank), border=tuple(border), border_mode=conv.padding_mode)
+        return Geometry(stride, tuple(pads), dilation, conv.groups, padding_mode=conv.padding_mode)
 
     def output_extents(self, spatial: Sequence[int], kernel: Sequence[int]) -> list[int]:
-        """Extents of the output for an input with `spatial`, the border not yet added."""
+        """Extents of the output for an input with `spatial`."""
         extents = []
         for a in range(self.rank):
             around = self.pads[a] + self.pads[self.rank + a]
@@ -148,8 +150,8 @@ class FrozenConv(nn.Module):
         pads = list(zip(g.pads[: g.rank], g.pads[g.rank :], strict=True))
         if g.output_padding is None:
             return vkconv.prepare(
-                weight, bias, stride=g.stride, pads=pads, kernel_dilation=g.dilation, groups=g.groups,
-                activation=self.activation, device="cpu",
+                weight, bias, stride=g.stride, pads=pads, padding_mode=_PADDING_MODES[g.padding_mode],
+                kernel_dilation=g.dilation, groups=g.groups, activation=self.activation, device="cpu",
             )  # fmt: skip
         return vkconv.prepare_transpose(
             _ops.transposed_weight(weight, g.groups), bias, stride=g.stride, pads=pads, dilation=g.dilation,
@@ -166,9 +168,6 @@ class FrozenConv(nn.Module):
         return y if keeps else y.contiguous()
 
     def _convolve(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        g = self.geometry
-        if g.border:
-            input = F.pad(input, g.border, g.border_mode)
         input = innermost(input)
         # A program that is stored knows nothing of what is packed in this process.
         stored = torch.jit.is_tracing() or torch.compiler.is_exporting()
@@ -180,7 +179,7 @@ class FrozenConv(nn.Module):
         if addend is None:
             return prepared_conv(input, self.handle)
         if addend.dtype == torch.promote_types(input.dtype, torch.float32) and addend.dim() == input.dim():
-            spatial = g.output_extents(input.shape[2:], self.weight.shape[2:])
+            spatial = self.geometry.output_extents(input.shape[2:], self.weight.shape[2:])
             if addend.shape == (input.shape[0], channels_out(self), *spatial):
                 return prepared_conv_add(input, addend, self.handle)
         return self._differentiable(input, addend)
@@ -189,7 +188,11 @@ class FrozenConv(nn.Module):
         """The same from operators that have gradients, and for every addend that can be broadcast."""
         g = self.geometry
         if g.output_padding is None:
-            y = _ops.conv(input, self.weight, self.bias, g.stride, g.pads, g.dilation, g.groups)
+            pads = g.pads
+            if g.padding_mode != "zeros":
+                sides = [side for a in reversed(range(g.rank)) for side in (pads[a], pads[g.rank + a])]
+                input, pads = innermost(F.pad(input, sides, g.padding_mode)), (0,) * len(pads)
+            y = _ops.conv(input, self.weight, self.bias, g.stride, pads, g.dilation, g.groups)
         else:
             spatial = g.output_extents(input.shape[2:], self.weight.shape[2:])
             ends = [hi - e for hi, e in zip(g.pads[g.rank :], g.output_padding, strict=True)]
