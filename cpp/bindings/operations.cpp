@@ -1,7 +1,6 @@
 #include "bindings/operations.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "core/dispatch.h"
@@ -335,11 +334,7 @@ py::object conv_bias_grad(Object grad_argument, const OptionArguments& option_ar
   p.out_channels = grad.last();
   p.input = p.output = spatial_extents(grad);
   validate(p);
-  std::array<std::byte, sizeof(double)> one{};
-  with_type(p.dtype, [&](auto zero) {
-    const auto value = from_double<decltype(zero)>(1);
-    std::memcpy(one.data(), &value, sizeof value);
-  });
+  auto one = encoded(1, p.dtype);
   return gradient(option_arguments, p, {}, {p.out_channels}, Layout::any, grad, nullptr, out,
                   [&](Execution& e, const Array& result) {
                     e.operands.input.data = one.data();

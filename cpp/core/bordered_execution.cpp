@@ -14,15 +14,6 @@ namespace {
 
 using HostView = View<std::byte*>;
 
-std::array<std::byte, sizeof(double)> encoded(double value, DType t) {
-  std::array<std::byte, sizeof(double)> bytes{};
-  with_type(t, [&](auto zero) {
-    const auto element = from_double<decltype(zero)>(value);
-    std::memcpy(bytes.data(), &element, sizeof element);
-  });
-  return bytes;
-}
-
 // An array that a problem reads or writes: its view, and its memory where that is a device's.
 struct Place {
   HostView view;
@@ -36,20 +27,6 @@ struct Temporary {
   HostView view;
   Place place() const { return {view, memory.get()}; }
 };
-
-StridedArray strided(const HostView& v, std::int64_t batch, const Extent3& e, std::int64_t channels, DType t) {
-  return {v.data,
-          {1, batch, e[0], e[1], e[2], channels},
-          {0, v.stride[0], v.stride[1], v.stride[2], v.stride[3], v.stride[4]},
-          size_bytes(t)};
-}
-
-StridedArray strided(const WeightView<std::byte*>& w, const ConvProblem& p, DType t) {
-  return {w.data,
-          {p.groups, p.out_channels_per_group(), p.kernel[0], p.kernel[1], p.kernel[2], p.in_channels_per_group()},
-          {w.group, w.out, w.tap[0], w.tap[1], w.tap[2], w.in},
-          size_bytes(t)};
-}
 
 template <class F>
 void for_each_run(const std::array<std::vector<Run>, 3>& runs, F&& f) {

@@ -1,5 +1,8 @@
 // From a DType value to a C++ type: with_type(p.dtype, [&](auto zero) { using T = decltype(zero); ... }).
 #pragma once
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "core/dtype.h"
@@ -20,6 +23,16 @@ decltype(auto) with_type(DType t, F&& f) {
       break;
   }
   return f(float{});
+}
+
+// A number as one element: the first size_bytes(t) bytes.
+inline std::array<std::byte, sizeof(double)> encoded(double value, DType t) {
+  std::array<std::byte, sizeof(double)> bytes{};
+  with_type(t, [&](auto zero) {
+    const auto element = from_double<decltype(zero)>(value);
+    std::memcpy(bytes.data(), &element, sizeof element);
+  });
+  return bytes;
 }
 
 }  // namespace vkconv

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/view.h"
+
 namespace vkconv {
 
 struct StridedArray {
@@ -18,6 +20,20 @@ struct StridedArray {
   }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes; }
 };
+
+inline StridedArray strided(const View<std::byte*>& v, std::int64_t batch, const Extent3& e, std::int64_t channels,
+                            DType t) {
+  return {v.data,
+          {1, batch, e[0], e[1], e[2], channels},
+          {0, v.stride[0], v.stride[1], v.stride[2], v.stride[3], v.stride[4]},
+          size_bytes(t)};
+}
+inline StridedArray strided(const WeightView<std::byte*>& w, const ConvProblem& p, DType t) {
+  return {w.data,
+          {p.groups, p.out_channels_per_group(), p.kernel[0], p.kernel[1], p.kernel[2], p.in_channels_per_group()},
+          {w.group, w.out, w.tap[0], w.tap[1], w.tap[2], w.in},
+          size_bytes(t)};
+}
 
 // Elements before (lo <= 0) and after (hi >= 0) `data` that the array reaches. It has no empty axis.
 struct Span {

@@ -29,12 +29,9 @@ void store_broadcasts_once(HostArray& array) {
 }
 
 std::array<std::int64_t, 6> packed_strides(const HostArray& array, const HostArray& stored) {
-  std::array<std::int64_t, 6> stride{};
-  std::int64_t next = 1;
-  for (int a = 5; a >= 0; --a) {
-    stride[a] = stored.extent[a] == array.extent[a] ? next : 0;
-    next *= stored.extent[a];
-  }
+  auto stride = packed(stored, nullptr).stride;
+  for (int a = 0; a < 6; ++a)
+    if (stored.extent[a] != array.extent[a]) stride[a] = 0;
   return stride;
 }
 
@@ -100,13 +97,13 @@ class Arrays {
   void bind_input() {
     const bool written = p_.pass == Pass::input_grad;
     operands.input = bind(residents_.input, host_.input,
-                          host_array(host_.input, p_.batch, p_.input, p_.in_channels, type(written)), written);
+                          strided(host_.input, p_.batch, p_.input, p_.in_channels, type(written)), written);
   }
 
   void bind_output() {
     const bool written = p_.pass == Pass::forward;
     operands.output = bind(residents_.output, host_.output,
-                           host_array(host_.output, p_.batch, p_.output, p_.out_channels, type(written)), written);
+                           strided(host_.output, p_.batch, p_.output, p_.out_channels, type(written)), written);
   }
 
   void bind_weight() {
@@ -117,7 +114,7 @@ class Arrays {
     }
     const bool written = p_.pass == Pass::weight_grad;
     Pointer data = 0;
-    const auto s = bind(host_array(w, p_, type(written)), written, false, data);
+    const auto s = bind(strided(w, p_, type(written)), written, false, data);
     operands.weight = {data, s[0], s[1], s[5], {s[2], s[3], s[4]}};
   }
 
@@ -136,7 +133,7 @@ class Arrays {
     if (!p_.epilogue.addend) return;
     const DType t = accumulator(p_.dtype);
     operands.addend =
-        bind(residents_.addend, host_.addend, host_array(host_.addend, p_.batch, p_.output, p_.out_channels, t), false);
+        bind(residents_.addend, host_.addend, strided(host_.addend, p_.batch, p_.output, p_.out_channels, t), false);
   }
 
   DType type(bool written) const { return written ? p_.output_dtype : p_.dtype; }

@@ -30,7 +30,7 @@ DeviceWeights::~DeviceWeights() {
 
 PreparedVulkan::PreparedVulkan(const ConvProblem& p, const HostOperands& operands)
     : problem_(p), weight_(static_cast<std::size_t>(p.weight_elements()) * size_bytes(p.dtype)), bias_(bias_bytes(p)) {
-  const HostArray array = host_array(operands.weight, p, p.dtype);
+  const HostArray array = strided(operands.weight, p, p.dtype);
   pack(array, 0, array.elements(), weight_.pointer());
   if (bias_bytes(p) > 0) std::memcpy(bias_.pointer(), operands.bias, bias_bytes(p));
 }
@@ -61,7 +61,7 @@ std::shared_ptr<const DeviceWeights> PreparedVulkan::fill(Operands<Device>& oper
 
 std::shared_ptr<DeviceWeights> PreparedVulkan::upload_to(const std::shared_ptr<ArrayQueue>& queue) const {
   auto made = std::make_shared<DeviceWeights>(queue);
-  const HostArray weight = host_array(contiguous_weight(weight_.pointer(), problem_), problem_, problem_.dtype);
+  const HostArray weight = strided(contiguous_weight(weight_.pointer(), problem_), problem_, problem_.dtype);
   made->weight = queue->allocate_unused(weight.bytes());
   const HostArray bias = flat_words(bias_.pointer(), bias_bytes(problem_));
   made->bias = queue->allocate_unused(bias.bytes());

@@ -115,20 +115,6 @@ struct Slice {
 
 }  // namespace
 
-HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels,
-                     DType t) {
-  HostArray a{v.data, {1, batch, extent[0], extent[1], extent[2], channels}, {}, size_bytes(t)};
-  for (int axis = 0; axis < 5; ++axis) a.stride[1 + axis] = v.stride[axis];
-  return a;
-}
-
-HostArray host_array(const WeightView<std::byte*>& w, const ConvProblem& p, DType t) {
-  return {w.data,
-          {p.groups, p.out_channels_per_group(), p.kernel[0], p.kernel[1], p.kernel[2], p.in_channels_per_group()},
-          {w.group, w.out, w.tap[0], w.tap[1], w.tap[2], w.in},
-          size_bytes(t)};
-}
-
 void pack(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* to) {
   copy_range<false>(array, begin, end, to);
 }

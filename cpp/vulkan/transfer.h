@@ -5,16 +5,11 @@
 #include <cstdint>
 
 #include "core/strided_array.h"
-#include "core/view.h"
 #include "vulkan/stream.h"
 
 namespace vkconv::vulkan {
 
 using HostArray = StridedArray;
-
-HostArray host_array(const View<std::byte*>& v, std::int64_t batch, const Extent3& extent, std::int64_t channels,
-                     DType t);
-HostArray host_array(const WeightView<std::byte*>& w, const ConvProblem& p, DType t);
 
 // Elements [begin, end) of the array in row-major order, to or from contiguous memory.
 void pack(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* to);
