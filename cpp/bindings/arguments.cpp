@@ -1,8 +1,8 @@
 #include "bindings/arguments.h"
 
 #include <cmath>
-#include <iterator>
 #include <optional>
+#include <string_view>
 
 namespace vkconv::bindings {
 namespace {
@@ -48,16 +48,20 @@ Extent3 parse_axes(const py::object& items, const std::string& name, int rank, s
 // No sum of two paddings overflows.
 constexpr std::int64_t kLeastPadding = -(std::int64_t{1} << 62);
 
-PaddingMode parse_mode(py::handle padding) {
-  constexpr std::pair<const char*, PaddingMode> kModes[] = {{"valid", PaddingMode::valid},
-                                                            {"same", PaddingMode::same},
-                                                            {"same_lower", PaddingMode::same_lower},
-                                                            {"full", PaddingMode::full},
-                                                            {"causal", PaddingMode::causal}};
-  for (auto [word, mode] : kModes)
-    if (PyUnicode_CompareWithASCIIString(padding.ptr(), word) == 0) return mode;
-  throw py::value_error("padding is " + repr_text(padding) +
-                        ", wanted numbers or one of 'valid', 'same', 'same_lower', 'full', 'causal'");
+constexpr std::string_view kPaddingModes[] = {"numbers", "valid", "same", "same_lower", "full", "causal"};
+
+std::string_view to_string(PaddingMode mode) { return kPaddingModes[static_cast<std::size_t>(mode)]; }
+
+// The value in [first, last] that `word` names. `others` is what the argument may be beside such a word.
+template <class E>
+E named(py::handle word, const std::string& argument, E first, E last, const std::string& others = "") {
+  std::string names;
+  for (auto e = static_cast<int>(first); e <= static_cast<int>(last); ++e)
+    if (PyUnicode_CompareWithASCIIString(word.ptr(), to_string(static_cast<E>(e)).data()) == 0)
+      return static_cast<E>(e);
+  for (auto e = static_cast<int>(first); e <= static_cast<int>(last); ++e)
+    names += (names.empty() ? "'" : ", '") + std::string(to_string(static_cast<E>(e))) + "'";
+  throw py::value_error(argument + " is " + repr_text(word) + ", wanted " + others + "one of " + names);
 }
 
 // (lo..., hi...): two sequences with one number an axis each, as in MLX.
@@ -94,24 +98,6 @@ Padding parse_pads(py::handle pads, int rank) {
 
 bool is_zero(py::handle value) {
   return PyLong_CheckExact(value.ptr()) && PyObject_RichCompareBool(value.ptr(), py::int_(0).ptr(), Py_EQ) == 1;
-}
-
-constexpr std::string_view kBorderModes[] = {"zeros", "reflect", "symmetric", "edge", "circular", "constant"};
-
-BorderMode border_named(py::handle name) {
-  for (std::size_t i = 0; i < std::size(kBorderModes); ++i)
-    if (PyUnicode_CompareWithASCIIString(name.ptr(), kBorderModes[i].data()) == 0) return static_cast<BorderMode>(i);
-  throw py::value_error("padding_mode is " + repr_text(name) +
-                        ", wanted one of 'zeros', 'reflect', 'symmetric', 'edge', 'circular', 'constant'");
-}
-
-Activation activation_named(py::handle name) {
-  for (int i = 0; i <= static_cast<int>(Activation::clip); ++i)
-    if (PyUnicode_CompareWithASCIIString(name.ptr(), to_string(static_cast<Activation>(i)).data()) == 0)
-      return static_cast<Activation>(i);
-  throw py::value_error("activation is " + repr_text(name) +
-                        ", wanted None or one of 'identity', 'relu', 'relu6', 'leaky_relu', 'silu', 'gelu', "
-                        "'sigmoid', 'tanh', 'hardswish', 'clip'");
 }
 
 }  // namespace
@@ -194,7 +180,7 @@ Padding parse_padding(py::handle padding, py::handle pads, int rank) {
   }
   Padding parsed;
   if (PyUnicode_Check(padding.ptr())) {
-    parsed.mode = parse_mode(padding);
+    parsed.mode = named(padding, "padding", PaddingMode::valid, PaddingMode::causal, "numbers or ");
     return parsed;
   }
   const auto items = sequence_of(padding);
@@ -206,13 +192,13 @@ Padding parse_padding(py::handle padding, py::handle pads, int rank) {
 }
 
 Border parse_border(py::handle value) {
-  const bool named = PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) > 0;
-  const py::handle name = named ? PyTuple_GET_ITEM(value.ptr(), 0) : value.ptr();
-  const Py_ssize_t parameters = named ? PyTuple_GET_SIZE(value.ptr()) - 1 : 0;
+  const bool tuple = PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) > 0;
+  const py::handle name = tuple ? PyTuple_GET_ITEM(value.ptr(), 0) : value.ptr();
+  const Py_ssize_t parameters = tuple ? PyTuple_GET_SIZE(value.ptr()) - 1 : 0;
   const py::handle parameter = parameters > 0 ? PyTuple_GET_ITEM(value.ptr(), 1) : py::handle().ptr();
   if (!PyUnicode_Check(name.ptr()) || (parameter && (is_text(parameter) || !PyNumber_Check(parameter.ptr()))))
     throw py::type_error("padding_mode must be a string or a tuple ('constant', value), got " + repr_text(value));
-  Border border{border_named(name)};
+  Border border{named(name, "padding_mode", BorderMode::zeros, BorderMode::constant)};
   if (parameters > (border.mode == BorderMode::constant))
     throw py::value_error("padding_mode '" + std::string(to_string(border.mode)) + "' takes " +
                           (border.mode == BorderMode::constant ? "one parameter" : "no parameters"));
@@ -222,16 +208,15 @@ Border parse_border(py::handle value) {
   return border;
 }
 
-std::string_view to_string(BorderMode mode) { return kBorderModes[static_cast<std::size_t>(mode)]; }
-
 void parse_activation(py::handle value, Epilogue& epilogue) {
   if (value.is_none()) return;
   const auto items = sequence_of(value);
-  const bool named = items && length_of(*items) > 0 && PyUnicode_Check(item_of(*items, 0).ptr());
-  if (!named && !PyUnicode_Check(value.ptr()))
+  const bool has_name = items && length_of(*items) > 0 && PyUnicode_Check(item_of(*items, 0).ptr());
+  if (!has_name && !PyUnicode_Check(value.ptr()))
     wrong_type("activation", "a string, a tuple (name, parameters...) or None", value);
-  epilogue.activation = activation_named(named ? item_of(*items, 0) : value);
-  const Py_ssize_t parameters = named ? length_of(*items) - 1 : 0;
+  epilogue.activation =
+      named(has_name ? item_of(*items, 0) : value, "activation", Activation::identity, Activation::clip, "None or ");
+  const Py_ssize_t parameters = has_name ? length_of(*items) - 1 : 0;
   const auto parameter = [&](int i) { return parse_number(item_of(*items, i), "activation parameter"); };
   switch (epilogue.activation) {
     case Activation::leaky_relu:
@@ -253,9 +238,7 @@ void parse_activation(py::handle value, Epilogue& epilogue) {
 Precision parse_precision(py::handle value) {
   if (value.is_none()) return Precision::high;
   if (!PyUnicode_Check(value.ptr())) wrong_type("precision", "'highest', 'high', 'fast' or None", value);
-  for (Precision p : {Precision::highest, Precision::high, Precision::fast})
-    if (PyUnicode_CompareWithASCIIString(value.ptr(), to_string(p).data()) == 0) return p;
-  throw py::value_error("precision is " + repr_text(value) + ", wanted 'highest', 'high' or 'fast'");
+  return named(value, "precision", Precision::highest, Precision::fast);
 }
 
 }  // namespace vkconv::bindings

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/border.h"
@@ -41,7 +40,6 @@ Padding parse_padding(py::handle padding, py::handle pads, int rank);
 
 // 'zeros', 'reflect', ..., 'constant' or ('constant', value).
 Border parse_border(py::handle value);
-std::string_view to_string(BorderMode mode);
 
 // None, 'relu', ('leaky_relu', slope), ('clip', lo, hi), ...
 void parse_activation(py::handle value, Epilogue& epilogue);

@@ -70,22 +70,17 @@ void bind_padding(py::module_& m) {
 }
 
 void bind_gradients(py::module_& m) {
-  m.def("conv_input_grad",
-        [](Object grad, Object weight, Object input_shape, Object stride, Object padding, Object dilation,
-           Object input_dilation, Object groups, Object flip, Object pads, Object padding_mode, Object precision,
-           Object device, Object algorithm, Object workspace_limit, Object out) {
-          return conv_input_grad(grad, weight, input_shape,
-                                 {stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
-                                 {precision, device, algorithm, workspace_limit}, out);
-        });
-  m.def("conv_weight_grad",
-        [](Object grad, Object input, Object weight_shape, Object stride, Object padding, Object dilation,
-           Object input_dilation, Object groups, Object flip, Object pads, Object padding_mode, Object precision,
-           Object device, Object algorithm, Object workspace_limit, Object out) {
-          return conv_weight_grad(grad, input, weight_shape,
-                                  {stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
-                                  {precision, device, algorithm, workspace_limit}, out);
-        });
+  // `other` is the weight of an input gradient, or the input of a weight gradient; `shape` that of the result.
+  const auto bind = [&m](const char* name, auto gradient) {
+    m.def(name, [gradient](Object grad, Object other, Object shape, Object stride, Object padding, Object dilation,
+                           Object input_dilation, Object groups, Object flip, Object pads, Object padding_mode,
+                           Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
+      return gradient(grad, other, shape, {stride, padding, pads, dilation, input_dilation, groups, flip, padding_mode},
+                      {precision, device, algorithm, workspace_limit}, out);
+    });
+  };
+  bind("conv_input_grad", &conv_input_grad);
+  bind("conv_weight_grad", &conv_weight_grad);
   m.def("conv_bias_grad",
         [](Object grad, Object precision, Object device, Object algorithm, Object workspace_limit, Object out) {
           return conv_bias_grad(grad, {precision, device, algorithm, workspace_limit}, out);

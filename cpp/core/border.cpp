@@ -72,6 +72,11 @@ std::vector<Box> around(Box whole, const Box& inner) {
 
 }  // namespace
 
+std::string_view to_string(BorderMode mode) {
+  constexpr std::string_view names[] = {"zeros", "reflect", "symmetric", "edge", "circular", "constant"};
+  return names[static_cast<std::size_t>(mode)];
+}
+
 std::vector<Run> runs(const Border& border, std::int64_t extent, std::int64_t begin, std::int64_t end) {
   std::vector<Run> made;
   for (std::int64_t q = begin; q < end; q += made.back().count) {

@@ -3,6 +3,7 @@
 // positions, so a convolution is an inner part on the input itself and thin parts on small copies.
 #pragma once
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/problem.h"
@@ -10,6 +11,7 @@
 namespace vkconv {
 
 enum class BorderMode : std::uint8_t { zeros, reflect, symmetric, edge, circular, constant };
+std::string_view to_string(BorderMode mode);
 
 struct Border {
   BorderMode mode = BorderMode::zeros;
