@@ -84,13 +84,14 @@ def entries_of(p: Problem) -> list[str]:
     return found
 
 
-def random_case(rng: np.random.Generator) -> Case:
-    p = random_problem(rng)
+def random_case(rng: np.random.Generator, kinds: np.random.Generator) -> Case:
+    """`kinds` draws the kind of problem and, by the seed, the algorithm."""
+    p = random_problem(rng, kinds)
     names = list(VIEWS)
     weights = [0.6] + [0.4 / (len(names) - 1)] * (len(names) - 1)
     return Case(
         p,
-        int(rng.integers(1 << 31)),
+        int(kinds.integers(1 << 31)),
         pick(rng, entries_of(p)),
         bool(rng.random() < 0.75),
         *(pick(rng, names, weights) for _ in range(3)),
@@ -135,8 +136,7 @@ def call_general(case: Case, a: checks.Operands, options: dict[str, Any]) -> np.
     if case.entry == "lo_hi":
         words["padding"] = tuple(zip(*words.pop("pads"), strict=True))
     if case.entry == "out":
-        shape = {"fwd": p.output_shape, "igrad": p.input_shape, "wgrad": p.weight_shape}[p.op]
-        words["out"] = destination(shape, dtype_of(p.dtype), np.random.default_rng(case.seed))
+        words["out"] = destination(p.result_shape, dtype_of(p.dtype), np.random.default_rng(case.seed))
     got = getattr(vkconv, checks.OPERATIONS[p.op])(*checks.positional(p, a), **words)
     if case.entry != "out":
         return got
@@ -170,7 +170,8 @@ def run_case(case: Case, device: str) -> tuple[Case, str]:
     done = dataclasses.replace(case, algorithm=algorithm)
     try:
         got = call(case, a, options | ({"algorithm": algorithm} if algorithm else {}))
-        checks.assert_right(case.problem, a, got, tree=tree, integers=case.integers)
+        independent = "broadcast" not in (case.input, case.weight, case.grad)
+        checks.assert_right(case.problem, a, got, tree=tree, integers=case.integers, independent=independent)
         if case.entry == "transpose" and case.integers and "winograd" not in tree and not case.problem.activation:
             scattered = oracle.conv_transpose(a.input, a.weight, **transpose_geometry(case.problem), bias=a.bias)
             np.testing.assert_array_equal(got, checks.rounded(scattered, case.problem.dtype))
@@ -204,11 +205,16 @@ def corpus() -> list[Case]:
     return [Case.parse(line) for line in lines if line.strip() and not line.startswith("#")]
 
 
-def cases(seed: int, count: int | None = None, seconds: float | None = None) -> Iterator[Case]:
-    """Endless unless bounded; the i-th case of a seed does not depend on the bounds."""
+def cases(seed: int, count: int | None = None, seconds: float | None = None, alike: int = 1) -> Iterator[Case]:
+    """Endless unless bounded; the i-th case of a seed does not depend on the bounds.
+
+    `alike` cases after each other are of one kind: a software device compiles few kernels for them.
+    """
     start, i = time.monotonic(), 0
     while (count is None or i < count) and (seconds is None or time.monotonic() - start < seconds):
-        yield dataclasses.replace(random_case(np.random.default_rng((seed, i))), algorithm="any")
+        rng = np.random.default_rng((seed, i))
+        kinds = rng if alike == 1 else np.random.default_rng((seed, i // alike, alike))
+        yield dataclasses.replace(random_case(rng, kinds), algorithm="any")
         i += 1
 
 
@@ -235,6 +241,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--alike", type=int, default=1, help="cases of each kind, which share kernels")
     parser.add_argument("--case", help="repeat one case, with its traceback")
     args = parser.parse_args()
     if args.case:
@@ -248,7 +255,7 @@ def main() -> int:
     if args.count is None and args.seconds is None:
         args.count = 1000
     start = time.monotonic()
-    count, plans, failures = fuzz(args.device, cases(args.seed, args.count, args.seconds))
+    count, plans, failures = fuzz(args.device, cases(args.seed, args.count, args.seconds, args.alike))
     seconds = time.monotonic() - start
     for name, times in sorted(plans.items()):
         print(f"{times:7d}  {name}")

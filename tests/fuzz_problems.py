@@ -137,14 +137,16 @@ def fits(p: Problem) -> bool:
     )
 
 
-def random_problem(rng: Generator) -> Problem:
+def random_problem(rng: Generator, kinds: Generator | None = None) -> Problem:
+    """`kinds` draws what a compiled kernel depends on most, `rng` the geometry."""
+    kinds = kinds or rng
     families, weights = zip(*FAMILIES, strict=True)
-    op = pick(rng, ("fwd", "igrad", "wgrad"), (0.6, 0.2, 0.2))
-    dtype = pick(rng, ("f32", "f16", "bf16", "f64"), (0.5, 0.2, 0.2, 0.1))
-    precision = pick(rng, ("high", "highest"), (0.85, 0.15))
-    rank = int(pick(rng, (1, 2, 3), (0.3, 0.45, 0.25)))
-    family = pick(rng, families, weights)
-    extra = epilogue(rng) if op == "fwd" else {}
+    op = pick(kinds, ("fwd", "igrad", "wgrad"), (0.6, 0.2, 0.2))
+    dtype = pick(kinds, ("f32", "f16", "bf16", "f64"), (0.5, 0.2, 0.2, 0.1))
+    precision = pick(kinds, ("high", "highest"), (0.85, 0.15))
+    rank = int(pick(kinds, (1, 2, 3), (0.3, 0.45, 0.25)))
+    family = pick(kinds, families, weights)
+    extra = epilogue(kinds) if op == "fwd" else {}
     while True:
         ones: dict[str, Any] = {
             "stride": (1,) * rank,

@@ -82,6 +82,20 @@ class Problem:
     def multiply_adds(self) -> int:
         return int(np.prod(self.output_shape) * np.prod(self.weight_shape[1:]))
 
+    @property
+    def result_shape(self) -> Extents:
+        return {"fwd": self.output_shape, "igrad": self.input_shape, "wgrad": self.weight_shape}[self.op]
+
+    @property
+    def terms(self) -> int:
+        """The most that one element of the result is the sum of."""
+        factors = {
+            "fwd": self.weight_shape[1:],
+            "igrad": (*self.kernel, self.outputs // self.groups),
+            "wgrad": (self.batch, *self.out),
+        }
+        return int(np.prod(factors[self.op]))
+
     def replace(self, **changes: Any) -> Problem:
         return dataclasses.replace(self, **changes)
 
