@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/thread_pool.h"
 #include "harness.h"
 
 namespace vkconv::tools {
@@ -34,6 +35,30 @@ inline void expect_matches(const std::string& text, const std::string& algorithm
   EXPECT_TRUE(a.finite);
   EXPECT_LE(a.c, 8);
   EXPECT_EQ(got, run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
+}
+
+// Whatever the number of threads, the workspace limit, and whether weights are prepared.
+inline void expect_same_bits(const std::string& text, const std::string& algorithm,
+                             const std::vector<std::size_t>& limits = {kDefaultWorkspaceLimitBytes}) {
+  SCOPED_TRACE(text + " " + algorithm);
+  const ConvProblem p = parse_problem(text);
+  const Arrays arrays = make_arrays(p, Data::random);
+  const int before = cpu::num_threads();
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3, 5}) {
+    cpu::set_num_threads(threads);
+    CpuPlanner planner = make_planner();
+    for (const std::size_t limit : limits) {
+      EXPECT_LE(planner.plan({p, algorithm, limit})->workspace_bytes(), limit);
+      for (const bool prepared : {false, true}) {
+        if (prepared && p.pass == Pass::weight_grad) continue;
+        const auto got = run_cpu(p, arrays, planner, algorithm, limit, prepared);
+        if (first.empty()) first = got;
+        EXPECT_EQ(got, first) << threads << " threads, limit " << limit << (prepared ? ", prepared" : "");
+      }
+    }
+  }
+  cpu::set_num_threads(before);
 }
 
 // Of sums of positive inputs with infinite weights: infinite where the expected one is, and never NaN.

@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include "cpu/thread_pool.h"
-#include "harness.h"
+#include "cpu_test.h"
 #include "targets.h"
 
 namespace vkconv {
 namespace {
 
-using CpuPlanner = Planner<cpu::Device>;
+using tools::CpuPlanner;
 using tools::Data;
 
 const char* const kProblems[] = {
@@ -100,7 +99,7 @@ std::vector<double> reference(const ConvProblem& p, const tools::Arrays& a, CpuP
 
 void expect_exact(const std::string& text, bool prepare = false, std::size_t limit = kDefaultWorkspaceLimitBytes) {
   const ConvProblem p = parse_problem(text);
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
   EXPECT_EQ(tools::run_cpu(p, a, planner, "depthwise", limit, prepare), reference(p, a, planner)) << text;
 }
@@ -118,7 +117,7 @@ TEST(Depthwise, PreparedWeightsAndMirroredKernelsAreExact) {
 TEST(Depthwise, TightWorkspaceGivesTheSameAnswer) {
   for (const char* text : kProblems) {
     const ConvProblem p = parse_problem(text);
-    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+    CpuPlanner planner = tools::make_planner();
     const tools::Arrays a = tools::make_arrays(p, Data::random);
     std::size_t limit = kDefaultWorkspaceLimitBytes;
     const auto wide = tools::run_cpu(p, a, planner, "depthwise", limit);
@@ -136,7 +135,7 @@ TEST(Depthwise, TightWorkspaceGivesTheSameAnswer) {
 }
 
 TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"fwd_f32_n1c64o64g64_i15x15_k3x3_p1x1", "fwd_f32_n1c20o20g20_i40x40_k31x31_p15x15",
                            "fwd_f32_n1c16o16g16_i600_k600_p599:0", "fwd_f32_n1c2o2g2_i600_k600_p599:0",
                            "fwd_f64_n1c20o20g20_i9x9_k5x5_p2x2", "fwd_f16_n1c48o48g48_i9x9_k3x3_p1x1_bias_silu",
@@ -179,26 +178,15 @@ TEST(Depthwise, OutputsPastTheCachesAreExact) {
   }
 }
 
-TEST(Depthwise, EveryThreadCountGivesTheSameBits) {
+TEST(Depthwise, ThreadsAndPreparationDoNotChangeBits) {
   for (const char* text : {"fwd_f32_n1c200o200g200_i15x15_k3x3_p1x1", "fwd_f32_n1c150o150g150_i301_k4_p3:0",
                            "fwd_f16_n1c130o130g130_i15x16_k5x5_p2x2", "fwd_f32_n2c3o3g3_i40x41_k3x3_s2x2_p1x1",
-                           "fwd_f32_n1c40o80g40_i6x15x16_k3x3x3_p1x1x1", "fwd_f32_n1c20o20g20_i24x24_k31x31_p15x15"}) {
-    const ConvProblem p = parse_problem(text);
-    const tools::Arrays a = tools::make_arrays(p, Data::random);
-    std::vector<double> first;
-    for (int threads = 1; threads <= 5; ++threads) {
-      cpu::set_num_threads(threads);
-      CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
-      const auto got = tools::run_cpu(p, a, planner, "depthwise");
-      if (threads == 1) first = got;
-      EXPECT_EQ(got, first) << text << ' ' << threads << " threads";
-    }
-  }
-  cpu::set_num_threads(cpu::default_num_threads());
+                           "fwd_f32_n1c40o80g40_i6x15x16_k3x3x3_p1x1x1", "fwd_f32_n1c20o20g20_i24x24_k31x31_p15x15"})
+    tools::expect_same_bits(text, "depthwise");
 }
 
 TEST(Depthwise, PaddingNeverMeetsInfiniteWeights) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"fwd_f32_n1c20o20g20_i6x7_k3x3_p1x1", "fwd_f32_n1c3o3g3_i6x7_k3x3_p1x1",
                            "fwd_bf16_n1c20o20g20_i6x7_k5x5_p2x2", "fwd_f32_n1c20o20g20_i9x9_k3x3_s2x2_p1x1"}) {
     const ConvProblem p = parse_problem(text);
@@ -213,7 +201,7 @@ TEST(Depthwise, PaddingNeverMeetsInfiniteWeights) {
 // Reversed, cropped and broadcast input, a transposed output, and the addend in place of the output.
 void expect_views_exact(const char* text) {
   const ConvProblem p = parse_problem(text);
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
   const auto run = [&](const std::string& algorithm) {
     tools::HostOperands host(p, a);
@@ -245,7 +233,7 @@ TEST(Depthwise, ViewsAreExact) {
 }
 
 TEST(Depthwise, SaysWhyNot) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   for (const auto& [text, reason] : {std::pair{"fwd_f32_n1c4o4_i9_k3", "groups"},
                                      {"igrad_f32_n1c4o4g4_i9_k3", "forward"},
                                      {"fwd_f32_n1c4o4g4_i9_k3_t2", "dilated"}}) {

@@ -4,14 +4,13 @@
 #include <cmath>
 #include <limits>
 
-#include "cpu/thread_pool.h"
-#include "harness.h"
+#include "cpu_test.h"
 #include "targets.h"
 
 namespace vkconv {
 namespace {
 
-using CpuPlanner = Planner<cpu::Device>;
+using tools::CpuPlanner;
 using tools::Data;
 
 const char* const kProblems[] = {
@@ -41,7 +40,7 @@ const char* const kProblems[] = {
 };
 
 tools::Accuracy error_of(const ConvProblem& p, Data data) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   const tools::Arrays a = tools::make_arrays(p, data);
   return tools::accuracy(p, tools::run_cpu(p, a, planner, "fft_depthwise"), tools::run_exact(p, a, planner),
                          tools::run_magnitudes(p, a, planner));
@@ -69,7 +68,7 @@ TEST(FftDepthwise, RandomDataIsRoundedOnce) {
 
 TEST(FftDepthwise, LoudChannelsLeaveQuietOnesAlone) {
   const ConvProblem p = parse_problem("fwd_f32_n1c20o20g20_i300_k33_p32:0");
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   tools::Arrays a = tools::make_arrays(p, Data::random);
   for (std::size_t i = 3; i < a.input.size(); i += 20) a.input[i] *= 0x1p60;
   for (std::size_t k = 0; k < 33; ++k) a.weight[5 * 33 + k] *= 0x1p40;
@@ -80,7 +79,7 @@ TEST(FftDepthwise, LoudChannelsLeaveQuietOnesAlone) {
 
 TEST(FftDepthwise, AnInfinityReachesOnlyItsOutputs) {
   const ConvProblem p = parse_problem("fwd_f32_n1c20o20g20_i300_k33_p32:0");
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   tools::Arrays a = tools::make_arrays(p, Data::small_integers);
   for (double& w : a.weight) w += w == 0;  // 0 * infinity is for another test
   a.input[100 * 20 + 3] = std::numeric_limits<double>::infinity();
@@ -98,24 +97,13 @@ TEST(FftDepthwise, AnInfinityReachesOnlyItsOutputs) {
 }
 
 TEST(FftDepthwise, ThreadsAndWorkspaceDoNotChangeTheBits) {
-  const ConvProblem p = parse_problem("fwd_f32_n3c70o70g70_i700_k65_p64:0");
-  const tools::Arrays a = tools::make_arrays(p, Data::random);
-  std::vector<double> first;
-  for (int threads = 1; threads <= 4; ++threads) {
-    cpu::set_num_threads(threads);
-    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
-    const std::size_t whole = planner.plan({p, "fft_depthwise"})->workspace_bytes();
-    for (const std::size_t limit : {whole, whole / static_cast<std::size_t>(cpu::host_traits().threads)}) {
-      const auto got = tools::run_cpu(p, a, planner, "fft_depthwise", limit);
-      if (first.empty()) first = got;
-      EXPECT_EQ(got, first) << threads << " threads, " << limit << " bytes";
-    }
-  }
-  cpu::set_num_threads(cpu::default_num_threads());
+  const char* text = "fwd_f32_n3c70o70g70_i700_k65_p64:0";
+  const std::size_t whole = tools::make_planner().plan({parse_problem(text), "fft_depthwise"})->workspace_bytes();
+  tools::expect_same_bits(text, "fft_depthwise", {whole, whole / static_cast<std::size_t>(cpu::host_traits().threads)});
 }
 
 TEST(FftDepthwise, IsChosenForLongKernelsOnly) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   const auto chosen = [&](const char* text) { return planner.plan({parse_problem(text), ""})->describe(); };
   EXPECT_EQ(chosen("fwd_f32_n1c768o768g768_i8192_k8192_p8191:0"), "fft_depthwise");
   EXPECT_EQ(chosen("fwd_f32_n1c768o768g768_i8192_k16_p15:0"), "depthwise");

@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "algorithms/weight_grad/weight_grad_walk.h"
-#include "cpu/thread_pool.h"
-#include "harness.h"
+#include "cpu_test.h"
 #include "targets.h"
 
 namespace vkconv {
 namespace {
 
-using CpuPlanner = Planner<cpu::Device>;
+using tools::CpuPlanner;
 using tools::Data;
 
 const char* const kProblems[] = {
@@ -75,7 +74,7 @@ const char* const kProblems[] = {
 
 void expect_exact(const std::string& text) {
   const ConvProblem p = parse_problem(text);
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
   EXPECT_EQ(tools::run_cpu(p, a, planner, "weight_grad"), tools::run_cpu(p, a, planner, "reference")) << text;
 }
@@ -93,7 +92,7 @@ TEST(WeightGrad, MirroredKernelsAreExact) {
 TEST(WeightGrad, WorkspaceLimitIsHonouredAndChangesNoBit) {
   for (const char* text : kProblems) {
     const ConvProblem p = parse_problem(text);
-    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+    CpuPlanner planner = tools::make_planner();
     const tools::Arrays a = tools::make_arrays(p, Data::random);
     const auto wide = tools::run_cpu(p, a, planner, "weight_grad");
     for (std::size_t limit = planner.plan({p, "weight_grad"})->workspace_bytes();; limit /= 2) {
@@ -107,26 +106,15 @@ TEST(WeightGrad, WorkspaceLimitIsHonouredAndChangesNoBit) {
   }
 }
 
-TEST(WeightGrad, EveryThreadCountGivesTheSameBits) {
+TEST(WeightGrad, ThreadsDoNotChangeBits) {
   for (const char* text : {"wgrad_f32_n3c33o40_i40x41_k3x3_p1x1", "wgrad_f32_n1c3o5_i60x61_k3x3_s2x2_p1x1",
                            "wgrad_f32_n2c48o48g48_i40x41_k3x3_p1x1", "wgrad_bf16_n1c20o20_i3000_k9_p4",
-                           "wgrad_f64_n1c16o32g4_i33x40_k3x3_p1x1"}) {
-    const ConvProblem p = parse_problem(text);
-    const tools::Arrays a = tools::make_arrays(p, Data::random);
-    std::vector<double> first;
-    for (int threads = 1; threads <= 5; ++threads) {
-      cpu::set_num_threads(threads);
-      CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
-      const auto got = tools::run_cpu(p, a, planner, "weight_grad");
-      if (threads == 1) first = got;
-      EXPECT_EQ(got, first) << text << ' ' << threads << " threads";
-    }
-  }
-  cpu::set_num_threads(cpu::default_num_threads());
+                           "wgrad_f64_n1c16o32g4_i33x40_k3x3_p1x1"})
+    tools::expect_same_bits(text, "weight_grad");
 }
 
 TEST(WeightGrad, LongSumsStayWithinTheErrorBound) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"wgrad_f32_n1c2o3_i300x300_k2x2", "wgrad_f32_n1c16o16g16_i120x120_k3x3_p1x1",
                            "wgrad_bf16_n1c17o4_i40x40_k3x3_p1x1", "wgrad_f16_n1c4o17_i20x20_k3x3_p1x1"})
     for (const bool positive : {false, true}) {
@@ -146,7 +134,7 @@ TEST(WeightGrad, LongSumsStayWithinTheErrorBound) {
 }
 
 TEST(WeightGrad, PaddingNeverMeetsInfiniteGradients) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"wgrad_f32_n1c20o20_i6x7_k3x3_p1x1", "wgrad_f32_n1c3o3g3_i6x7_k3x3_p1x1",
                            "wgrad_bf16_n1c20o20g20_i6x7_k5x5_p2x2"}) {
     const ConvProblem p = parse_problem(text);
@@ -162,7 +150,7 @@ TEST(WeightGrad, ViewsAreExact) {
   for (const char* text : {"wgrad_f32_n2c17o33_i9x10_k3x3_p1x1", "wgrad_f32_n2c33o33g33_i9x10_k3x3_p1x1",
                            "wgrad_f16_n2c3o5_i9x10_k3x3_s2x1_p1x1", "wgrad_f64_n2c8o8g4_i9x10_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
-    CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+    CpuPlanner planner = tools::make_planner();
     const tools::Arrays a = tools::make_arrays(p, Data::small_integers);
     const auto run = [&](const std::string& algorithm) {
       tools::HostOperands host(p, a);
@@ -203,7 +191,7 @@ TEST(Walk, VisitsExactlyThePixelsOfTheIndexMap) {
 }
 
 TEST(WeightGrad, SaysWhyNot) {
-  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"fwd_f32_n1c4o4_i9_k3", "wgrad_f32_n0c4o4_i9_k3"})
     for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
       if (c.name == "weight_grad") {

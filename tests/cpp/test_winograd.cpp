@@ -6,14 +6,13 @@
 #include "algorithms/winograd/winograd_blocking.h"
 #include "algorithms/winograd/winograd_execution.h"
 #include "algorithms/winograd/winograd_points.h"
-#include "cpu/thread_pool.h"
-#include "harness.h"
+#include "cpu_test.h"
 #include "targets.h"
 
 namespace vkconv {
 namespace {
 using namespace cpu::winograd;
-using CpuPlanner = Planner<cpu::Device>;
+using tools::CpuPlanner;
 
 CpuPlanner& planner() {
   static CpuPlanner p(registry<cpu::Device>(), cpu::host_traits());
@@ -228,26 +227,14 @@ TEST(Winograd, BlockingsAgreeBitForBit) {
 }
 
 TEST(Winograd, ThreadsBatchLimitAndPreparationDoNotChangeBits) {
-  const ConvProblem p = parse_problem("fwd_f32_n3c40o50_i5x11x10_k3x3x3_p1x1x1_bias");
-  const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-  const int threads_before = cpu::num_threads();
-  std::vector<double> expected;
-  for (int threads = 1; threads <= 5; ++threads) {
-    cpu::set_num_threads(threads);
-    CpuPlanner local(registry<cpu::Device>(), cpu::host_traits());
-    for (const std::size_t limit : {std::size_t{1} << 20, std::size_t{3} << 20, kDefaultWorkspaceLimitBytes})
-      for (const bool prepare : {false, true}) {
-        const auto got = tools::run_cpu(p, arrays, local, "winograd", limit, prepare);
-        if (expected.empty()) expected = got;
-        EXPECT_EQ(got, expected) << threads << " threads, limit " << limit;
-      }
-  }
-  cpu::set_num_threads(threads_before);
-  ConvProblem single = p;
-  single.batch = 1;
-  tools::Arrays first = arrays;
-  first.input.resize(static_cast<std::size_t>(single.input_elements()));
-  auto got = tools::run_cpu(single, first, planner(), "winograd");
+  const char* text = "fwd_f32_n3c40o50_i5x11x10_k3x3x3_p1x1x1_bias";
+  tools::expect_same_bits(text, "winograd", {std::size_t{1} << 20, std::size_t{3} << 20, kDefaultWorkspaceLimitBytes});
+  ConvProblem p = parse_problem(text);
+  tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+  auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
+  p.batch = 1;
+  arrays.input.resize(static_cast<std::size_t>(p.input_elements()));
+  const auto got = tools::run_cpu(p, arrays, planner(), "winograd");
   expected.resize(got.size());
   EXPECT_EQ(got, expected);
 }

@@ -2,13 +2,12 @@
 
 #include <cmath>
 
-#include "cpu/thread_pool.h"
-#include "harness.h"
+#include "cpu_test.h"
 #include "targets.h"
 
 namespace vkconv {
 namespace {
-using CpuPlanner = Planner<cpu::Device>;
+using tools::CpuPlanner;
 using tools::Data;
 
 constexpr const char* kName = "winograd_weight_grad";
@@ -58,17 +57,8 @@ TEST(WinogradWeightGrad, LongSumsOfPositiveValuesStayWithinTheBound) {
 }
 
 TEST(WinogradWeightGrad, ThreadsAndLimitsDoNotChangeBits) {
-  const ConvProblem p = parse_problem("wgrad_f32_n3c40o50_i45x41_k3x3_p1x1");
-  const tools::Arrays a = tools::make_arrays(p, Data::random);
-  const auto expected = tools::run_cpu(p, a, planner(), kName);
-  for (int threads = 1; threads <= 3; ++threads) {
-    cpu::set_num_threads(threads);
-    for (const std::size_t limit : {std::size_t{3} << 20, std::size_t{5} << 20, kDefaultWorkspaceLimitBytes}) {
-      ASSERT_LE(planner().plan({p, kName, limit})->workspace_bytes(), limit);
-      EXPECT_EQ(tools::run_cpu(p, a, planner(), kName, limit), expected) << threads << " threads, limit " << limit;
-    }
-  }
-  cpu::set_num_threads(cpu::default_num_threads());
+  tools::expect_same_bits("wgrad_f32_n3c40o50_i45x41_k3x3_p1x1", kName,
+                          {std::size_t{3} << 20, std::size_t{5} << 20, kDefaultWorkspaceLimitBytes});
 }
 
 TEST(WinogradWeightGrad, SpecialValuesGoWhereTheSumsTakeThem) {
