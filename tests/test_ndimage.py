@@ -186,3 +186,25 @@ def test_uniform_filter_of_integers_is_exact():
     x = np.full((40,), 3)
     for size in (3, 7, 13):
         assert np.array_equal(ndimage.uniform_filter1d(x, size), x)
+
+
+@pytest.mark.parametrize("name", ["correlate1d", "convolve1d"])
+@pytest.mark.parametrize("mode", MODES)
+def test_antisymmetric_weights_are_zero_where_the_input_is_constant(name, mode):
+    w = [-0.1, 0.7, 0.0, -0.7, 0.1]
+    for dtype, shape, axis in ((np.float64, (30,), 0), (np.float32, (30, 9), 0), (np.float64, (5, 30), 1)):
+        x = np.full(shape, 0.3, dtype)
+        x[tuple(slice(12 if a == axis else None) for a in range(x.ndim))] = 0.8
+        for options in ({}, {"origin": 1}, {"origin": -2, "cval": 0.1}):
+            got = getattr(ndimage, name)(x, w, axis, mode=mode, **options)
+            want = getattr(scipy_ndimage, name)(x, w, axis, mode=mode, **options)
+            near(got, want)
+            np.testing.assert_array_equal(got == 0, want == 0)
+
+
+def test_antisymmetric_weights_of_random_data():
+    for dtype in (np.float64, np.float32, np.complex128, np.int32):
+        x = array(40, 11, dtype=dtype)
+        for w in ([-0.3, 0.0, 0.3], np.array([2, 5, -4, 0, 4, -5, -2]), np.array([1j, 0, -1j])):
+            for axis in (0, 1):
+                near(ndimage.correlate1d(x, w, axis), scipy_ndimage.correlate1d(x, w, axis))

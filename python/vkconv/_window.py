@@ -165,6 +165,22 @@ def _along_some(array: Array, kernel: Array, axes: list[int], pads: PlainPads, b
 
 
 def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, border: PaddingMode) -> Array:
+    """Antisymmetric weights w are summed by parts: differences of neighbours times -(w[0] + ... + w[k]). Where the
+    input is constant the sum is zero, as in SciPy, and not what rounding leaves of w x - w x."""
+    if not _antisymmetric(kernel):
+        return _line_filter(array, kernel, axes, pads, border)
+    half = -np.cumsum(kernel[: len(kernel) // 2])
+    steps = _line_filter(array, np.array([-1, 1], kernel.dtype), axes, pads, border)
+    return _line_filter(steps, np.concatenate([half, half[::-1]]), axes, [(0, 0)], border)
+
+
+def _antisymmetric(kernel: Array) -> bool:
+    """Whether w[k] = -w[-k], and the products are rounded: those of -1, 0, 1 are not."""
+    rounded = len(kernel) > 3 or np.abs(kernel).max() != 1
+    return rounded and len(kernel) % 2 == 1 and np.array_equal(kernel, -kernel[::-1])
+
+
+def _line_filter(array: Array, kernel: Array, axes: list[int], pads: PlainPads, border: PaddingMode) -> Array:
     """Positions after the axis are the channels of a depthwise convolution, whose kernels are all the same: the sums of
     neighbouring channels run side by side in vectors."""
     axis = axes[0]
@@ -177,7 +193,7 @@ def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, bo
     result = conv_general(
         line, same, groups=channels, pads=pads, padding_mode=border, precision="highest", device="cpu"
     )
-    return result.reshape(array.shape)
+    return result.reshape(*array.shape[:axis], -1, *array.shape[axis + 1 :])
 
 
 def _reach(extent: int, origin: int, *, flip: bool) -> tuple[int, int]:
