@@ -44,7 +44,8 @@ HWY_INLINE void unroll(F f) {
   unroll(std::make_integer_sequence<int, n>(), f);
 }
 
-// Panel rows fetched ahead of use, to hide the latency of L2.
+// Panel rows fetched ahead of use, to hide the latency of L2. The first of several tiles below each other brings its
+// panel into L1; those behind it fetch what follows the panel in memory, which later calls multiply.
 inline constexpr int kPrefetchRows = 12;
 // Terms after which the next row of C is fetched: stores that miss would stall behind one another, and so would fetches
 // of the whole tile at once.
@@ -58,6 +59,8 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t lda = t.lda, a_offset = tile * kRows * lda, b_offset = panel * t.panel_stride;
   T* to = t.c + tile * kRows * t.ldc + panel * kVectors * static_cast<std::int64_t>(lanes);
+  const std::int64_t ahead =
+      (kPrefetchRows + tile * t.slice_count * t.kc) * kVectors * static_cast<std::int64_t>(lanes);
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
@@ -72,7 +75,7 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
       const T* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * t.ldc;
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b + v * lanes);
-        hwy::Prefetch(b + (kPrefetchRows * kVectors + v) * lanes);
+        hwy::Prefetch(b + ahead + v * lanes);
         hwy::Prefetch(c + v * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {

@@ -50,9 +50,10 @@ TEST(WinogradPoints, MatricesComputeTheCorrelation) {
 // ---- one geometry with one blocking
 
 Blocking blocking(const Geometry& g, WeightSource source, std::int64_t tiles, std::int64_t step, std::int64_t unit,
-                  std::int64_t output_splits = 1) {
+                  std::int64_t output_splits = 1, std::int64_t blocks_per_step = 1) {
   Blocking b;
   b.source = source;
+  if (source != WeightSource::fused) b.blocks_per_step = blocks_per_step;
   b.output_splits = output_splits;
   b.threads = cpu::num_threads();
   b.tiles = std::min(tiles, g.positions);
@@ -221,7 +222,7 @@ TEST(Winograd, BlockingsAgreeBitForBit) {
         for (const std::int64_t tiles : {1, 5, 33})
           for (const std::int64_t step : {1, 2})
             for (const std::int64_t splits : {1, 2})
-              EXPECT_EQ(run(g, blocking(g, source, tiles, step, 2 * step, splits), p, arrays), expected);
+              EXPECT_EQ(run(g, blocking(g, source, tiles, step, 2 * step, splits, tiles % 3 + 1), p, arrays), expected);
     }
   }
 }

@@ -59,11 +59,11 @@ struct Costs {
     return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? shared_cache_rate() : own_cache_rate();
   }
 
-  // Of transformed tiles that all threads together hold outside of their own caches.
-  double reread_rate(double all_bytes) const {
+  // Of what outgrows the thread's own cache, beside `all_bytes` that pass through the shared one.
+  double outer_rate(double all_bytes) const {
     if (all_bytes > 0.5 * static_cast<double>(traits.l3_bytes))
       return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
-    return kHiddenReads * shared_cache_rate();
+    return shared_cache_rate();
   }
 
   // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
@@ -116,12 +116,16 @@ double estimate(const Blocking& b, const Costs& c) {
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
   // What outgrows the thread's cache comes back from the shared one, or from memory: the transformed tiles for every
-  // output block, the sums once.
+  // step through the output blocks; the sums, which are fetched, written and read unless they only compete for it.
   const double l2_bytes = static_cast<double>(c.traits.l2_bytes);
   const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
-  const double sum_bytes = static_cast<double>(b.depths_per_step * b.sum_floats) * sizeof(float);
-  if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * steps * output_blocks / c.reread_rate(threads * input_bytes);
-  if (sum_bytes > 0.3 * l2_bytes) unit += sum_bytes * steps * output_blocks / c.shared_cache_rate();
+  const double sum_bytes = static_cast<double>(b.sums_at_once() * b.sum_floats) * sizeof(float);
+  const double step_panels =
+      b.source == WeightSource::fused ? 0 : static_cast<double>(b.blocks_per_step * c.panels.panel_floats);
+  const double rate = c.outer_rate(threads * (input_bytes + sum_bytes) + step_panels * sizeof(float));
+  const double block_steps = steps * std::ceil(output_blocks / static_cast<double>(b.blocks_per_step));
+  if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * block_steps / (kHiddenReads * rate);
+  if (sum_bytes > 0.3 * l2_bytes) unit += (sum_bytes > l2_bytes ? 3 : 1) * sum_bytes * block_steps / rate;
   double once = 0;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
   if (b.source == WeightSource::own) {
@@ -176,10 +180,24 @@ class Search {
       b.depths_per_step = std::min(wanted, depths);
       for (std::int64_t chunks = 1; chunks <= std::min(4 * b.threads, depths); chunks += 1 + chunks / 4) {
         b.depths_per_unit = round_up(ceil_div(depths, chunks), b.depths_per_step);
-        consider(b);
+        consider_block_steps(b);
       }
       if (wanted >= depths) break;
     }
+  }
+
+  // Several output blocks a step, where the tiles of one point fit the core's own cache and those of all do not.
+  void consider_block_steps(Blocking b) {
+    consider(b);
+    const Geometry& g = costs_.g;
+    lay_out(b, g, lanes_);
+    const auto outgrows = [&](std::int64_t floats) {
+      return static_cast<double>(floats) * sizeof(float) > 0.8 * static_cast<double>(costs_.traits.l2_bytes);
+    };
+    if (b.source == WeightSource::fused || !outgrows(b.input_floats()) || outgrows(b.input_floats() / g.shape.points()))
+      return;
+    b.blocks_per_step = ceil_div(costs_.panels.output_blocks, b.output_splits);
+    consider(b);
   }
 
   std::optional<Blocking> best() const { return best_; }
@@ -206,7 +224,7 @@ void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
   for (const ReductionBlock& r : g.reduction)
     b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
 
-  std::int64_t own = b.input_floats() + b.depths_per_step * b.sum_floats;
+  std::int64_t own = b.input_floats() + b.sums_at_once() * b.sum_floats;
   const std::int64_t shared = b.source == WeightSource::shared ? panels.floats() : 0;
   if (b.source == WeightSource::own) own += panels.group_floats();
   if (b.source == WeightSource::fused) own += b.chunk_floats;

@@ -45,20 +45,27 @@ struct TilePixels {
 void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, std::int64_t channels,
                         float* v, std::int64_t point_stride);
 
+// Any number of rows, in tiles of two heights, one row apart; those of one height are one call. `slices` are the tile's
+// and move with the rows.
+void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
+                   bool accumulate);
+
 // What a thread keeps from one unit of work to the next.
 struct Worker {
   float* input;    // transformed, [slot][point][tile][channel]
-  float* sums;     // [depth][point][tile][column]
+  float* sums;     // [output block][depth][point][tile][column]
   float* weights;  // its own panels, or one reduction block
   Slab slab;
   std::vector<std::int64_t> held_slices;  // by slot, -1: none
+  std::vector<Range> taps;                // inside the input, of every summed-axis output of the step
+  std::vector<const float*> slices;       // that they read, transformed: [output][tap]
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
 };
 
-// Transformed weights of the reduction blocks [begin, end) for one output block, from the first term of *begin on.
+// Transformed weights of the reduction blocks [begin, end) for some output blocks, from the first term of *begin on.
 struct Panel {
   const float* data;
-  std::int64_t point_stride;
+  std::int64_t point_stride, block_stride;
   const ReductionBlock *begin, *end;
 };
 
@@ -76,9 +83,10 @@ class Execution {
   void run_units(const float* weights) const;
   void enter(Worker& worker, const Slab& slab) const;
   void hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const;
-  void step(Worker& worker, std::int64_t output_block, std::int64_t d, const float* weights) const;
-  void multiply(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t depths) const;
-  void multiply_point(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t point, float* sums) const;
+  void step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const;
+  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const;
+  void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t point,
+                      float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
                   GemmTile<float>& tile, GemmSlice<float>* slices) const;
 

@@ -20,6 +20,18 @@ float* thread_scratch(std::size_t bytes) {
 
 }  // namespace
 
+void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
+                   bool accumulate) {
+  const std::int64_t blocks = ceil_div(rows, k.max_rows), height = rows / blocks;
+  tile.tiles = rows % blocks;
+  if (tile.tiles > 0) k.gemm(tile, height + 1, accumulate);
+  const std::int64_t done = tile.tiles * (height + 1);
+  tile.tiles = blocks - tile.tiles;
+  tile.c += done * tile.ldc;
+  for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[i].a += done * tile.lda;
+  k.gemm(tile, height, accumulate);
+}
+
 Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device>& operands)
     : g_(g),
       b_(b),
@@ -55,7 +67,7 @@ void Execution::run_units(const float* weights) const {
     Worker worker;
     worker.input = thread_scratch(b_.scratch_bytes);
     worker.sums = worker.input + b_.input_floats();
-    worker.weights = worker.sums + b_.depths_per_step * b_.sum_floats;
+    worker.weights = worker.sums + b_.sums_at_once() * b_.sum_floats;
     for (std::int64_t unit = next++; unit < units; unit = next++) {
       const std::int64_t split = unit % b_.output_splits, index = unit / b_.output_splits;
       Slab slab;
@@ -66,12 +78,12 @@ void Execution::run_units(const float* weights) const {
       slab.depth_end = std::min(g_.depths, slab.depth_begin + b_.depths_per_unit);
       enter(worker, slab);
       const float* group_weights = weights ? weights + slab.group * panels_.group_floats() : nullptr;
+      const Range blocks{panels_.output_blocks * split / b_.output_splits,
+                         panels_.output_blocks * (split + 1) / b_.output_splits};
       for (std::int64_t d = slab.depth_begin; d < slab.depth_end; d += b_.depths_per_step) {
         hold_slices(worker, d, std::min(d + b_.depths_per_step, slab.depth_end));
-        for (std::int64_t block = panels_.output_blocks * split / b_.output_splits,
-                          end = panels_.output_blocks * (split + 1) / b_.output_splits;
-             block < end; ++block)
-          step(worker, block, d, group_weights);
+        for (std::int64_t block = blocks.begin; block < blocks.end; block += b_.blocks_per_step)
+          step(worker, {block, std::min(block + b_.blocks_per_step, blocks.end)}, d, group_weights);
       }
     }
   });
@@ -86,41 +98,52 @@ void Execution::enter(Worker& worker, const Slab& slab) const {
 
 // Transforms the slices that the outputs [depth_begin, depth_end) read and that are not in their slots yet.
 void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const {
-  for (std::int64_t d = depth_begin; d < depth_end; ++d)
-    for (auto [tap, end] = g_.taps(d); tap < end; ++tap) {
+  worker.taps.clear();
+  worker.slices.assign(static_cast<std::size_t>((depth_end - depth_begin) * g_.problem.kernel[0]), nullptr);
+  for (std::int64_t d = depth_begin; d < depth_end; ++d) {
+    const Range inside = worker.taps.emplace_back(g_.taps(d));
+    for (std::int64_t tap = inside.begin; tap < inside.end; ++tap) {
       const std::int64_t slice = g_.folded ? 0 : g_.slice(d, tap);
+      float* v = worker.input + slot(slice) * b_.slot_floats;
+      worker.slices[static_cast<std::size_t>((d - depth_begin) * g_.problem.kernel[0] + tap)] = v;
       if (std::exchange(worker.held_slices[static_cast<std::size_t>(slot(slice))], slice) != slice)
-        transform_slice(worker.slab, slice, worker.input + slot(slice) * b_.slot_floats);
+        transform_slice(worker.slab, slice, v);
     }
+  }
 }
 
-// The outputs of one output block for depths_per_step outputs along the summed axis.
-void Execution::step(Worker& worker, std::int64_t output_block, std::int64_t d, const float* weights) const {
-  const std::int64_t depths = std::min(b_.depths_per_step, worker.slab.depth_end - d);
+// The outputs of some output blocks for depths_per_step outputs along the summed axis.
+void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const {
   const ReductionBlock *begin = g_.reduction.data(), *end = begin + g_.reduction.size();
   if (b_.source == WeightSource::fused) {
     for (const ReductionBlock* r = begin; r != end; ++r) {
-      const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), r, r + 1};
-      transform_panel(worker.slab.group, output_block, *r, worker.weights, panel.point_stride);
-      multiply(worker, panel, d, depths);
+      const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), 0, r, r + 1};
+      transform_panel(worker.slab.group, blocks.begin, *r, worker.weights, panel.point_stride);
+      multiply(worker, panel, blocks.size());
     }
   } else {
-    const float* panel = (weights ? weights : worker.weights) + output_block * panels_.panel_floats;
-    if (!weights && !worker.held_panels[static_cast<std::size_t>(output_block)]) {
-      transform_panel(worker.slab.group, output_block, all_terms(),
-                      worker.weights + output_block * panels_.panel_floats, panels_.point_stride);
-      worker.held_panels[static_cast<std::size_t>(output_block)] = true;
+    for (std::int64_t block = blocks.begin; !weights && block < blocks.end; ++block) {
+      if (worker.held_panels[static_cast<std::size_t>(block)]) continue;
+      worker.held_panels[static_cast<std::size_t>(block)] = true;
+      transform_panel(worker.slab.group, block, all_terms(), worker.weights + block * panels_.panel_floats,
+                      panels_.point_stride);
     }
-    multiply(worker, {panel, panels_.point_stride, begin, end}, d, depths);
+    const float* first = (weights ? weights : worker.weights) + blocks.begin * panels_.panel_floats;
+    multiply(worker, {first, panels_.point_stride, panels_.panel_floats, begin, end}, blocks.size());
   }
-  for (std::int64_t e = 0; e < depths; ++e)
-    store_tiles(worker.slab, output_block, d + e, worker.sums + e * b_.sum_floats);
+  const float* sums = worker.sums;
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block)
+    for (std::size_t e = 0; e < worker.taps.size(); ++e, sums += b_.sum_floats)
+      store_tiles(worker.slab, block, d + static_cast<std::int64_t>(e), sums);
 }
 
-void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t depths) const {
+// Point by point: the tiles of one point stay in the core's own cache while all panels pass.
+void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const {
+  const std::int64_t block_sums = static_cast<std::int64_t>(worker.taps.size()) * b_.sum_floats;
   for (std::int64_t point = 0; point < g_.shape.points(); ++point)
-    for (std::int64_t e = 0; e < depths; ++e)
-      multiply_point(worker, panel, d + e, point, worker.sums + e * b_.sum_floats + point * b_.sum_point_stride);
+    for (std::int64_t block = 0; block < blocks; ++block)
+      multiply_point(worker, panel, panel.data + block * panel.block_stride + point * panel.point_stride, point,
+                     worker.sums + block * block_sums + point * b_.sum_point_stride);
 }
 
 // The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and
@@ -129,40 +152,33 @@ void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const fl
                            GemmTile<float>& tile, GemmSlice<float>* slices) const {
   const std::int64_t step = std::min(r.channels(), g_.in_channels);
   bool all = true;
-  for (std::int64_t c = r.channel_begin; c < r.channel_end; c += step) all = all && !g_.vanishes(g_.part(c), point);
+  for (std::int64_t c = r.channel_begin; g_.parts.size() > 1 && c < r.channel_end; c += step)
+    all = all && !g_.vanishes(g_.part(c), point);
   tile.kc = all ? r.channels() : step;
   for (std::int64_t c = r.channel_begin; c < r.channel_end; c += tile.kc)
     if (all || !g_.vanishes(g_.part(c), point)) slices[tile.slice_count++] = {input + c, weights + c * b_.columns};
 }
 
-void Execution::multiply_point(const Worker& worker, const Panel& panel, std::int64_t d, std::int64_t point,
+// Each piece of the panel stays in L1 while it meets the tiles of all depths.
+void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t point,
                                float* sums) const {
-  const Slab& slab = worker.slab;
-  const Range inside = g_.taps(d);
-  if (inside.size() == 0) return static_cast<void>(std::fill_n(sums, slab.tiles * b_.columns, 0.0f));
-  const float* input = worker.input + point * b_.input_point_stride;
-  const float* weights = panel.data + point * panel.point_stride;
   const std::int64_t first_term = panel.begin->tap_begin * g_.channels() + panel.begin->channel_begin;
-  // Row blocks of two heights, one row apart; those of one height are one call.
-  const std::int64_t row_blocks = ceil_div(slab.tiles, k_.max_rows), height = slab.tiles / row_blocks;
-  const std::int64_t high_blocks = slab.tiles % row_blocks;
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
   for (const ReductionBlock* r = panel.begin; r != panel.end; ++r) {
-    const std::int64_t begin = std::max(r->tap_begin, inside.begin), end = std::min(r->tap_end, inside.end);
+    const float* const* slice = worker.slices.data();
     GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
-    for (std::int64_t tap = begin; tap < end; ++tap)
-      add_slices(*r, point, input + slot(g_.slice(d, tap)) * b_.slot_floats,
-                 weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
-    if (tile.slice_count == 0) continue;
-    // The first part has all taps of the shape: its block is never skipped.
-    const bool first = r->channel_begin == 0 && r->tap_begin <= inside.begin;
-    tile.tiles = high_blocks;
-    if (high_blocks > 0) k_.gemm(tile, height + 1, !first);
-    const std::int64_t done = high_blocks * (height + 1);
-    tile.tiles = row_blocks - high_blocks;
-    tile.c += done * b_.columns;
-    for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[static_cast<std::size_t>(i)].a += done * b_.tile_pitch;
-    k_.gemm(tile, height, !first);
+    for (const Range inside : worker.taps) {
+      tile.slice_count = 0;
+      for (std::int64_t tap = std::max(r->tap_begin, inside.begin); tap < std::min(r->tap_end, inside.end); ++tap)
+        add_slices(*r, point, slice[tap] + point * b_.input_point_stride,
+                   weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
+      if (inside.size() == 0 && r == panel.begin) std::fill_n(tile.c, worker.slab.tiles * b_.columns, 0.0f);
+      // The first part has all taps of the shape: its block is never skipped.
+      if (tile.slice_count > 0)
+        multiply_rows(k_, tile, worker.slab.tiles, slices.data(), r->channel_begin > 0 || r->tap_begin > inside.begin);
+      tile.c += b_.sum_floats;
+      slice += g_.problem.kernel[0];
+    }
   }
 }
 

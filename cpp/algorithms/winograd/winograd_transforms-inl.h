@@ -125,15 +125,20 @@ struct TileTransforms {
     }
   }
 
-  // pixel(i, j): channel 0 of a pixel of the tile.
+  // pixel(i, j): channel 0 of a pixel of the tile. The pixels `ahead` of them are fetched: those of the tile to the
+  // right, which no hardware prefetcher expects.
   template <class Pixel>
-  static HWY_INLINE void input_from(Pixel pixel, std::int64_t channels, float* v, std::int64_t point_stride) {
+  static HWY_INLINE void input_from(Pixel pixel, std::int64_t ahead, std::int64_t channels, float* v,
+                                    std::int64_t point_stride) {
     const FloatTag d;
     for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
       FloatVec rows[H::count][W::count];
       for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
         FloatVec column[H::count], points[H::count];
-        unroll<H::count>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, pixel(i, j) + c); });
+        unroll<H::count>([&](auto i) __attribute__((always_inline)) {
+          column[i] = hn::LoadU(d, pixel(i, j) + c);
+          hwy::Prefetch(pixel(i, j) + ahead + c);
+        });
         evaluate<H, H::input>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       });
@@ -152,12 +157,12 @@ struct TileTransforms {
     const auto pixel = [=](int i, int j) __attribute__((always_inline)) {
       return x + i * row_stride + j * pixel_stride;
     };
-    input_from(pixel, channels, v, point_stride);
+    input_from(pixel, kMW * pixel_stride, channels, v, point_stride);
   }
 
   static void input_pixels(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride) {
     const auto pixel = [=](int i, int j) __attribute__((always_inline)) { return pixels[i * W::count + j]; };
-    input_from(pixel, channels, v, point_stride);
+    input_from(pixel, 0, channels, v, point_stride);
   }
 
   static void weight(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
@@ -182,6 +187,7 @@ struct TileTransforms {
     }
   }
 
+  // Fetches the sums of the next tile, which lie behind those of this one.
   static bool output(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
                      std::int64_t pixel_stride) {
     const FloatTag d;
@@ -194,6 +200,7 @@ struct TileTransforms {
         const float* from = sums + j * point_stride + at;
         unroll<H::count>([&](auto i) __attribute__((always_inline)) {
           points[i] = hn::LoadU(d, from + i * W::count * point_stride);
+          hwy::Prefetch(from + i * W::count * point_stride + 2 * lanes);
         });
         combine<H>(points, column);
         unroll<kMH>([&](auto i) __attribute__((always_inline)) { rows[i][j] = column[i]; });

@@ -237,7 +237,6 @@ class Execution {
   void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
                 float* sums) const {
     const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
-    const std::int64_t row_blocks = ceil_div(in, k_.max_rows);
     GemmSlice<float> slices[kChain];
     for (std::int64_t point = 0; point < kPoints; ++point)
       for (std::int64_t first = 0; first < tiles; first += kChain) {
@@ -245,14 +244,8 @@ class Execution {
         for (std::int64_t t = 0; t < count; ++t)
           slices[t] = {input + point * l_.input_stride + (first + t) * l_.pitch + first_row,
                        gradient + point * l_.gradient_stride + (first + t) * l_.columns};
-        GemmTile<float> tile{slices, count, 1, 1, sums + point * l_.sum_stride, l_.columns};
-        for (std::int64_t i = 0, row = 0; i < row_blocks; ++i) {
-          const std::int64_t rows = in * (i + 1) / row_blocks - row;
-          k_.gemm(tile, rows, accumulate || first > 0);
-          row += rows;
-          tile.c += rows * l_.columns;
-          for (std::int64_t t = 0; t < count; ++t) slices[t].a += rows;
-        }
+        const GemmTile<float> tile{slices, count, 1, 1, sums + point * l_.sum_stride, l_.columns};
+        winograd::multiply_rows(k_, tile, in, slices, accumulate || first > 0);
       }
   }
 
