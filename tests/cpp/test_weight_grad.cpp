@@ -26,6 +26,17 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c2o4_i200_k70_p69:0",
     "wgrad_f32_n1c8o24_i5x6x7_k3x2x3_s2x1x2_p1x0x1",
     "wgrad_f32_n1c40o9_i7x130_k3x3_s1x3_p1x1",
+    // one block of pixels: the sums are stored in the weight
+    "wgrad_f32_n1c40o33_i4x4_k3x3_p1x1",
+    "wgrad_f32_n2c37o20_i3x5_k1x1",
+    "wgrad_f32_n1c50o40_i1x1_k3x3_p1x1",
+    "wgrad_f32_n2c16o50g2_i2x7_k3x3_s1x2_p1x4",
+    "wgrad_f64_n1c20o9_i5x5_k3x3_s2x2_p1x1",
+    "wgrad_bf16>f32_n1c33o20_i5x5_k3x3_p1x1",
+    // short rows: another axis takes their place
+    "wgrad_f32_n1c20o18_i40x2_k3x1_p1x0",
+    "wgrad_f32_n40c20o18_i2x2_k3x3_p1x1",
+    "wgrad_f32_n1c18o20_i30x2x3_k3x2x3_s2x1x1_p1x0x2",
     // dilation of either kind, alone and together
     "wgrad_f32_n1c16o20_i15x16_k3x3_d2x3_p2x3",
     "wgrad_f32_n1c16o20_i9x8_k3x3_t2x2_p1x1",
@@ -46,6 +57,21 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c64o64g16_i9x40_k3x3_p1x1",
     "wgrad_f32_n1c24o48g8_i9x20_k3x3_s2x2_p1x1",
     "wgrad_f32_n1c30o30g10_i5x9_k3x3_p1x1",
+    "wgrad_f32_n1c48o16g4_i9x12_k3x3_p1x1",
+    "wgrad_f32_n1c8o24g2_i9x12_k3x5_s1x2_p1x2",
+    "wgrad_f32_n1c64o64g4_i9x10_k3x3_s2x2_p1x1",
+    "wgrad_f32_n1c60o40g20_i9x30_k1x9_p0x4",
+    "wgrad_f32_n1c32o32g8_i9x10_k3x3_d2x2_p2x2",
+    "wgrad_f32_n1c32o32g8_i9x20_k3x3_t1x3_p1x1",
+    // vectors of several pixels
+    "wgrad_f32_n2c8o8g8_i20x34_k3x3_p1x1",
+    "wgrad_f32_n1c1o8_i9x300_k5x5_p2x2",
+    "wgrad_f32_n1c1o1_i5x1100_k3x11_p1x5",
+    "wgrad_f32_n1c2o2_i7x40_k3x3_d1x2_p1x2",
+    "wgrad_f32_n1c6o4g2_i5x6x7_k3x2x3_p1x0x1",
+    "wgrad_f32_n1c1o1_i6x5_k3x7_p1x5",
+    "wgrad_bf16_n1c3o4_i9x30_k3x3_p1x1",
+    "wgrad_f64_n1c4o4g2_i9x30_k3x3_p1x1",
     // few input channels: taps are merged inside the line
     "wgrad_f32_n2c3o3_i9x80_k3x3_p1x1",
     "wgrad_f32_n1c7o9_i9x140_k2x7_s1x2_p1x3",
@@ -109,7 +135,8 @@ TEST(WeightGrad, WorkspaceLimitIsHonouredAndChangesNoBit) {
 TEST(WeightGrad, ThreadsDoNotChangeBits) {
   for (const char* text : {"wgrad_f32_n3c33o40_i40x41_k3x3_p1x1", "wgrad_f32_n1c3o5_i60x61_k3x3_s2x2_p1x1",
                            "wgrad_f32_n2c48o48g48_i40x41_k3x3_p1x1", "wgrad_bf16_n1c20o20_i3000_k9_p4",
-                           "wgrad_f64_n1c16o32g4_i33x40_k3x3_p1x1"})
+                           "wgrad_f64_n1c16o32g4_i33x40_k3x3_p1x1", "wgrad_f32_n2c24o24g8_i40x41_k5x5_p2x2",
+                           "wgrad_f32_n1c2o3_i60x300_k3x5_p1x2"})
     tools::expect_same_bits(text, "weight_grad");
 }
 
@@ -135,8 +162,9 @@ TEST(WeightGrad, LongSumsStayWithinTheErrorBound) {
 
 TEST(WeightGrad, PaddingNeverMeetsInfiniteGradients) {
   CpuPlanner planner = tools::make_planner();
-  for (const char* text : {"wgrad_f32_n1c20o20_i6x7_k3x3_p1x1", "wgrad_f32_n1c3o3g3_i6x7_k3x3_p1x1",
-                           "wgrad_bf16_n1c20o20g20_i6x7_k5x5_p2x2"}) {
+  for (const char* text :
+       {"wgrad_f32_n1c20o20_i6x7_k3x3_p1x1", "wgrad_f32_n1c3o3g3_i6x7_k3x3_p1x1", "wgrad_f32_n1c1o1_i6x40_k3x5_p1x2",
+        "wgrad_f32_n1c32o16g4_i6x7_k3x5_p1x2", "wgrad_bf16_n1c20o20g20_i6x7_k5x5_p2x2"}) {
     const ConvProblem p = parse_problem(text);
     tools::Arrays a = tools::make_arrays(p, Data::small_integers);
     std::fill(a.input.begin(), a.input.end(), 1);
@@ -148,7 +176,9 @@ TEST(WeightGrad, PaddingNeverMeetsInfiniteGradients) {
 // Reversed and broadcast operands, and the weight written through an in/out-swapped view.
 TEST(WeightGrad, ViewsAreExact) {
   for (const char* text : {"wgrad_f32_n2c17o33_i9x10_k3x3_p1x1", "wgrad_f32_n2c33o33g33_i9x10_k3x3_p1x1",
-                           "wgrad_f16_n2c3o5_i9x10_k3x3_s2x1_p1x1", "wgrad_f64_n2c8o8g4_i9x10_k3x3_p1x1"}) {
+                           "wgrad_f16_n2c3o5_i9x10_k3x3_s2x1_p1x1", "wgrad_f64_n2c8o8g4_i9x10_k3x3_p1x1",
+                           "wgrad_f32_n2c3o2_i9x30_k3x3_p1x1", "wgrad_f32_n2c17o33_i3x4_k3x3_p1x1",
+                           "wgrad_f32_n2c33o17_i3x4_k3x3_p1x1", "wgrad_f32_n2c32o32g8_i9x10_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = tools::make_planner();
     const tools::Arrays a = tools::make_arrays(p, Data::small_integers);

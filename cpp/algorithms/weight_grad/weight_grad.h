@@ -16,30 +16,38 @@ inline constexpr std::int64_t kBlockTerms = 64;    // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
 inline constexpr std::int64_t kMaxTileRows = 14;
-inline constexpr std::int64_t kLaneVectors = 4;  // of a tile that multiplies lane by lane
+inline constexpr std::int64_t kLaneVectors = 4;                      // of a tile that multiplies lane by lane
+inline constexpr std::int64_t kMaxGroupRows = 4, kMaxGroupTaps = 7;  // of a tile of groups
+
+// Neighbouring taps in a tile of groups: as many as leave its sums in the registers.
+constexpr std::int64_t most_group_taps(std::int64_t rows) { return rows == 1 ? kMaxGroupTaps : rows == 2 ? 5 : 3; }
 
 // Which channels lie along a vector; the others are broadcast, one row of a register tile each.
 //   out_vectors, in_vectors: output or input channels of a group.
-//   lanes: output channels of all groups; lane o multiplies dy[o] by x[c] of its own group. For depthwise problems
-//          and groups smaller than a vector.
-enum class Form : std::uint8_t { out_vectors, in_vectors, lanes };
+//   lanes: channels of a depthwise problem; lane c multiplies dy[c] by x[c].
+//   groups: input channels of several groups, and of several neighbouring pixels when all groups fill no vector. A row
+//           is an output channel of the group, and a permutation gives every lane the one of its own group and pixel.
+enum class Form : std::uint8_t { out_vectors, in_vectors, lanes, groups };
 
 // Everything that follows from the problem and the instruction set, and not from the number of threads.
 struct Shape {
   Form form = Form::in_vectors;
+  bool storable = false;    // one block gives all the sums, in whole vectors: see store()
   bool merged = false;      // out_vectors: the taps of a kernel row are rows of one tile, see interior()
-  bool staged = false;      // operands are copied block by block, widened and padded to whole vectors
+  bool staged = false;      // operands are copied block by block, widened and padded to whole vectors or made dense
   std::int64_t lanes = 1;   // accumulators in a vector
   std::int64_t groups = 1;  // separate products
   std::int64_t rows = 1;    // of one product
   std::int64_t vector_channels = 1, vectors = 1;
+  std::int64_t vector_step = 1;                    // channels from one vector to the next
+  std::int64_t pixels = 1;                         // groups: in a vector
   std::int64_t lines = 1;                          // output rows (n, od, oh)
   std::int64_t lines_per_block = 1, segments = 1;  // a block is several lines, or a segment of one
   std::int64_t blocks = 1, chunks = 1;
 
   // Channel of the first lane of a vector. The last vector ends at the last channel and may overlap its neighbour.
   std::int64_t channel_of(std::int64_t vector) const {
-    return std::max<std::int64_t>(0, std::min(vector * lanes, vector_channels - lanes));
+    return std::max<std::int64_t>(0, std::min(vector * vector_step, vector_channels - lanes));
   }
 };
 
@@ -64,5 +72,8 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& shape, const Unit& 
 // sums = the sums of `unit` over one chunk of pixels. `part` has the size of sums.
 void accumulate(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
                 std::byte* scratch);
+
+// The sums of `unit` of a storable shape, straight into the weight, whose vectors' channels lie side by side.
+void store(const Job& job, const Unit& unit, std::byte* scratch);
 
 }  // namespace vkconv::cpu::weight_grad

@@ -1,12 +1,14 @@
 // weight_grad: the gradient with respect to the weight, for every geometry. The gradient of a tap is the product of
 // the input pixels it reads, transposed, with the output gradient; register tiles of (one operand's channels) x
-// (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems and
-// small groups multiply lane by lane instead. The only direct algorithm of this pass.
+// (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems multiply
+// lane by lane; small groups and pixels of few channels share vectors, in whose lanes a permutation spreads the other
+// operand. The only direct algorithm of this pass.
 #include <algorithm>
 
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/weight_grad_partition.h"
 #include "core/dispatch.h"
+#include "cpu/orientation.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
@@ -14,31 +16,53 @@ namespace vkconv::cpu {
 namespace weight_grad {
 namespace {
 
-// Writes the sums of a unit to the weight. Lanes that a later vector repeats are written by it alone.
+// A run of lanes of a unit's vectors, and where their sums go: to[i * step] = sums[lane + i], i < count.
+struct LaneRun {
+  std::int64_t lane, to, step, count;
+};
+
+// The channels of every vector that no later vector repeats, cut where a group ends.
+std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit& u,
+                               const WeightView<std::byte*>& weight) {
+  const std::int64_t in_group = s.groups == 1 ? p.in_channels_per_group() : s.vector_channels;
+  const std::int64_t step = s.form == Form::out_vectors ? weight.out : weight.in;
+  std::vector<LaneRun> runs;
+  for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v) {
+    const std::int64_t end = std::min((v + 1) * s.vector_step, s.vector_channels);
+    for (std::int64_t c = v * s.vector_step, next; c < end; c = next) {
+      next = s.form == Form::out_vectors ? end : std::min(end, (c / in_group + 1) * in_group);
+      const std::int64_t lane = (v - u.vectors.begin) * s.lanes + c - s.channel_of(v);
+      const std::int64_t to =
+          s.form == Form::out_vectors ? c * step : c / in_group * weight.group + c % in_group * step;
+      runs.push_back({lane, to, step, next - c});
+    }
+  }
+  return runs;
+}
+
+// Writes the sums of a unit to the weight. Sums of several pixels in a vector are added.
 template <class T, class Out>
 void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* sums,
                 const WeightView<std::byte*>& weight) {
-  const std::int64_t out_group = p.out_channels_per_group();
-  Out* to = reinterpret_cast<Out*>(weight.data) + u.group * weight.group;
+  const std::vector<LaneRun> runs = lane_runs(p, s, u, weight);
+  const std::int64_t row_step = s.form == Form::out_vectors ? weight.in : weight.out;
+  Out* group = reinterpret_cast<Out*>(weight.data) + u.group * weight.group;
   for (std::int64_t tap = u.taps.begin; tap < u.taps.end; ++tap) {
     const std::int64_t kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1],
                        kd = tap / p.kernel[2] / p.kernel[1];
-    Out* at = to + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2];
-    for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row)
-      for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v, sums += s.lanes) {
-        const std::int64_t first = s.channel_of(v), end = std::min(first + s.lanes, s.vector_channels);
-        for (std::int64_t c = std::max(first, v * s.lanes); c < end; ++c) {
-          const T value = sums[c - first];
-          Out& target = s.form == Form::lanes
-                            ? at[c / out_group * weight.group + c % out_group * weight.out + row * weight.in]
-                        : s.form == Form::out_vectors ? at[c * weight.out + row * weight.in]
-                                                      : at[row * weight.out + c * weight.in];
+    Out* at = group + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2];
+    for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row, sums += u.vectors.size() * s.lanes)
+      for (const LaneRun& run : runs)
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          T value = sums[run.lane + i];
+          for (std::int64_t pixel = 1; pixel < s.pixels; ++pixel)
+            value += sums[run.lane + i + pixel * s.vector_channels];
+          Out& target = at[row * row_step + run.to + i * run.step];
           if constexpr (sizeof(Out) == 2)
             target = from_double<Out>(value);
           else
             target = static_cast<Out>(value);
         }
-      }
   }
 }
 
@@ -46,10 +70,12 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
 // pad' = (K - 1) d - pad, a kernel of stride t mirrored. For a dilated input every pixel then meets every tap, where
 // one of t does otherwise; it does not pay for small t and pixels a page apart, which fall into the same cache sets.
 // The taps of few output channels, short tiles by themselves, then merge into tall ones.
+// Of small groups, the larger side lies along the vectors.
 bool trades_places(const ConvProblem& p) {
   constexpr std::int64_t kPageBytes = 4096, kMaxStep = 8;
   if (p.stride != Extent3{1, 1, 1}) return false;
   const std::int64_t step = p.input_dilation[2], in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  if (p.input_dilation == Extent3{1, 1, 1} && groups_fit_vector(p)) return in < out;
   if (p.input_dilation == Extent3{1, 1, 1})
     return out < std::min(in, kMaxTileRows) && p.kernel[2] > 1 && p.dilation[2] == 1;
   const std::int64_t step_bytes = step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
@@ -64,26 +90,41 @@ ConvProblem traded(ConvProblem p) {
   return p;
 }
 
-ConvProblem best_placed(const ConvProblem& p) { return trades_places(p) ? traded(p) : p; }
+// The problem as it is solved: axes in the order that gives the tiles long rows of pixels, operands traded.
+struct Placed {
+  Orientation orientation;
+  bool trades;
+  ConvProblem p;
 
-Operands<Device> traded(Operands<Device> a, const ConvProblem& p) {
-  std::swap(a.input, a.output);
-  a.weight = a.weight.mirrored(p.kernel, p.output_dtype).transposed();
-  return a;
-}
+  explicit Placed(const ConvProblem& problem) : trades(trades_places(problem)), p(trades ? traded(problem) : problem) {
+    const Shape s = choose_shape(p);
+    if (s.form == Form::lanes || s.form == Form::groups || s.merged) return;  // they want taps along W
+    orientation = long_rows(problem, kFewPixels);
+    trades = trades_places(orientation.apply(problem));
+    p = trades ? traded(orientation.apply(problem)) : orientation.apply(problem);
+  }
+
+  Operands<Device> apply(Operands<Device> a) const {
+    a = orientation.apply(a);
+    if (!trades) return a;
+    std::swap(a.input, a.output);
+    a.weight = a.weight.mirrored(p.kernel, p.output_dtype).transposed();
+    return a;
+  }
+
+  static constexpr std::int64_t kFewPixels = 7;  // of a row
+};
 
 class WeightGradPlan final : public Plan<Device> {
  public:
   WeightGradPlan(const ConvProblem& p, const Context<Device>& context)
-      : p_(best_placed(p)),
-        trades_(trades_places(p)),
-        q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
+      : placed_(p), q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
 
   std::string describe() const override { return "weight_grad"; }
   std::size_t workspace_bytes() const override { return q_.workspace_bytes(); }
 
   void execute(Device::Stream&, const Operands<Device>& a, std::byte* workspace) const override {
-    const Operands<Device> operands = trades_ ? traded(a, p_) : a;
+    const Operands<Device> operands = placed_.apply(a);
     p_.dtype == DType::f64 ? run<double>(operands, workspace) : run<float>(operands, workspace);
   }
 
@@ -92,6 +133,12 @@ class WeightGradPlan final : public Plan<Device> {
   void run(const Operands<Device>& operands, std::byte* workspace) const {
     const Job job{p_, operands, q_.shape};
     ScratchSlots scratch(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
+    const std::int64_t lane_step = q_.shape.form == Form::out_vectors ? operands.weight.out : operands.weight.in;
+    if (q_.shape.storable && lane_step == 1)
+      return thread_pool().run(q_.units(), [&](std::int64_t i) {
+        const auto slot = scratch.borrow();
+        store(job, unit_at(p_, q_, i), slot.data());
+      });
     if (!q_.by_chunk) {
       thread_pool().run(q_.units(), [&](std::int64_t i) {
         const auto slot = scratch.borrow();
@@ -133,29 +180,35 @@ class WeightGradPlan final : public Plan<Device> {
     with_type(p_.output_dtype, [&](auto zero) { write_unit<T, decltype(zero)>(p_, q_.shape, unit, sums, weight); });
   }
 
-  ConvProblem p_;
-  bool trades_;
+  Placed placed_;
+  const ConvProblem& p_ = placed_.p;
   Partition q_;
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
   if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
-  const std::size_t least = choose_partition(best_placed(p), context.traits, 0).workspace_bytes();
+  const std::size_t least = choose_partition(Placed(p).p, context.traits, 0).workspace_bytes();
   if (least > context.workspace_limit_bytes)
     return Support::no("its smallest running sums take " + std::to_string(least) + " bytes of workspace");
   return Support::yes();
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& context) {
-  const ConvProblem p = best_placed(problem);
+  const ConvProblem p = Placed(problem).p;
   constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
   const auto& t = context.traits;
   const Shape s = choose_shape(p);
-  const double vector_share = static_cast<double>(s.vector_channels) / static_cast<double>(s.vectors * s.lanes);
+  const double vector_share =
+      static_cast<double>(s.vector_channels * s.pixels) / static_cast<double>(s.vectors * s.lanes);
   const std::int64_t tile_rows = s.merged ? s.rows * p.kernel[2] : s.rows;
   const double rows = static_cast<double>(std::min(tile_rows, kMaxTileRows));
-  const double row_share = s.form == Form::lanes ? 0.5 : rows / (rows + 4);  // loads and latency of a short tile
+  const double group_sums =
+      static_cast<double>(std::min(tile_rows, kMaxGroupRows) * std::min(p.kernel[2], most_group_taps(tile_rows)));
+  // Loads, permutations and latency of a small tile.
+  const double row_share = s.form == Form::lanes    ? 0.5
+                           : s.form == Form::groups ? group_sums / (group_sums + 6)
+                                                    : rows / (rows + 4);
   const double rate = kFlopShare * vector_share * row_share * flops_per_second(t, accumulator(p.dtype));
   return section_seconds(t, p.flops() / rate, p.bytes_moved());
 }

@@ -23,6 +23,8 @@ struct Partition {
 };
 
 Shape choose_shape(const ConvProblem& p);
+// Whether a vector holds the channels of one group or more, of one pixel or more: Form::groups.
+bool groups_fit_vector(const ConvProblem& p);
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t workspace_limit_bytes);
 Unit unit_at(const ConvProblem& p, const Partition& partition, std::int64_t index);
 

@@ -18,10 +18,10 @@ std::int64_t accumulator_bytes(const ConvProblem& p) {
 }
 
 // Outputs a segment, of which every tap meets kBlockTerms: one in `period` where the input is dilated.
-std::int64_t segment_outputs(const ConvProblem& p) {
+std::int64_t segment_outputs(const ConvProblem& p, std::int64_t pixels_in_vector) {
   constexpr std::int64_t kMaxPeriod = 8;
   const std::int64_t period = p.input_dilation[2] / std::gcd(p.stride[2], p.input_dilation[2]);
-  return kBlockTerms * std::min(period, kMaxPeriod);
+  return kBlockTerms * pixels_in_vector * std::min(period, kMaxPeriod);
 }
 
 double lanes_used(std::int64_t channels, std::int64_t lanes) {
@@ -33,9 +33,16 @@ bool merges_taps(const ConvProblem& p) {
   return p.in_channels_per_group() < kMaxTileRows && p.kernel[2] > 1 && p.dilation[2] == 1 && p.input_dilation[2] == 1;
 }
 
+// Neighbouring pixels whose channels, those of all groups, fill a vector together.
+std::int64_t pixels_in_vector(const ConvProblem& p, std::int64_t lanes) {
+  if (p.stride[2] != 1 || p.input_dilation[2] != 1) return 1;
+  return std::clamp<std::int64_t>(lanes / std::max(p.in_channels, p.out_channels), 1, p.output[2]);
+}
+
 Form choose_form(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
-  if (p.groups > 1 && std::max(in, out) < lanes) return Form::lanes;
+  if (in == 1 && out == 1 && p.groups >= lanes) return Form::lanes;
+  if (groups_fit_vector(p)) return Form::groups;
   if (merges_taps(p) && in <= out) return Form::out_vectors;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
@@ -59,7 +66,9 @@ void set_sizes(const ConvProblem& p, Partition& q) {
 bool split_units(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
   if (u.taps.size() * u.rows.size() * u.vectors.size() <= 1) return false;
-  if (u.vectors.size() > 2 * kVectors)
+  if (q.shape.storable && u.rows.size() > 2 * kMaxTileRows)  // long rows of the weight
+    q.row_parts *= 2;
+  else if (u.vectors.size() > 2 * kVectors)
     q.vector_parts *= 2;
   else if (u.rows.size() > 4 * kMaxTileRows)
     q.row_parts *= 2;
@@ -78,22 +87,37 @@ bool split_units(const ConvProblem& p, Partition& q) {
 
 }  // namespace
 
+bool groups_fit_vector(const ConvProblem& p) {
+  const std::int64_t lanes = vector_lanes(p.dtype);
+  const std::int64_t widest = std::max(p.in_channels_per_group(), p.out_channels_per_group());
+  return p.groups > 1 ? widest <= lanes : pixels_in_vector(p, lanes) > 1;
+}
+
 Shape choose_shape(const ConvProblem& p) {
   Shape s;
   s.lanes = vector_lanes(p.dtype);
   s.form = choose_form(p, s.lanes);
   s.merged = s.form == Form::out_vectors && merges_taps(p);
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
-  s.groups = s.form == Form::lanes ? 1 : p.groups;
-  s.rows = s.form == Form::out_vectors || s.form == Form::lanes ? in : out;
-  s.vector_channels = s.form == Form::lanes ? p.out_channels : s.form == Form::out_vectors ? out : in;
-  s.vectors = ceil_div(s.vector_channels, s.lanes);
-  const bool in_place = s.form != Form::lanes || (in == 1 && out == 1);
-  s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || !in_place;
+  const bool all_groups = s.form == Form::lanes || s.form == Form::groups;
+  s.groups = all_groups ? 1 : p.groups;
+  s.rows = s.form == Form::out_vectors ? in : out;
+  s.vector_channels = all_groups ? p.in_channels : s.form == Form::out_vectors ? out : in;
+  s.vector_step = s.lanes;
+  if (s.form == Form::groups) {
+    s.pixels = pixels_in_vector(p, s.lanes);
+    s.vector_step = std::min(s.lanes / std::max(in, out), p.groups) * in;
+  }
+  s.vectors = ceil_div(s.vector_channels, s.vector_step);
+  const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
+  s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || short_pixels;
   s.lines = p.batch * p.output[0] * p.output[1];
-  s.segments = ceil_div(p.output[2], segment_outputs(p));
-  s.lines_per_block = s.form == Form::lanes ? 1 : std::max<std::int64_t>(1, kBlockTerms / p.output[2]);
+  s.segments = ceil_div(p.output[2], segment_outputs(p, s.pixels));
+  s.lines_per_block =
+      s.form == Form::lanes ? 1 : std::clamp<std::int64_t>(kBlockTerms * s.pixels / p.output[2], 1, kBlockTerms);
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
+  s.storable = s.blocks == 1 && !all_groups && !s.merged && s.vector_channels >= s.lanes &&
+               p.output_dtype == accumulator(p.dtype);
   const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p));
   s.chunks =
       std::clamp<std::int64_t>(std::min(ceil_div(s.blocks, kBlocksPerChunk), kPartialBytes / bytes), 1, kMaxChunks);
@@ -105,10 +129,10 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
   const std::int64_t outputs = ceil_div(p.output[2], s.segments), taps = std::min(largest.taps.size(), p.kernel[2]);
   const std::int64_t span = ((outputs - 1) * p.stride[2] + (taps - 1) * p.dilation[2]) / p.input_dilation[2] + 2;
   const std::int64_t columns = std::min(span, p.input[2]);
-  const std::int64_t x = s.form == Form::lanes ? p.out_channels : p.in_channels_per_group();
-  const std::int64_t dy = s.form == Form::lanes ? p.out_channels : p.out_channels_per_group();
+  const std::int64_t x = s.groups == 1 ? p.in_channels : p.in_channels_per_group();
+  const std::int64_t dy = s.groups == 1 ? p.out_channels : p.out_channels_per_group();
   const std::int64_t elements = columns * std::max(x, s.lanes) + outputs * std::max(dy, s.lanes);
-  return static_cast<std::size_t>(round_up(s.lines_per_block * elements * accumulator_bytes(p), 256));
+  return static_cast<std::size_t>(round_up((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p), 256));
 }
 
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {

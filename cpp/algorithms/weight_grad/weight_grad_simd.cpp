@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "algorithms/weight_grad/weight_grad_kernels-inl.h"
-#include "algorithms/weight_grad/weight_grad_walk.h"
-#include "cpu/pack-inl.h"
+#include "algorithms/weight_grad/weight_grad_operands-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
@@ -17,23 +16,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
-class UnitSums {
+class UnitSums : BlockOperands<T, In> {
+  using Operands = BlockOperands<T, In>;
+  using Columns = weight_grad::HWY_NAMESPACE::Columns<T>;
+  using Operands::outputs_, Operands::taps_, Operands::line_count_;
+  using Operands::p_, Operands::shape_, Operands::x_channels_, Operands::dy_channels_;
+
  public:
   UnitSums(const Job& job, const Unit& unit, T* scratch)
-      : p_(job.p),
-        shape_(job.shape),
-        x_(job.operands.input),
-        dy_(job.operands.output),
+      : Operands(job, unit, scratch),
         unit_(unit),
-        scratch_(scratch),
         row_length_(unit.vectors.size() * shape_.lanes),
         size_(unit.taps.size() * unit.rows.size() * row_length_) {
-    const bool lanes = shape_.form == Form::lanes;
-    x_channels_ = lanes ? p_.out_channels : p_.in_channels_per_group();
-    dy_channels_ = lanes ? p_.out_channels : p_.out_channels_per_group();
-    x_base_ = reinterpret_cast<const In*>(x_.data) + (lanes ? 0 : unit.group * x_channels_);
-    dy_base_ = reinterpret_cast<const In*>(dy_.data) + (lanes ? 0 : unit.group * dy_channels_);
-    if (lanes && shape_.staged) find_spreads();
+    if (shape_.form == Form::groups) find_permutations();
   }
 
   void run(std::int64_t chunk, T* HWY_RESTRICT sums, T* HWY_RESTRICT part) {
@@ -41,119 +36,61 @@ class UnitSums {
     std::fill_n(part, size_, T{0});
     const std::int64_t begin = shape_.blocks * chunk / shape_.chunks, end = shape_.blocks * (chunk + 1) / shape_.chunks;
     for (std::int64_t block = begin; block < end; ++block) {
-      run_block(block, part);
+      run_block(block, [&](std::int64_t tap) {
+        const std::int64_t tap_size = unit_.rows.size() * row_length_;
+        return Sums{part + (tap - unit_.taps.begin) * tap_size, tap_size, row_length_};
+      });
       if ((block + 1 - begin) % kBlocksPerSum != 0 && block + 1 != end) continue;
       for (std::int64_t i = 0; i < size_; ++i) sums[i] += part[i], part[i] = 0;
     }
   }
 
+  // The sums of the only block, into the weight.
+  void store(const WeightView<std::byte*>& weight) {
+    stores_ = true;
+    const bool out_vectors = shape_.form == Form::out_vectors;
+    const std::int64_t row_step = out_vectors ? weight.in : weight.out;
+    T* first = reinterpret_cast<T*>(weight.data) + unit_.group * weight.group + unit_.rows.begin * row_step;
+    run_block(0, [&](std::int64_t tap) {
+      const std::int64_t kw = tap % p_.kernel[2], kh = tap / p_.kernel[2] % p_.kernel[1],
+                         kd = tap / p_.kernel[2] / p_.kernel[1];
+      return Sums{first + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2], weight.tap[2], row_step};
+    });
+  }
+
  private:
-  struct Line {
-    const In* x;   // column 0
-    const In* dy;  // column 0
+  // Where the sums of the taps of a kernel row go: row r of tap k at data + k * tap + r * row.
+  struct Sums {
+    T* data;
+    std::int64_t tap, row;
   };
 
-  static const In* x_of(const Line& line) { return line.x; }
-  static const In* dy_of(const Line& line) { return line.dy; }
-
-  // All taps of the unit over one block, kernel row by kernel row.
-  void run_block(std::int64_t block, T* part) {
+  // All taps of the unit over one block, kernel row by kernel row; sums_at(tap) is where the sums from this tap on go.
+  template <class At>
+  void run_block(std::int64_t block, At sums_at) {
     const std::int64_t first = block / shape_.segments * shape_.lines_per_block, segment = block % shape_.segments;
     outputs_ = {p_.output[2] * segment / shape_.segments, p_.output[2] * (segment + 1) / shape_.segments};
     for (std::int64_t tap = unit_.taps.begin; tap < unit_.taps.end;) {
       const std::int64_t kernel_row = tap / p_.kernel[2];
       const std::int64_t end = std::min(unit_.taps.end, (kernel_row + 1) * p_.kernel[2]);
-      collect_lines(first, kernel_row);
-      if (line_count_ > 0) {
+      this->collect_lines(first, kernel_row);
+      if (line_count_ > 0 || stores_) {
         taps_ = {tap - kernel_row * p_.kernel[2], end - kernel_row * p_.kernel[2]};
-        T* sums = part + (tap - unit_.taps.begin) * unit_.rows.size() * row_length_;
-        shape_.form == Form::lanes ? run_lanes(sums) : run_outer(sums);
+        const Sums sums = sums_at(tap);
+        if (shape_.form == Form::lanes)
+          run_lanes(sums.data);
+        else
+          shape_.form == Form::groups ? run_groups(sums.data) : run_outer(sums);
       }
       tap = end;
     }
   }
 
-  // The lines of the block whose kernel row (kd, kh) reads inside the input.
-  void collect_lines(std::int64_t first, std::int64_t kernel_row) {
-    const std::int64_t kd = kernel_row / p_.kernel[1], kh = kernel_row % p_.kernel[1];
-    line_count_ = 0;
-    for (std::int64_t l = first; l < std::min(first + shape_.lines_per_block, shape_.lines); ++l) {
-      const std::int64_t oh = l % p_.output[1], od = l / p_.output[1] % p_.output[0],
-                         n = l / p_.output[1] / p_.output[0];
-      const std::int64_t id = input_index(p_, 0, od, kd), ih = input_index(p_, 1, oh, kh);
-      if (id < 0 || ih < 0) continue;
-      lines_[line_count_++] = {x_base_ + n * x_.stride[0] + id * x_.stride[1] + ih * x_.stride[2],
-                               dy_base_ + n * dy_.stride[0] + od * dy_.stride[1] + oh * dy_.stride[2]};
-    }
-  }
-
-  // ---- operands: in place, or copied to scratch
-
-  // What the kernels read: line l, column c at base[l] + (c - first) * pixel.
-  struct Columns {
-    const T* base[kBlockTerms];
-    std::int64_t first = 0, pixel = 0;
-    const T* at(std::int64_t line, std::int64_t column) const { return base[line] + (column - first) * pixel; }
-  };
-
-  // Copies columns [range) of all lines, `channels` each, padded to `pixel`. Returns the end of the copy.
-  template <class Pick>
-  T* stage(Columns& to, T* scratch, const Range& range, std::int64_t channels, std::int64_t pixel,
-           std::int64_t pixel_stride, Pick line) {
-    to.first = range.begin;
-    to.pixel = pixel;
-    const bool dense = pixel == channels && pixel_stride == channels;
-    const std::int64_t runs = dense ? std::min<std::int64_t>(range.size(), 1) : range.size();
-    const std::int64_t length = dense ? range.size() * channels : channels;
-    for (std::int64_t l = 0; l < line_count_; ++l) {
-      to.base[l] = scratch;
-      const In* from = line(lines_[l]) + range.begin * pixel_stride;
-      for (std::int64_t i = 0; i < runs; ++i, from += pixel_stride, scratch += dense ? length : pixel) {
-        widen(from, length, scratch);
-        std::fill(scratch + channels, scratch + pixel, T{0});
-      }
-    }
-    return scratch;
-  }
-
-  static void widen(const In* from, std::int64_t count, T* to) {
-    const hn::ScalableTag<T> d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    std::int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) hn::StoreU(cpu::HWY_NAMESPACE::load(d, from + i), d, to + i);
-    for (; i < count; ++i) to[i] = cpu::HWY_NAMESPACE::widened(from + i);
-  }
-
-  // Input columns that the taps of this kernel row read for the outputs of the block.
-  Range input_columns() const {
-    Range r{p_.input[2], 0};
-    for (std::int64_t k = taps_.begin; k < taps_.end; ++k) {
-      const Walk w = walk(p_, 2, k, outputs_);
-      if (w.count == 0) continue;
-      r.begin = std::min(r.begin, w.in);
-      r.end = std::max(r.end, w.in + (w.count - 1) * w.in_step + 1);
-    }
-    return {r.begin, std::max(r.begin, r.end)};
-  }
-
-  void load_operands(Columns& x, Columns& dy) {
-    if (shape_.staged) {
-      // Operands read as vectors hold whole ones; the rows of merged taps follow one another.
-      const std::int64_t dy_pixel = std::max(dy_channels_, shape_.lanes);
-      const std::int64_t x_pixel = shape_.merged ? x_channels_ : std::max(x_channels_, shape_.lanes);
-      T* rest = stage(dy, scratch_, outputs_, dy_channels_, dy_pixel, dy_.stride[3], dy_of);
-      stage(x, rest, input_columns(), x_channels_, x_pixel, x_.stride[3], x_of);
-    } else if constexpr (std::is_same_v<T, In>) {
-      x.pixel = x_.stride[3], dy.pixel = dy_.stride[3];
-      for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x, dy.base[l] = lines_[l].dy;
-    }
-  }
-
   // ---- products of one group
 
-  void run_outer(T* sums) {
+  void run_outer(const Sums& sums) {
     Columns x, dy;
-    load_operands(x, dy);
+    this->load(x, dy);
     if (!shape_.merged) return run_taps(x, dy, outputs_, sums);
     // The cut at the borders of the line does not depend on the unit, so neither do the sums.
     const Range inner = interior();
@@ -172,135 +109,155 @@ class UnitSums {
     return begin < end ? Range{begin, end} : Range{outputs_.end, outputs_.end};
   }
 
-  void run_taps(const Columns& x, const Columns& dy, const Range& outputs, T* sums) {
+  void run_taps(const Columns& x, const Columns& dy, const Range& outputs, Sums sums) {
     if (outputs.size() == 0) return;
-    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, sums += unit_.rows.size() * row_length_)
+    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, sums.data += sums.tap)
       run_tap(x, dy, k, outputs, unit_.rows, sums);
   }
 
   // One tap over some outputs of the block; `rows` beyond its channels are those of the next taps.
-  void run_tap(const Columns& x, const Columns& dy, std::int64_t k, const Range& outputs, const Range& rows, T* sums) {
+  void run_tap(const Columns& x, const Columns& dy, std::int64_t k, const Range& outputs, const Range& rows,
+               const Sums& sums) {
     const Walk w = walk(p_, 2, k, outputs);
-    if (w.count == 0) return;
+    if (w.count == 0 && !stores_) return;
     const bool out_vectors = shape_.form == Form::out_vectors;
     Slice<T> slices[kBlockTerms];
-    for (std::int64_t l = 0; l < line_count_; ++l) {
+    OuterTile<T> tile;
+    tile.slices = slices;
+    tile.slice_count = w.count > 0 ? line_count_ : 0;
+    for (std::int64_t l = 0; l < tile.slice_count; ++l) {
       const T *from_x = x.at(l, w.in), *from_dy = dy.at(l, w.out);
       slices[l] = out_vectors ? Slice<T>{from_x, from_dy} : Slice<T>{from_dy, from_x};
     }
-    OuterTile<T> tile;
-    tile.slices = slices;
-    tile.slice_count = line_count_;
     tile.count = w.count;
     tile.row_step = out_vectors ? w.in_step * x.pixel : w.out_step * dy.pixel;
     tile.vector_step = out_vectors ? w.out_step * dy.pixel : w.in_step * x.pixel;
-    tile.ldc = row_length_;
+    tile.ldc = sums.row;
+    tile.adds = !stores_;
     run_tiles(tile, rows, sums);
   }
 
-  void run_tiles(OuterTile<T>& tile, const Range& rows, T* sums) {
-    const std::int64_t tiles = ceil_div(rows.size(), kMaxRows);
-    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; v += kVectors) {
-      const std::int64_t vectors = std::min(kVectors, unit_.vectors.end - v);
+  // Tiles that add go down a column of sums, whose vectors stay in L1; tiles that store go along rows of the weight.
+  void run_tiles(OuterTile<T>& tile, const Range& rows, const Sums& sums) {
+    const std::int64_t tiles = ceil_div(rows.size(), kMaxRows), pairs = ceil_div(unit_.vectors.size(), kVectors);
+    for (std::int64_t i = 0; i < tiles * pairs; ++i) {
+      const std::int64_t t = stores_ ? i / pairs : i % tiles, pair = stores_ ? i % pairs : i / tiles;
+      const std::int64_t v = unit_.vectors.begin + pair * kVectors, vectors = std::min(kVectors, unit_.vectors.end - v);
       tile.offset[0] = shape_.channel_of(v);
       tile.offset[1] = vectors > 1 ? shape_.channel_of(v + 1) : tile.offset[0];
-      for (std::int64_t i = 0; i < tiles; ++i) {
-        const std::int64_t row = rows.size() * i / tiles;
-        tile.row = rows.begin + row;
-        tile.c = sums + row * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
-        run_outer_tile<T>(rows.size() * (i + 1) / tiles - row, vectors, tile);
+      tile.second = stores_ ? tile.offset[1] - tile.offset[0] : shape_.lanes;
+      const std::int64_t row = rows.size() * t / tiles;
+      tile.row = rows.begin + row;
+      tile.c = sums.data + row * sums.row + (stores_ ? tile.offset[0] : (v - unit_.vectors.begin) * shape_.lanes);
+      run_outer_tile<T>(rows.size() * (t + 1) / tiles - row, vectors, tile);
+    }
+  }
+
+  // ---- several groups in a vector
+
+  // The first channel of the output gradient that meets a vector, and the lanes' elements behind it, in row 0.
+  struct Permutation {
+    std::int64_t channel;
+    std::array<typename GroupTile<T>::Index, HWY_MAX_BYTES / sizeof(T)> index;
+  };
+
+  void find_permutations() {
+    const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group();
+    const std::int64_t most = std::max<std::int64_t>(0, p_.out_channels - shape_.lanes);
+    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; ++v) {
+      Permutation& to = permutations_.emplace_back();
+      to.channel = std::min(v * shape_.vector_step / in * out, most);
+      for (std::int64_t i = 0; i < shape_.lanes; ++i) {
+        // A vector of several pixels has all channels: the next pixel's groups follow.
+        const std::int64_t group = (shape_.channel_of(v) + i) / in;
+        const std::int64_t element = std::clamp<std::int64_t>(group * out - to.channel, 0, shape_.lanes - out);
+        to.index[static_cast<std::size_t>(i)] = static_cast<typename GroupTile<T>::Index>(element);
       }
     }
   }
 
-  // ---- lane by lane over the channels of all groups
-
-  // Lane o of the copy is x[c] of o's group.
-  void stage_row(Columns& x, T* scratch, std::int64_t c) {
-    const Range columns = input_columns();
-    x.first = columns.begin;
-    x.pixel = std::max(x_channels_, shape_.lanes);
-    for (std::int64_t l = 0; l < line_count_; ++l, scratch += columns.size() * x.pixel) {
-      x.base[l] = scratch;
-      const In* from = lines_[l].x + columns.begin * x_.stride[3];
-      for (const Spread& s : spreads_) spread(s, from, c, columns.size(), scratch);
-      if (spread_channels_ < x_channels_) repeat(from + c, columns.size(), scratch);
+  void run_groups(T* sums) {
+    Columns x, dy;
+    this->load_side_by_side(x, dy);
+    const bool dilated_input = p_.input_dilation[2] > 1;
+    const std::int64_t most_taps = dilated_input ? 1 : most_group_taps(std::min(unit_.rows.size(), kMaxGroupRows));
+    const std::int64_t parts = ceil_div(taps_.size(), most_taps);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const Range taps{taps_.begin + taps_.size() * part / parts, taps_.begin + taps_.size() * (part + 1) / parts};
+      run_group_taps(x, dy, taps, sums + (taps.begin - taps_.begin) * unit_.rows.size() * row_length_);
     }
   }
 
-  // A vector of lanes from `lane` on that read one vector of input channels from `channel` on: lane i reads its element
-  // index[i] + c.
-  using Index = hn::TFromD<hn::RebindToSigned<hn::ScalableTag<T>>>;
-  struct Spread {
-    std::int64_t lane, channel;
-    std::array<Index, HWY_MAX_BYTES / sizeof(Index)> index;
-  };
+  void run_group_taps(const Columns& x, const Columns& dy, const Range& taps, T* sums) {
+    GroupTile<T> tile;
+    Slice<T> lines[kBlockTerms];
+    Walk first = walk(p_, 2, taps.begin, outputs_);
+    if (p_.input_dilation[2] == 1) {
+      first = {outputs_.begin, 1, outputs_.begin * p_.stride[2] + taps.begin * p_.dilation[2] - p_.pad_lo[2],
+               p_.stride[2], 0};
+      const Range inner = interior();
+      tile.inner = {inner.begin - outputs_.begin, inner.end - outputs_.begin};
+      for (std::int64_t k = taps.begin; k < taps.end; ++k) {
+        const Walk w = walk(p_, 2, k, outputs_);
+        tile.begin[k - taps.begin] = w.out - outputs_.begin;
+        tile.end[k - taps.begin] = w.out - outputs_.begin + w.count;
+      }
+    } else {
+      tile.inner = {0, first.count};
+      tile.begin[0] = 0, tile.end[0] = first.count;
+    }
+    for (std::int64_t l = 0; l < line_count_; ++l) lines[l] = {dy.at(l, first.out), x.at(l, first.in)};
+    tile.lines = lines, tile.line_count = line_count_;
+    tile.x_step = first.in_step * x.pixel, tile.dy_step = first.out_step * dy.pixel;
+    tile.tap_step = p_.dilation[2] * x.pixel;
+    tile.pixels = shape_.pixels;
+    tile.x_pixel = std::min(x_channels_, shape_.lanes), tile.dy_pixel = std::min(dy_channels_, shape_.lanes);
+    tile.whole_end = whole_vectors_end(x, dy, taps, tile.inner.end, first);
+    tile.tap_ldc = unit_.rows.size() * row_length_, tile.row_ldc = row_length_;
+    run_group_tiles(tile, taps.size(), sums);
+  }
 
-  // The vectors of all lanes, up to the first one whose channels lie too far apart. The last overlaps its neighbour.
-  void find_spreads() {
-    const std::int64_t in_group = p_.in_channels_per_group(), out_group = p_.out_channels_per_group();
-    if (x_channels_ < shape_.lanes || p_.in_channels < shape_.lanes) return;
-    while (spread_channels_ < x_channels_) {
-      Spread& s = spreads_.emplace_back();
-      s.lane = std::min(spread_channels_, x_channels_ - shape_.lanes);
-      s.channel = std::min(s.lane / out_group * in_group, p_.in_channels - shape_.lanes);
-      for (std::int64_t i = 0; i < shape_.lanes; ++i)
-        s.index[static_cast<std::size_t>(i)] = static_cast<Index>((s.lane + i) / out_group * in_group - s.channel);
-      if (s.index[static_cast<std::size_t>(shape_.lanes - 1)] + in_group > shape_.lanes) return spreads_.pop_back();
-      spread_channels_ = s.lane + shape_.lanes;
+  // The end of the outputs, counted from the first of the block, that may be read in whole vectors: they hold inner
+  // ones only, and what they read behind them lies in the same line, or in scratch.
+  std::int64_t whole_vectors_end(const Columns& x, const Columns& dy, const Range& taps, std::int64_t inner_end,
+                                 const Walk& first) const {
+    std::int64_t end = inner_end - shape_.pixels + 1;
+    const auto limit = [&](const Columns& c, std::int64_t channels, std::int64_t columns, std::int64_t column,
+                           std::int64_t step) {
+      if (!c.in_place || channels >= shape_.lanes) return;
+      end = std::min(end, floor_div(columns - ceil_div(shape_.lanes, channels) - column, step) + 1);
+    };
+    limit(dy, dy_channels_, p_.output[2], first.out, first.out_step);
+    limit(x, x_channels_, p_.input[2], first.in + (taps.size() - 1) * p_.dilation[2], first.in_step);
+    return end;
+  }
+
+  void run_group_tiles(GroupTile<T>& tile, std::int64_t taps, T* sums) {
+    const std::int64_t rows = unit_.rows.size(), parts = ceil_div(rows, kMaxGroupRows);
+    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; ++v) {
+      const Permutation& p = permutations_[static_cast<std::size_t>(v - unit_.vectors.begin)];
+      tile.x_channel = shape_.channel_of(v), tile.dy_channel = p.channel;
+      tile.index = p.index.data();
+      for (std::int64_t i = 0; i < parts; ++i) {
+        const std::int64_t row = rows * i / parts;
+        tile.row = unit_.rows.begin + row;
+        tile.c = sums + row * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
+        run_group_tile<T>(rows * (i + 1) / parts - row, taps, tile);
+      }
     }
   }
 
-  void spread(const Spread& s, const In* from, std::int64_t c, std::int64_t columns, T* to) const {
-    const hn::ScalableTag<T> d;
-    const hn::RebindToSigned<decltype(d)> integers;
-    const auto index = hn::Add(hn::LoadU(integers, s.index.data()), hn::Set(integers, static_cast<Index>(c)));
-    const auto lanes = hn::IndicesFromVec(d, index);
-    from += s.channel;
-    to += s.lane;
-    for (std::int64_t w = 0; w < columns; ++w, from += x_.stride[3], to += x_channels_)
-      hn::StoreU(hn::TableLookupLanes(cpu::HWY_NAMESPACE::load(d, from), lanes), d, to);
-  }
-
-  // The lanes behind the spreads, one after another.
-  void repeat(const In* from, std::int64_t columns, T* to) const {
-    const std::int64_t in_group = p_.in_channels_per_group(), out_group = p_.out_channels_per_group();
-    const std::int64_t pixel = std::max(x_channels_, shape_.lanes);
-    for (std::int64_t w = 0; w < columns; ++w, from += x_.stride[3], to += pixel) {
-      std::fill(to + x_channels_, to + pixel, T{0});
-      for (std::int64_t o = spread_channels_; o < x_channels_; ++o)
-        to[o] = cpu::HWY_NAMESPACE::widened(from + o / out_group * in_group);
-    }
-  }
-
-  // The output gradient, where its type is that of the sums and its channels fill a vector.
-  bool in_place(Columns& dy) const {
-    if constexpr (std::is_same_v<T, In>) {
-      if (dy_channels_ < shape_.lanes) return false;
-      dy.pixel = dy_.stride[3];
-      for (std::int64_t l = 0; l < line_count_; ++l) dy.base[l] = lines_[l].dy;
-      return true;
-    }
-    return false;
-  }
+  // ---- lane by lane
 
   void run_lanes(T* sums) {
     Columns x, dy;
-    T* rest = scratch_;
-    if (!shape_.staged)
-      load_operands(x, dy);
-    else if (!in_place(dy))
-      rest = stage(dy, scratch_, outputs_, dy_channels_, std::max(dy_channels_, shape_.lanes), dy_.stride[3], dy_of);
-    for (std::int64_t c = unit_.rows.begin; c < unit_.rows.end; ++c) {
-      if (shape_.staged) stage_row(x, rest, c);
-      for (std::int64_t l = 0; l < line_count_; ++l)
-        run_lane_line(x, dy, l, sums + (c - unit_.rows.begin) * row_length_);
-    }
+    this->load(x, dy);
+    for (std::int64_t l = 0; l < line_count_; ++l) run_lane_line(x, dy, l, sums);
   }
 
   void run_lane_line(const Columns& x, const Columns& dy, std::int64_t line, T* sums) {
     const bool dilated_input = p_.input_dilation[2] > 1;
-    const std::int64_t ldc = unit_.rows.size() * row_length_;
+    const std::int64_t ldc = row_length_;
     for (std::int64_t k = taps_.begin; k < taps_.end;) {
       const std::int64_t taps = dilated_input ? 1 : std::min<std::int64_t>(kMaxLaneTaps, taps_.end - k);
       LaneTile<T> tile;
@@ -335,21 +292,10 @@ class UnitSums {
     }
   }
 
-  const ConvProblem& p_;
-  const Shape& shape_;
-  const View<std::byte*>& x_;
-  const View<std::byte*>& dy_;
   const Unit& unit_;
-  T* scratch_;
   std::int64_t row_length_, size_;
-  std::int64_t x_channels_ = 0, dy_channels_ = 0;  // of a staged pixel
-  std::vector<Spread> spreads_;
-  std::int64_t spread_channels_ = 0;  // lanes that they fill
-  const In* x_base_ = nullptr;
-  const In* dy_base_ = nullptr;
-  Range outputs_{}, taps_{};  // columns of the block, taps along W of the kernel row
-  Line lines_[kBlockTerms];
-  std::int64_t line_count_ = 0;
+  bool stores_ = false;                    // sums are stored in the weight, not added to others
+  std::vector<Permutation> permutations_;  // of the unit's vectors
 };
 
 std::int64_t lanes_of(DType dtype) {
@@ -357,23 +303,35 @@ std::int64_t lanes_of(DType dtype) {
                                                        : hn::Lanes(hn::ScalableTag<float>()));
 }
 
+// f(operand, sum) with zeros of their types.
+template <class F>
+void with_sum_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{}, float{});
+    case DType::f16:
+      return f(hwy::float16_t{}, float{});
+    case DType::bf16:
+      return f(hwy::bfloat16_t{}, float{});
+    case DType::f64:
+      return f(double{}, double{});
+  }
+}
+
 void accumulate_unit(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
                      std::byte* scratch) {
-  const auto run = [&](auto in, auto sum) {
+  with_sum_type(job.p.dtype, [&](auto in, auto sum) {
     using T = decltype(sum);
     UnitSums<T, decltype(in)>(job, unit, reinterpret_cast<T*>(scratch))
         .run(chunk, reinterpret_cast<T*>(sums), reinterpret_cast<T*>(part));
-  };
-  switch (job.p.dtype) {
-    case DType::f32:
-      return run(float{}, float{});
-    case DType::f16:
-      return run(hwy::float16_t{}, float{});
-    case DType::bf16:
-      return run(hwy::bfloat16_t{}, float{});
-    case DType::f64:
-      return run(double{}, double{});
-  }
+  });
+}
+
+void store_unit(const Job& job, const Unit& unit, std::byte* scratch) {
+  with_sum_type(job.p.dtype, [&](auto in, auto sum) {
+    using T = decltype(sum);
+    UnitSums<T, decltype(in)>(job, unit, reinterpret_cast<T*>(scratch)).store(job.operands.weight);
+  });
 }
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE
@@ -383,12 +341,17 @@ HWY_AFTER_NAMESPACE();
 namespace vkconv::cpu::weight_grad {
 HWY_EXPORT(lanes_of);
 HWY_EXPORT(accumulate_unit);
+HWY_EXPORT(store_unit);
 
 std::int64_t vector_lanes(DType dtype) { return HWY_DYNAMIC_DISPATCH(lanes_of)(dtype); }
 
 void accumulate(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
                 std::byte* scratch) {
   HWY_DYNAMIC_DISPATCH(accumulate_unit)(job, unit, chunk, sums, part, scratch);
+}
+
+void store(const Job& job, const Unit& unit, std::byte* scratch) {
+  HWY_DYNAMIC_DISPATCH(store_unit)(job, unit, scratch);
 }
 
 }  // namespace vkconv::cpu::weight_grad
