@@ -49,6 +49,21 @@ def test_import_opens_no_vulkan_and_starts_no_thread():
     assert told == {"threads": 0, "vulkan": False, "ml_dtypes": False}
 
 
+def test_no_network():
+    """Neither Python's sockets nor the C library's."""
+    run("""
+        import pathlib, sys
+        def hook(event, arguments):
+            assert not event.startswith(("socket.", "urllib.", "http.", "ssl.")), event
+        sys.addaudithook(hook)
+        import numpy as np, vkconv
+        for device in vkconv.devices():
+            vkconv.conv1d(np.ones((1, 4, 1), np.float32), np.ones((1, 2, 1), np.float32), device=device.name)
+        imported = pathlib.Path(vkconv._core.__file__).read_bytes().split(b"\\0")
+        assert b"dlopen" in imported and not {b"socket", b"connect", b"getaddrinfo"} & set(imported)
+    """)
+
+
 def test_numpy_is_the_only_dependency():
     """With every other installed package hidden, the package imports and works."""
     run("""

@@ -64,7 +64,7 @@ def compute():
 threads = [threading.Thread(target=compute) for _ in range(4)]
 for t in threads: t.start()
 def child():
-    signal.alarm(60)  # a hang ends the child
+    signal.alarm(600)  # a hang ends the child
     if device != "cpu":
         try:
             vkconv.conv2d(*problems[0], device=device)
@@ -100,7 +100,7 @@ opened.start()
 for _ in range(20):
     pid = os.fork()
     if pid == 0:
-        signal.alarm(60)
+        signal.alarm(600)
         os._exit(int(vkconv.conv2d(x, w, device="cpu")[0, 0, 0, 0] != 72))
     assert os.waitpid(pid, 0)[1] == 0
 opened.join()
@@ -155,7 +155,7 @@ def test_sixteen_threads(device):
 @pytest.mark.full
 def test_sixteen_threads_on_a_software_device(device):
     if device != "cpu":
-        compare_with_serial(device, calls=200, problems=60)
+        compare_with_serial(device, calls=1000, problems=60)
 
 
 def test_fork_while_threads_compute(device):
@@ -168,7 +168,7 @@ def test_fork_while_a_thread_opens_the_device(device):
 
 @pytest.mark.full
 def test_many_forks_while_threads_compute():
-    run(FORKING, "cpu", "2000", timeout=1200)
+    run(FORKING, "cpu", "2000", timeout=3600)
 
 
 def test_forked_workers():
