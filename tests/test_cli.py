@@ -105,6 +105,33 @@ def test_json_has_no_infinities() -> None:
     assert json.loads(text) == {"a": [1.5, None], "b": [None, "x"]}
 
 
+@pytest.mark.parametrize("rich", [True, False])
+def test_tables_and_progress_on_a_terminal(
+    rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rich:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with render.Progress(2) as progress:
+        progress.step("the first")
+        progress.step("the second")
+    render.table("a title", ("name", "ms"), [("one", "1.5"), ("two", "12.5")], right=("ms",))
+    out, err = capsys.readouterr()
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert lines.index("  one     1.5") + 1 == lines.index("  two    12.5") if rich else "  one    1.5" in lines
+    assert "a title" in out and ("─" in out) == rich
+    assert rich or "[2/2] the second" in err
+
+
+def test_sizes_and_times() -> None:
+    assert [render.size(n) for n in (1023, 1024, 3 << 20, 5 << 40)] == ["1023 B", "1.0 KiB", "3.0 MiB", "5120.0 GiB"]
+    assert [render.milliseconds(s) for s in (5e-6, 5e-3, 0.05, 5)] == ["0.005", "5.00", "50.0", "5000"]
+
+
 def test_a_reader_that_stops_is_no_error() -> None:
     script = f"{sys.executable} -m vkconv explain {PROBLEM} --json | head -n 1"
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)

@@ -121,6 +121,7 @@ def test_output():
     near(inside, scipy_ndimage.uniform_filter(x, 3))
     view = x[::-2, ::3]
     near(ndimage.convolve(view, w), scipy_ndimage.convolve(view, w))
+    near(ndimage.uniform_filter(x, (1, 3)), scipy_ndimage.uniform_filter(x, (1, 3)))
     assert ndimage.correlate(x[:0], w).shape == (0, 8)
 
 
@@ -134,6 +135,13 @@ def test_errors(module):
         (RuntimeError, lambda: module.correlate(x, np.ones((3, 3)), mode="edges")),
         (RuntimeError, lambda: module.correlate(x, np.ones((3, 3)), output=np.empty((4, 5)))),
         (ValueError, lambda: module.gaussian_filter(x, 1, axes=(0, 2))),
+        (ValueError, lambda: module.gaussian_filter(x, 1, axes=(0, 0))),
+        (RuntimeError, lambda: module.gaussian_filter(x, (1, 2, 3))),
+        (ValueError, lambda: module.gaussian_filter1d(x, 1, order=-1)),
+        (ValueError, lambda: module.gaussian_filter1d(x, 1, radius=-1)),
+        (ValueError, lambda: module.gaussian_filter1d(x, 1, radius=1.5)),
+        (RuntimeError, lambda: module.uniform_filter1d(x, 0)),
+        (RuntimeError, lambda: module.correlate1d(x, [])),
     ):
         with pytest.raises((kind, ValueError, RuntimeError)):
             call()
@@ -208,3 +216,8 @@ def test_antisymmetric_weights_of_random_data():
         for w in ([-0.3, 0.0, 0.3], np.array([2, 5, -4, 0, 4, -5, -2]), np.array([1j, 0, -1j])):
             for axis in (0, 1):
                 near(ndimage.correlate1d(x, w, axis), scipy_ndimage.correlate1d(x, w, axis))
+
+
+def test_a_filter_of_several_axes_has_one_mode():
+    with pytest.raises(RuntimeError, match="mode is"):
+        ndimage.correlate(array(5, 5), np.ones((3, 3)), mode=("wrap", "mirror"))

@@ -322,6 +322,18 @@ def test_unfold_errors_and_dtypes():
     x = integers(1, 8, 2, dtype=np.float16)
     windows = vkconv.unfold(x, 3)
     assert windows.dtype == np.float16 and vkconv.fold(windows, x.shape).dtype == np.float16
+    options = {"padding": 1, "padding_mode": "reflect"}
+    ones = np.ones_like(vkconv.unfold(x, 3, **options))
+    np.testing.assert_array_equal(vkconv.fold(ones, x.shape, **options)[0, :, 0], [2, 4, 3, 3, 3, 3, 4, 2])
+    for mode, error in ((("constant", "a"), TypeError), ("mirror", ValueError), (("edge", 1), ValueError)):
+        for call in (
+            lambda m: vkconv.unfold(x, 3, padding_mode=m),
+            lambda m: vkconv.fold(ones, x.shape, padding_mode=m),
+        ):
+            with pytest.raises(error, match="padding_mode"):
+                call(mode)
+    with pytest.raises(ValueError, match="no elements along axis 1"):
+        vkconv.unfold(x[:, :0], 1, padding=1, padding_mode="edge")
     with pytest.raises(ValueError, match="smaller than the kernel"):
         vkconv.unfold(x, 9)
     with pytest.raises(ValueError, match="windows has shape"):
