@@ -18,6 +18,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kDepthwise,
       cpu::kFftDepthwise,
       cpu::kImageFilter,
+      cpu::kMatrixVector,
       cpu::kWinograd,
       cpu::kWeightGrad,
       cpu::kWinogradWeightGrad,

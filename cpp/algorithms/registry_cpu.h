@@ -11,6 +11,7 @@ extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kFftDepthwise;
 extern const Algorithm<Device> kImageFilter;
+extern const Algorithm<Device> kMatrixVector;
 extern const Algorithm<Device> kWinograd;
 extern const Algorithm<Device> kWeightGrad;
 extern const Algorithm<Device> kWinogradWeightGrad;

@@ -5,14 +5,13 @@
 #include <cstddef>
 #include <vector>
 
+#include "algorithms/implicit_gemm/narrow_tiles.h"
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "cpu/device.h"
 #include "cpu/orientation.h"
 
 namespace vkconv::cpu {
-
-inline constexpr std::int64_t kNarrowOutputs = 8;  // channels of a group, at most
 
 // Outputs along W that meet the same taps along W.
 struct TapSpan {

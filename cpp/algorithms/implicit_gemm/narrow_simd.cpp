@@ -18,24 +18,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-// Terms that lie side by side: those of pixel 0 of a tile, and the weights of channel 0.
-template <class T>
-struct TermRun {
-  const T* x;
-  const Accumulator<T>* weights;
-  std::int64_t terms;
-};
-
-// The runs of one sum, cut into chains of at most kChainSteps vectors each: chain i ends before run ends[i].
-template <class T>
-struct TermRuns {
-  std::vector<TermRun<T>> runs;
-  std::vector<std::size_t> ends;
-  std::int64_t weight_stride = 0;  // elements between output channels
-  std::int64_t pixel_stride = 0;   // elements between the inputs of neighbouring positions along W
-  std::vector<T> copied;           // input whose pixels do not lie side by side
-};
-inline constexpr std::int64_t kChainSteps = 64;
 inline constexpr std::int64_t kSegmentPixels = 64;  // whose sums are stored together
 
 // Pixels of a tile with `outputs` channels: so many that the sums fill the registers.
@@ -151,15 +133,20 @@ HWY_NOINLINE void narrow_tile(const TermRuns<T>& terms, std::int64_t offset, std
   add_across_lanes<A>(sum, sums);
 }
 
-template <class T>
-using NarrowTile = void (*)(const TermRuns<T>&, std::int64_t, std::int64_t, Accumulator<T>*);
-
-// [outputs - 1][several pixels or one].
 template <class T, int... o>
-constexpr auto narrow_tiles(std::integer_sequence<int, o...>) {
-  return std::array{
-      std::array<NarrowTile<T>, 2>{narrow_tile<T, o + 1, tile_pixels(o + 1)>, narrow_tile<T, o + 1, 1>}...};
+NarrowTiles<T> make_narrow_tiles(std::integer_sequence<int, o...>) {
+  return {{tile_pixels(o + 1)...}, {narrow_tile<T, o + 1, tile_pixels(o + 1)>...}, {narrow_tile<T, o + 1, 1>...}};
 }
+
+template <class T>
+const NarrowTiles<T>& NarrowTilesOf() {
+  static const auto made = make_narrow_tiles<T>(std::make_integer_sequence<int, kNarrowOutputs>());
+  return made;
+}
+const NarrowTiles<float>& FloatTiles() { return NarrowTilesOf<float>(); }
+const NarrowTiles<double>& DoubleTiles() { return NarrowTilesOf<double>(); }
+const NarrowTiles<hwy::float16_t>& Float16Tiles() { return NarrowTilesOf<hwy::float16_t>(); }
+const NarrowTiles<hwy::bfloat16_t>& Bfloat16Tiles() { return NarrowTilesOf<hwy::bfloat16_t>(); }
 
 template <class T, class Out>
 class Narrow {
@@ -229,16 +216,17 @@ class Narrow {
   }
 
   void pixels(const OutputRow& at, Range w, Range taps, std::int64_t group, TermRuns<T>& terms) const {
-    static constexpr auto kTiles = narrow_tiles<T>(std::make_integer_sequence<int, kNarrowOutputs>());
-    const auto& tiles = kTiles[static_cast<std::size_t>(outputs_ - 1)];
+    const auto& tiles = NarrowTilesOf<T>();
+    const auto kind = static_cast<std::size_t>(outputs_ - 1);
     collect(at, w, taps, group, terms);
-    const std::int64_t several = tile_pixels(static_cast<int>(outputs_)), lda = p_.stride[2] * terms.pixel_stride;
+    const std::int64_t several = tiles.pixels[kind], lda = p_.stride[2] * terms.pixel_stride;
     HWY_ALIGN A sums[(kSegmentPixels + 1) * kNarrowOutputs];
     for (std::int64_t first = w.begin; first < w.end; first += kSegmentPixels) {
       const std::int64_t count = std::min(kSegmentPixels, w.end - first);
       std::int64_t i = 0;
-      for (; i + several <= count; i += several) tiles[0](terms, (first + i) * lda, lda, sums + i * outputs_);
-      for (; i < count; ++i) tiles[1](terms, (first + i) * lda, lda, sums + i * outputs_);
+      for (; i + several <= count; i += several)
+        tiles.several[kind](terms, (first + i) * lda, lda, sums + i * outputs_);
+      for (; i < count; ++i) tiles.one[kind](terms, (first + i) * lda, lda, sums + i * outputs_);
       store_segment(at, first, count, group, sums);
     }
   }
@@ -292,6 +280,27 @@ namespace vkconv::cpu {
 
 HWY_EXPORT(RunNarrow);
 HWY_EXPORT(PackNarrow);
+HWY_EXPORT(FloatTiles);
+HWY_EXPORT(DoubleTiles);
+HWY_EXPORT(Float16Tiles);
+HWY_EXPORT(Bfloat16Tiles);
+
+template <>
+const NarrowTiles<float>& narrow_tiles<float>() {
+  return HWY_DYNAMIC_DISPATCH(FloatTiles)();
+}
+template <>
+const NarrowTiles<double>& narrow_tiles<double>() {
+  return HWY_DYNAMIC_DISPATCH(DoubleTiles)();
+}
+template <>
+const NarrowTiles<hwy::float16_t>& narrow_tiles<hwy::float16_t>() {
+  return HWY_DYNAMIC_DISPATCH(Float16Tiles)();
+}
+template <>
+const NarrowTiles<hwy::bfloat16_t>& narrow_tiles<hwy::bfloat16_t>() {
+  return HWY_DYNAMIC_DISPATCH(Bfloat16Tiles)();
+}
 
 void run_narrow(const NarrowLayout& s, const Operands<Device>& a, std::byte* workspace) {
   HWY_DYNAMIC_DISPATCH(RunNarrow)(s, a, workspace);

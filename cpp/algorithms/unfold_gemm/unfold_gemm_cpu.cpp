@@ -57,18 +57,22 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 // Measured: unfolding one value (a copy inside the cache, and its share of the index arithmetic); one row of one panel
-// on its way out; the product's share of the peak rate.
-constexpr double kUnfoldSeconds = 0.15e-9, kRowSeconds = 45e-9, kProductShare = 0.85;
+// on its way out; the product's share of the peak rate, and the rows of a tile from which it has that.
+constexpr double kUnfoldSeconds = 0.15e-9, kRowSeconds = 45e-9, kProductShare = 0.65, kRowsForPeak = 5;
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
   const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
-  const double rate = kProductShare * flops_per_second(c.traits, accumulator(p.dtype));
+  const double height = std::min(1.0, static_cast<double>(s.tile_rows) / kRowsForPeak);
+  const double rate = kProductShare * height * flops_per_second(c.traits, accumulator(p.dtype));
   const double product = 2 * values * static_cast<double>(s.panels * s.columns) / rate;
   const std::int64_t tiles = ceil_div(s.rows, s.tile_rows), tasks = tiles * p.groups, threads = c.traits.threads;
   const double packs = s.shared_weights ? 1 : static_cast<double>(tiles);
-  const double packing = packs * static_cast<double>(p.weight_elements()) *
-                         (8 / c.traits.cache_bytes_per_second + 12 / c.traits.shared_cache_bytes_per_second);
+  // Packed weights that L3 does not hold are written to memory and read from there.
+  const bool in_l3 = s.packed_bytes() <= c.traits.l3_bytes;
+  const double far = in_l3 ? c.traits.shared_cache_bytes_per_second : c.traits.memory_bytes_per_second;
+  const double packing =
+      packs * static_cast<double>(p.weight_elements()) * (8 / c.traits.cache_bytes_per_second + 12 / far);
   const double moving = values * kUnfoldSeconds + static_cast<double>(s.rows * p.groups * s.panels) * kRowSeconds;
   // Few tiles leave threads without work.
   const double waves = static_cast<double>(ceil_div(tasks, threads) * threads) / static_cast<double>(tasks);
@@ -131,6 +135,9 @@ UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context,
   s.slots = context.traits.threads;
   const std::int64_t row_bytes = checked_mul(s.terms, static_cast<std::int64_t>(s.accumulator_bytes()));
   s.tile_rows = std::min(s.rows, std::clamp(kTileBytes / row_bytes, kMinTileRows, kMaxTileRows));
+  // Even tiles, and one for every thread.
+  const std::int64_t tiles = round_up(ceil_div(s.rows, s.tile_rows) * p.groups, s.slots) / p.groups;
+  s.tile_rows = ceil_div(s.rows, std::clamp<std::int64_t>(tiles, 1, s.rows));
   const auto fits = [&] { return s.workspace_bytes() <= context.workspace_limit_bytes; };
   s.shared_weights = true;
   if (fits()) return s;
