@@ -27,18 +27,18 @@ struct Blocking {
   std::int64_t output_splits = 1;    // units that share a block of tiles, each with its own output blocks
   std::int64_t slots = 1;            // transformed slices alive at once
 
-  // Strides of the transformed input [slot][point][tile][channel] and of the sums
-  // [output block][depth][point][tile][column].
-  std::int64_t tile_pitch = 0, input_point_stride = 0, slot_floats = 0;
+  // Strides of the transformed input [point][slot][tile][channel] and of the sums
+  // [output block][point][depth][tile][column]: the tiles of successive depths follow each other without a gap.
+  std::int64_t tile_pitch = 0, input_point_stride = 0;
   std::int64_t sum_point_stride = 0, sum_floats = 0;
+  std::int64_t input_floats = 0;
   std::int64_t chunk_floats = 0;  // of the largest reduction block, transformed
 
   std::size_t workspace_bytes = 0;  // of all threads: shared weights
   std::size_t scratch_bytes = 0;    // of each thread
   double seconds = 0;
 
-  std::int64_t sums_at_once() const { return blocks_per_step * depths_per_step; }
-  std::int64_t input_floats() const { return slots * slot_floats; }
+  std::int64_t all_sum_floats() const { return blocks_per_step * sum_floats; }
   std::size_t total_bytes() const { return workspace_bytes + scratch_bytes * static_cast<std::size_t>(threads); }
 };
 

@@ -61,7 +61,7 @@ struct Costs {
 
   // Of what outgrows the thread's own cache, beside `all_bytes` that pass through the shared one.
   double outer_rate(double all_bytes) const {
-    if (all_bytes > 0.5 * static_cast<double>(traits.l3_bytes))
+    if (all_bytes > 0.4 * static_cast<double>(traits.l3_bytes))
       return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
     return shared_cache_rate();
   }
@@ -69,16 +69,16 @@ struct Costs {
   // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
   double products(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double points = g.shape.points(), terms = static_cast<double>(g.terms());
-    const double row_blocks = static_cast<double>(ceil_div(tiles, max_rows) * depths);
+    const std::int64_t steps = ceil_div(depths, b.depths_per_step);
+    const auto row_blocks = static_cast<double>(ceil_div(tiles * b.depths_per_step, max_rows) * steps);
     const double rows = std::max(static_cast<double>(tiles * depths), kMinRows * row_blocks);
     const double calls = row_blocks * points * static_cast<double>(g.reduction.size()) * output_blocks;
     const double panel = points * terms * static_cast<double>(b.columns) * output_blocks * used;
     const double compute = seconds_of_flops(2 * rows * panel + calls * kMicroKernelFlops);
     if (b.source == WeightSource::fused) return compute;
-    const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
     const double share = output_blocks / static_cast<double>(panels.output_blocks);
     const double read_bytes = static_cast<double>(panels.floats()) * used * share * sizeof(float);
-    return std::hypot(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
+    return std::hypot(compute, static_cast<double>(steps) * panel * sizeof(float) / panel_rate(read_bytes));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
     const double floats = static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch);
@@ -118,8 +118,8 @@ double estimate(const Blocking& b, const Costs& c) {
   // What outgrows the thread's cache comes back from the shared one, or from memory: the transformed tiles for every
   // step through the output blocks; the sums, which are fetched, written and read unless they only compete for it.
   const double l2_bytes = static_cast<double>(c.traits.l2_bytes);
-  const double input_bytes = static_cast<double>(b.input_floats()) * sizeof(float);
-  const double sum_bytes = static_cast<double>(b.sums_at_once() * b.sum_floats) * sizeof(float);
+  const double input_bytes = static_cast<double>(b.input_floats) * sizeof(float);
+  const double sum_bytes = static_cast<double>(b.all_sum_floats()) * sizeof(float);
   const double step_panels =
       b.source == WeightSource::fused ? 0 : static_cast<double>(b.blocks_per_step * c.panels.panel_floats);
   const double rate = c.outer_rate(threads * (input_bytes + sum_bytes) + step_panels * sizeof(float));
@@ -194,7 +194,7 @@ class Search {
     const auto outgrows = [&](std::int64_t floats) {
       return static_cast<double>(floats) * sizeof(float) > 0.8 * static_cast<double>(costs_.traits.l2_bytes);
     };
-    if (b.source == WeightSource::fused || !outgrows(b.input_floats()) || outgrows(b.input_floats() / g.shape.points()))
+    if (b.source == WeightSource::fused || !outgrows(b.input_floats) || outgrows(b.input_floats / g.shape.points()))
       return;
     b.blocks_per_step = ceil_div(costs_.panels.output_blocks, b.output_splits);
     consider(b);
@@ -215,16 +215,16 @@ void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
   b.columns = 2 * lanes;
   const PanelLayout panels = panel_layout(g, b.columns);
   b.tile_pitch = round_up(g.channels(), lanes) + lanes;
-  b.input_point_stride = odd_lines(b.tiles * b.tile_pitch);
-  b.slot_floats = g.shape.points() * b.input_point_stride;
   b.slots = slots_of(g, b.depths_per_step);
-  b.sum_point_stride = odd_lines(b.tiles * b.columns);
+  b.input_point_stride = odd_lines(b.slots * b.tiles * b.tile_pitch);
+  b.input_floats = g.shape.points() * b.input_point_stride;
+  b.sum_point_stride = odd_lines(b.depths_per_step * b.tiles * b.columns);
   b.sum_floats = g.shape.points() * b.sum_point_stride;
   b.chunk_floats = 0;
   for (const ReductionBlock& r : g.reduction)
     b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
 
-  std::int64_t own = b.input_floats() + b.sums_at_once() * b.sum_floats;
+  std::int64_t own = b.input_floats + b.all_sum_floats();
   const std::int64_t shared = b.source == WeightSource::shared ? panels.floats() : 0;
   if (b.source == WeightSource::own) own += panels.group_floats();
   if (b.source == WeightSource::fused) own += b.chunk_floats;

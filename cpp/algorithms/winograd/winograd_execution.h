@@ -52,12 +52,13 @@ void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, Ge
 
 // What a thread keeps from one unit of work to the next.
 struct Worker {
-  float* input;    // transformed, [slot][point][tile][channel]
-  float* sums;     // [output block][depth][point][tile][column]
+  float* input;    // transformed, [point][slot][tile][channel]
+  float* sums;     // [output block][point][depth][tile][column]
   float* weights;  // its own panels, or one reduction block
   Slab slab;
   std::vector<std::int64_t> held_slices;  // by slot, -1: none
   std::vector<Range> taps;                // inside the input, of every summed-axis output of the step
+  std::vector<std::int64_t> runs;         // of outputs whose tiles are rows of one product
   std::vector<const float*> slices;       // that they read, transformed: [output][tap]
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
 };
@@ -117,6 +118,7 @@ class Execution {
                     std::int64_t input_offset, float* y) const;
   ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.channels()}; }
   std::int64_t slot(std::int64_t slice) const { return g_.folded ? 0 : slice % b_.slots; }
+  std::int64_t run_of_depths(const Worker& worker, std::size_t first) const;
 
   const Geometry& g_;
   const Blocking& b_;

@@ -22,14 +22,17 @@ float* thread_scratch(std::size_t bytes) {
 
 void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
                    bool accumulate) {
-  const std::int64_t blocks = ceil_div(rows, k.max_rows), height = rows / blocks;
-  tile.tiles = rows % blocks;
-  if (tile.tiles > 0) k.gemm(tile, height + 1, accumulate);
-  const std::int64_t done = tile.tiles * (height + 1);
-  tile.tiles = blocks - tile.tiles;
-  tile.c += done * tile.ldc;
-  for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[i].a += done * tile.lda;
-  k.gemm(tile, height, accumulate);
+  // The micro-kernel fetches as many panels ahead as a call has tiles.
+  constexpr std::int64_t kTilesACall = 4;
+  const std::int64_t tiles = ceil_div(rows, k.max_rows), high = rows % tiles;
+  for (std::int64_t first = 0; first < tiles; first += tile.tiles) {
+    const std::int64_t height = rows / tiles + (first < high ? 1 : 0);
+    tile.tiles = std::min(kTilesACall, (first < high ? high : tiles) - first);
+    k.gemm(tile, height, accumulate);
+    const std::int64_t done = tile.tiles * height;
+    tile.c += done * tile.ldc;
+    for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[i].a += done * tile.lda;
+  }
 }
 
 Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device>& operands)
@@ -66,8 +69,8 @@ void Execution::run_units(const float* weights) const {
   thread_pool().run(std::min(b_.threads, units), [&](std::int64_t) {
     Worker worker;
     worker.input = thread_scratch(b_.scratch_bytes);
-    worker.sums = worker.input + b_.input_floats();
-    worker.weights = worker.sums + b_.sums_at_once() * b_.sum_floats;
+    worker.sums = worker.input + b_.input_floats;
+    worker.weights = worker.sums + b_.all_sum_floats();
     for (std::int64_t unit = next++; unit < units; unit = next++) {
       const std::int64_t split = unit % b_.output_splits, index = unit / b_.output_splits;
       Slab slab;
@@ -104,12 +107,15 @@ void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64
     const Range inside = worker.taps.emplace_back(g_.taps(d));
     for (std::int64_t tap = inside.begin; tap < inside.end; ++tap) {
       const std::int64_t slice = g_.folded ? 0 : g_.slice(d, tap);
-      float* v = worker.input + slot(slice) * b_.slot_floats;
+      float* v = worker.input + slot(slice) * worker.slab.tiles * b_.tile_pitch;
       worker.slices[static_cast<std::size_t>((d - depth_begin) * g_.problem.kernel[0] + tap)] = v;
       if (std::exchange(worker.held_slices[static_cast<std::size_t>(slot(slice))], slice) != slice)
         transform_slice(worker.slab, slice, v);
     }
   }
+  worker.runs.clear();
+  for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(worker.runs.back()))
+    worker.runs.push_back(run_of_depths(worker, e));
 }
 
 // The outputs of some output blocks for depths_per_step outputs along the summed axis.
@@ -132,18 +138,17 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
     multiply(worker, {first, panels_.point_stride, panels_.panel_floats, begin, end}, blocks.size());
   }
   const float* sums = worker.sums;
-  for (std::int64_t block = blocks.begin; block < blocks.end; ++block)
-    for (std::size_t e = 0; e < worker.taps.size(); ++e, sums += b_.sum_floats)
-      store_tiles(worker.slab, block, d + static_cast<std::int64_t>(e), sums);
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block, sums += b_.sum_floats)
+    for (std::int64_t e = 0; e < static_cast<std::int64_t>(worker.taps.size()); ++e)
+      store_tiles(worker.slab, block, d + e, sums + e * worker.slab.tiles * b_.columns);
 }
 
 // Point by point: the tiles of one point stay in the core's own cache while all panels pass.
 void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const {
-  const std::int64_t block_sums = static_cast<std::int64_t>(worker.taps.size()) * b_.sum_floats;
   for (std::int64_t point = 0; point < g_.shape.points(); ++point)
     for (std::int64_t block = 0; block < blocks; ++block)
       multiply_point(worker, panel, panel.data + block * panel.block_stride + point * panel.point_stride, point,
-                     worker.sums + block * block_sums + point * b_.sum_point_stride);
+                     worker.sums + block * b_.sum_floats + point * b_.sum_point_stride);
 }
 
 // The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and
@@ -159,25 +164,45 @@ void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const fl
     if (all || !g_.vanishes(g_.part(c), point)) slices[tile.slice_count++] = {input + c, weights + c * b_.columns};
 }
 
+// Outputs of the step from `first` on that have the same taps, each in the slot behind that of the output before: their
+// tiles are rows of one product.
+std::int64_t Execution::run_of_depths(const Worker& worker, std::size_t first) const {
+  const auto taps = static_cast<std::size_t>(g_.problem.kernel[0]);
+  const std::int64_t slot_floats = worker.slab.tiles * b_.tile_pitch;
+  std::size_t next = first + 1;
+  const auto follows = [&](std::size_t e) {
+    const Range before = worker.taps[e - 1], inside = worker.taps[e];
+    if (inside.begin != before.begin || inside.end != before.end) return false;
+    for (auto tap = static_cast<std::size_t>(inside.begin); tap < static_cast<std::size_t>(inside.end); ++tap)
+      if (worker.slices[e * taps + tap] != worker.slices[(e - 1) * taps + tap] + slot_floats) return false;
+    return true;
+  };
+  while (next < worker.taps.size() && follows(next)) ++next;
+  return static_cast<std::int64_t>(next - first);
+}
+
 // Each piece of the panel stays in L1 while it meets the tiles of all depths.
 void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t point,
                                float* sums) const {
   const std::int64_t first_term = panel.begin->tap_begin * g_.channels() + panel.begin->channel_begin;
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
   for (const ReductionBlock* r = panel.begin; r != panel.end; ++r) {
-    const float* const* slice = worker.slices.data();
+    std::size_t e = 0;
     GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
-    for (const Range inside : worker.taps) {
+    for (const std::int64_t run : worker.runs) {
+      const Range inside = worker.taps[e];
+      const float* const* slice = worker.slices.data() + e * static_cast<std::size_t>(g_.problem.kernel[0]);
+      const std::int64_t rows = run * worker.slab.tiles;
       tile.slice_count = 0;
       for (std::int64_t tap = std::max(r->tap_begin, inside.begin); tap < std::min(r->tap_end, inside.end); ++tap)
         add_slices(*r, point, slice[tap] + point * b_.input_point_stride,
                    weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
-      if (inside.size() == 0 && r == panel.begin) std::fill_n(tile.c, worker.slab.tiles * b_.columns, 0.0f);
+      if (inside.size() == 0 && r == panel.begin) std::fill_n(tile.c, rows * b_.columns, 0.0f);
       // The first part has all taps of the shape: its block is never skipped.
       if (tile.slice_count > 0)
-        multiply_rows(k_, tile, worker.slab.tiles, slices.data(), r->channel_begin > 0 || r->tap_begin > inside.begin);
-      tile.c += b_.sum_floats;
-      slice += g_.problem.kernel[0];
+        multiply_rows(k_, tile, rows, slices.data(), r->channel_begin > 0 || r->tap_begin > inside.begin);
+      tile.c += rows * b_.columns;
+      e += static_cast<std::size_t>(run);
     }
   }
 }
