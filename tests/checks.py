@@ -139,7 +139,7 @@ def bound(tree: str) -> float:
     F4 where it does not say.
     """
     if "winograd" not in tree:
-        return 16.0 if "direct_matrix(split)" in tree else 8.0
+        return 16.0 if "matrix(split)" in tree else 8.0
     return 16.0 if "F2" in tree or "f2" in tree else 64.0
 
 

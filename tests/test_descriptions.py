@@ -130,3 +130,10 @@ def test_arguments():
     ):
         with pytest.raises(error):
             call(value)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("rest", ["n32c64o64_i56x56_k3x3_p1x1", "n32c1024o256_i14x14_k1x1", "n2c80o96_i4x9x9_k3x3x3"])
+def test_weight_gradients_run_on_tensor_cores(dtype, rest):
+    h200 = vkconv.describe_device("h200")
+    assert vkconv.explain(f"wgrad_{dtype}_{rest}", device=h200).algorithm == "weight_grad_matrix"

@@ -20,6 +20,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kSubgroupGemm,
       vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,
+      vulkan::kWeightGradMatrix,
       vulkan::kWinograd,
       small_kernel_depth<vulkan::Device>(),
       transpose_phases<vulkan::Device>(),

@@ -18,6 +18,7 @@ extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kSubgroupGemm;
 extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kWeightGrad;
+extern const Algorithm<Device> kWeightGradMatrix;
 extern const Algorithm<Device> kWinograd;
 
 }  // namespace vulkan

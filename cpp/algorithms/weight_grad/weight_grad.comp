@@ -27,25 +27,7 @@ const uint kLoadsO = (kStep + kLoadRowsO - 1) / kLoadRowsO, kLoadsK = (kStep + k
 shared packed_real4 tile_grad[kStep * kFoursO];
 shared packed_real4 tile_input[kStep * kFoursK];
 
-struct Pixel {
-  bool exists;
-  int image, position[3];
-};
-
-Pixel pixel_at(uint m, uint end) {
-  Pixel p;
-  p.exists = m < end;
-  [[unroll]] for (int axis = 2; axis >= 0; --axis)
-    p.position[axis] = int(take_digit(m, uint(params.geometry.output_extent[axis])));
-  p.image = int(m);
-  return p;
-}
-
-struct Column {
-  bool exists;
-  int offset[3];  // of the tap: k * dilation - pad_lo
-  uint channel;   // of the input
-};
+#include "algorithms/weight_grad/definition.glsl"
 
 Column column_at(uint column, uint group) {
   Column c;
@@ -56,24 +38,6 @@ Column column_at(uint column, uint group) {
     c.offset[axis] = k * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
   }
   return c;
-}
-
-bool find_input(Pixel p, Column c, out int64_t offset) {
-  bool inside = p.exists && c.exists;
-  offset = p.image * params.input_stride[0] + c.channel;
-  [[unroll]] for (int axis = 0; axis < 3; ++axis) {
-    int i = p.position[axis] * params.geometry.stride[axis] + c.offset[axis];
-    const int extent = params.geometry.input_extent[axis];
-    if (kInsertedZeros) i = input_index(i, extent, params.geometry.input_dilation[axis]);
-    inside = inside && uint(i) < uint(extent);
-    offset += i * params.input_stride[1 + axis];
-  }
-  return inside;
-}
-
-int64_t grad_offset(Pixel p) {
-  return p.image * params.grad_stride[0] + p.position[0] * params.grad_stride[1] +
-         p.position[1] * params.grad_stride[2] + p.position[2] * params.grad_stride[3];
 }
 
 struct Place {
@@ -143,20 +107,6 @@ void end_block() {
     [[unroll]] for (uint j = 0; j < kRegK; ++j) total[i][j] += sum[i][j], sum[i][j] = real(0);
 }
 
-// The chunk's sum by its definition: padding read as zeros makes NaN of an infinite gradient.
-real direct_sum(Place at, uint begin, uint o, uint column) {
-  const Column c = column_at(column, at.group);
-  real chunk = real(0), block = real(0);
-  for (uint m = begin; m < at.end; ++m) {
-    const Pixel p = pixel_at(m, at.end);
-    int64_t offset;
-    if (find_input(p, c, offset))
-      block = fma(load(params.grad_array, grad_offset(p) + at.group * params.group_out + o), load(params.input_array, offset), block);
-    if ((m - begin) % (kBlockSteps * kStep) == kBlockSteps * kStep - 1) chunk += block, block = real(0);
-  }
-  return chunk + block;
-}
-
 // Sums that padding may have made NaN.
 void repair(Place at, uint begin) {
   bool any = false;
@@ -165,7 +115,7 @@ void repair(Place at, uint begin) {
   for (uint e = 0; e < kRegO * kRegK; ++e) {
     const uint o = at.tile_o + row_of(at, e / kRegK), column = at.tile_k + column_of(at, e % kRegK);
     if (o >= params.group_out || column >= params.columns) continue;
-    const real direct = direct_sum(at, begin, o, column);
+    const real direct = gradient_sum(column_at(column, at.group), at.group * params.group_out + o, begin, at.end);
     [[unroll]] for (uint i = 0; i < kRegO; ++i)
       [[unroll]] for (uint j = 0; j < kRegK; ++j)
         if (e == i * kRegK + j && isnan(total[i][j])) total[i][j] = direct;

@@ -1,0 +1,229 @@
+// weight_grad_matrix: the gradient of a convolution with respect to its weight on cooperative matrices (tensor cores).
+// A matrix product whose long axis is the output pixels: shared memory holds a tile of output gradients and the input
+// under it with its halo, and every tap multiplies both in place. 16-bit operands, fp32 sums; fp32 operands are split
+// in two. Pixels are cut into chunks by the problem and the device alone; the chunks' sums are kept in the workspace
+// and added in order, so the bits never depend on the workspace limit, which only decides how many tiles of the
+// gradient one pass computes. Any rank, size, stride, dilation and grouping; it wins wherever a device has such
+// matrices and a group has more than a few channels. On software devices emulated kernels with the same indices keep it
+// tested. Source: the split-K products of NVIDIA's CUTLASS (Kerr et al., 2017), over the halo tiles of direct_matrix.
+#include <algorithm>
+#include <cstdlib>
+
+#include "algorithms/registry_vulkan.h"
+#include "algorithms/weight_grad_matrix/weight_grad_matrix_tile.h"
+#include "core/checked.h"
+#include "vulkan/divisor.h"
+#include "vulkan/kernel_params.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+constexpr std::uint32_t kSumThreads = 128, kMostSharers = 16;
+constexpr std::int64_t kSharerChunks = 4;  // that an invocation of the sum adds at once
+constexpr std::int64_t kIndexLimit = std::int64_t{1} << 30;
+
+struct Params {
+  Pointer input, grad, weight, workspace;
+  Strides4 input_stride, grad_stride;
+  WeightStrides weight_stride;
+  GeometryParams geometry;
+  Divisor pitch, input_pitch, depths;
+  std::uint32_t pixels, slices, pixel_rows, pixel_tiles, chunks, chunk_tiles, tiles_m, tiles_n, tap_blocks,
+      channel_chunks, first_tile, tile_count;
+};
+
+std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+
+// A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.
+bool rows_are_slices(const ConvProblem& p) {
+  return p.kernel[0] == 1 && p.kernel[1] == 1 && p.input[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+}
+
+ConvProblem arranged(ConvProblem p) {
+  if (!rows_are_slices(p)) return p;
+  for (Extent3* e : {&p.input, &p.output, &p.stride, &p.pad_lo}) std::swap((*e)[0], (*e)[1]);
+  return p;
+}
+
+Operands<Device> arranged(const ConvProblem& p, Operands<Device> a) {
+  if (!rows_are_slices(p)) return a;
+  for (View<Pointer>* v : {&a.input, &a.output}) std::swap(v->stride[1], v->stride[2]);
+  return a;
+}
+
+std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& extent) {
+  std::int64_t elements = std::abs(v.stride[0]) * batch;
+  for (std::size_t axis = 0; axis < 3; ++axis) elements += std::abs(v.stride[axis + 1]) * extent[axis];
+  return elements;
+}
+
+// Octets of channels are aligned and whole.
+bool whole_octets(const View<Pointer>& v, std::int64_t channels) {
+  return channels % 8 == 0 && v.data % 16 == 0 &&
+         std::all_of(v.stride.begin(), v.stride.begin() + 4, [](std::int64_t s) { return s % 8 == 0; });
+}
+
+class WeightGradMatrixPlan final : public Plan<Device> {
+ public:
+  WeightGradMatrixPlan(const ConvProblem& p, const Context<Device>& c)
+      : original_(p),
+        p_(arranged(p)),
+        unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
+        grid_(*choose_gradient_grid(p_, unit_, c.traits)),
+        pass_tiles_(std::min<std::int64_t>(grid_.tiles, c.workspace_limit_bytes / grid_.tile_bytes)) {}
+
+  std::string describe() const override {
+    return p_.dtype == DType::f32 ? "weight_grad_matrix(split)" : "weight_grad_matrix";
+  }
+  std::size_t workspace_bytes() const override { return grid_.tile_bytes * static_cast<std::size_t>(pass_tiles_); }
+
+  void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
+    const Operands<Device> a = arranged(original_, operands);
+    Params params = make_params(a, workspace);
+    const Kernel product = product_kernel(stream, a), sum = sum_kernel();
+    for (std::int64_t first = 0; first < grid_.tiles; first += pass_tiles_) {
+      const std::int64_t tiles = std::min(pass_tiles_, grid_.tiles - first);
+      params.first_tile = narrow(first);
+      params.tile_count = narrow(tiles);
+      stream.barrier();
+      stream.dispatch(product, params, stream.linear_groups(static_cast<std::uint64_t>(tiles * grid_.chunks)),
+                      grid_.seconds * double(tiles) / double(grid_.tiles));
+      stream.barrier();
+      const std::int64_t quads = tiles * grid_.tile.elements(unit_) / 4;
+      stream.dispatch(sum, params,
+                      stream.linear_groups(static_cast<std::uint64_t>(ceil_div(quads, kSumThreads / sharers()))));
+    }
+  }
+
+ private:
+  Params make_params(const Operands<Device>& a, Pointer workspace) const {
+    return {a.input.data,
+            a.output.data,
+            a.weight.data,
+            workspace,
+            pixel_strides(a.input),
+            pixel_strides(a.output),
+            weight_strides(a.weight),
+            geometry_params(p_),
+            divisor(narrow(grid_.layout.pitch)),
+            divisor(narrow(grid_.layout.pitch * p_.stride[2])),
+            divisor(narrow(p_.output[0])),
+            narrow(p_.batch * p_.output_pixels()),
+            narrow(grid_.layout.slices),
+            narrow(grid_.pixel_rows),
+            narrow(grid_.pixel_tiles),
+            narrow(grid_.chunks),
+            narrow(grid_.chunk_tiles),
+            narrow(grid_.tiles_m),
+            narrow(grid_.tiles_n),
+            narrow(grid_.tap_blocks),
+            narrow(grid_.channel_chunks),
+            0,
+            0};
+  }
+
+  // Invocations that share a sum of chunks.
+  std::uint32_t sharers() const {
+    std::uint32_t sharers = 1;
+    while (sharers < kMostSharers && sharers * kSharerChunks < grid_.chunks) sharers *= 2;
+    return sharers;
+  }
+
+  // Constants 0 to 15, of which both kernels read.
+  std::vector<std::uint32_t> tile_constants(std::uint32_t threads) const {
+    const GradientTile& t = grid_.tile;
+    const CooperativeMatrix& s = unit_.shape;
+    return {threads,
+            0,
+            0,
+            0,
+            0,
+            s.m,
+            s.n,
+            s.k,
+            unit_.lanes,
+            0,
+            t.subgroups_m,
+            t.subgroups_n,
+            t.fragments_m,
+            t.fragments_n,
+            t.chunk_octets,
+            t.taps};
+  }
+
+  Kernel product_kernel(Stream& stream, const Operands<Device>& a) const {
+    const GradientTile& t = grid_.tile;
+    const bool sized = !unit_.emulated && stream.traits().features.subgroup_size_control;
+    Kernel k{shader_name("weight_grad_matrix", p_.dtype) + (unit_.emulated ? "_emulated" : ""),
+             tile_constants(t.subgroups() * unit_.lanes), sized ? unit_.lanes : 0};
+    // One emulated kernel serves every size; a GPU's knows its own.
+    const std::int64_t shared = unit_.emulated ? most_tile_octets(stream.traits()) : grid_.shared_octets;
+    for (const std::uint32_t v : {std::uint32_t{t.strip}, t.runs, narrow(grid_.input_loads), narrow(grid_.grad_loads),
+                                  narrow(shared), std::uint32_t{whole_octets(a.input, p_.in_channels_per_group())},
+                                  std::uint32_t{whole_octets(a.output, p_.out_channels_per_group())}})
+      k.constants.push_back(v);
+    for (const std::int64_t v : {p_.stride[1], p_.stride[2], p_.dilation[1], p_.dilation[2], p_.kernel[2]})
+      k.constants.push_back(unit_.emulated ? 0 : narrow(v));
+    const std::int64_t most = std::max(span(a.input, p_.batch, p_.input), span(a.output, p_.batch, p_.output));
+    for (const bool v : {p_.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_)}) k.constants.push_back(v);
+    return k;
+  }
+
+  Kernel sum_kernel() const {
+    Kernel k{shader_name("weight_grad_matrix_sum", p_.dtype), tile_constants(kSumThreads)};
+    k.constants[1] = p_.output_dtype != p_.dtype;
+    k.constants[2] = sharers();
+    return k;
+  }
+
+  ConvProblem original_, p_;
+  MatrixUnit unit_;
+  GradientGrid grid_;
+  std::int64_t pass_tiles_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (p.pass != Pass::weight_grad) return Support::no("computes weight gradients only");
+  if (p.weight_elements() == 0 || p.output_elements() == 0 || p.input_elements() == 0)
+    return Support::no("nothing to sum");
+  if (p.dtype == DType::f64) return Support::no("has no products of fp64");
+  if (p.dtype == DType::f32 && p.precision == Precision::highest)
+    return Support::no("precision 'highest' does not split fp32 into halves");
+  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
+    return Support::no("does not insert zeros into the input");
+  if (Support s = kernel_support(p, c.traits); !s) return s;
+  const DType operand = matrix_operand(p.dtype);
+  const auto unit = matrix_unit(c.traits, operand);
+  if (!unit) return Support::no("the device has no cooperative matrices of " + std::string(to_string(operand)));
+  if (unit->shape.m % 8 != 0 || unit->shape.n % 8 != 0)
+    return Support::no("the device's matrices have no whole octets");
+  if (p.dtype == DType::f32 && !unit->emulated && !c.traits.features.subgroup_arithmetic)
+    return Support::no("the device has no maximum over a subgroup");
+  const ConvProblem q = arranged(p);
+  const SideBySide layout = side_by_side(q);
+  if (layout.slices >= kIndexLimit || checked_mul(layout.columns(), q.stride[2]) >= kIndexLimit)
+    return Support::no("the images side by side exceed 2^30 columns");
+  if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^30 output pixels");
+  if (unit->emulated)
+    if (Support s = loop_support(p.batch * p.output_pixels()); !s) return s;
+  const auto grid = choose_gradient_grid(q, *unit, c.traits);
+  if (!grid) return Support::no("the input of a tile does not fit shared memory");
+  if (checked_mul(grid->tiles, grid->chunks) >= kIndexLimit) return Support::no("needs over 2^30 workgroups");
+  return grid->tile_bytes <= c.workspace_limit_bytes
+             ? Support::yes()
+             : Support::no("the sums of one tile's chunks exceed the workspace limit");
+}
+
+}  // namespace
+
+const Algorithm<Device> kWeightGradMatrix{
+    "weight_grad_matrix", supports,
+    [](const ConvProblem& p, const Context<Device>& c) {
+      const auto grid = choose_gradient_grid(arranged(p), *matrix_unit(c.traits, matrix_operand(p.dtype)), c.traits);
+      return grid->seconds + 2 * c.traits.rates.launch_seconds;
+    },
+    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
+      return std::make_shared<WeightGradMatrixPlan>(p, c);
+    }};
+
+}  // namespace vkconv::vulkan
