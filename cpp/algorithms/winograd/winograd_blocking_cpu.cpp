@@ -30,6 +30,14 @@ constexpr double kParallelSeconds = 1.5e-6;
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
 constexpr std::int64_t kDepthCandidates[] = {1, 2, 3, 4, 6, 8, 12, 16};  // a step
 
+// Summed-axis outputs whose tiles share no product with those of their neighbours: taps on padding, or a stride.
+std::int64_t lone_depths(const Geometry& g) {
+  const ConvProblem& p = g.problem;
+  if (g.folded || p.stride[0] > 1) return g.depths;
+  const Range whole{outputs_inside(p, 0, 0).begin, outputs_inside(p, 0, p.kernel[0] - 1).end};
+  return g.depths - whole.size();
+}
+
 // What one thread spends.
 struct Costs {
   const Geometry& g;
@@ -37,6 +45,7 @@ struct Costs {
   PanelLayout panels;
   std::int64_t max_rows;
   double used = g.used_share();
+  std::int64_t lone = lone_depths(g);
 
   double seconds_of_flops(double flops) const {
     return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare);
@@ -66,19 +75,31 @@ struct Costs {
     return shared_cache_rate();
   }
 
+  // Row blocks of the products of `count` depths, `together` in one product, and their rows as far as they cost.
+  struct Rows {
+    double blocks, rows;
+  };
+  Rows rows_of(std::int64_t tiles, std::int64_t together, std::int64_t count) const {
+    if (count == 0) return {0, 0};
+    together = std::min(together, count);
+    const auto blocks = static_cast<double>(ceil_div(tiles * together, max_rows) * ceil_div(count, together));
+    return {blocks, std::max(static_cast<double>(tiles * count), kMinRows * blocks)};
+  }
+
   // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
   double products(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double points = g.shape.points(), terms = static_cast<double>(g.terms());
-    const std::int64_t steps = ceil_div(depths, b.depths_per_step);
-    const auto row_blocks = static_cast<double>(ceil_div(tiles * b.depths_per_step, max_rows) * steps);
-    const double rows = std::max(static_cast<double>(tiles * depths), kMinRows * row_blocks);
+    const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
+    const std::int64_t alone = std::min(lone, depths);
+    const Rows outer = rows_of(tiles, 1, alone), inner = rows_of(tiles, b.depths_per_step, depths - alone);
+    const double row_blocks = outer.blocks + inner.blocks, rows = outer.rows + inner.rows;
     const double calls = row_blocks * points * static_cast<double>(g.reduction.size()) * output_blocks;
     const double panel = points * terms * static_cast<double>(b.columns) * output_blocks * used;
     const double compute = seconds_of_flops(2 * rows * panel + calls * kMicroKernelFlops);
     if (b.source == WeightSource::fused) return compute;
     const double share = output_blocks / static_cast<double>(panels.output_blocks);
     const double read_bytes = static_cast<double>(panels.floats()) * used * share * sizeof(float);
-    return std::hypot(compute, static_cast<double>(steps) * panel * sizeof(float) / panel_rate(read_bytes));
+    return std::hypot(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
     const double floats = static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch);
