@@ -11,12 +11,15 @@ constexpr std::int64_t kMaxTaps = 49, kMaxStride = 4;
 constexpr std::int64_t kMaxInputs = 32;          // columns under an invocation's outputs, a bit each
 constexpr std::int64_t kMaxWeights = 50;         // values of the kernel an invocation holds, where vectors can be cut
 constexpr std::int64_t kMaxRegisters = 180;      // of everything that is counted here
+constexpr std::int64_t kManyRegisters = 140;     // from which on few invocations run at once
 constexpr std::int64_t kMaxUnrolled = 1400;      // multiply-adds written out; compilers give up on more
 constexpr std::int64_t kSoftwareUnrolled = 220;  // compiled in a fraction of a second
 constexpr std::int64_t kInvocations = 128;       // a workgroup; every device has them
-constexpr std::int64_t kEnoughInvocations = 1 << 15;  // to fill a GPU
-constexpr std::int64_t kMaxRows = 64;                 // as in depthwise_rows.comp
-constexpr std::int64_t kLeastRows = 2;                // of a strip, which reads kernel - stride rows of its neighbour's
+constexpr std::int64_t kEnoughInvocations = 1 << 15;   // to fill a GPU
+constexpr std::int64_t kFewColumns = 2, kFewRows = 8;  // of strips that leave a GPU partly idle
+constexpr std::int64_t kFewTaps = 9;                   // more compute for as long as they wait for loads
+constexpr std::int64_t kMaxRows = 64;                  // as in depthwise_rows.comp
+constexpr std::int64_t kLeastRows = 2;  // of a strip, which reads kernel - stride rows of its neighbour's
 
 struct Params {
   Pointer input, weight, output;
@@ -70,12 +73,24 @@ Shape choose_shape(const ConvProblem& p, std::int64_t words, const Traits& trait
   s.unroll = slots(p);
   s.ahead = s.unroll * p.stride[1] <= 4 ? s.unroll * p.stride[1] : 1;
   choose_columns(p, s, traits.type == DeviceType::software ? kSoftwareUnrolled : kMaxUnrolled);
-  const std::int64_t vectors = p.out_channels / s.vector, strips = ceil_div(p.output[2], s.columns);
+  const std::int64_t vectors = p.out_channels / s.vector;
   s.vectors = ceil_div(vectors, ceil_div(vectors, 32));
-  s.strips = std::clamp<std::int64_t>(kInvocations / s.vectors, 1, strips);
+  const auto invocations = [&] {
+    s.strips = std::clamp<std::int64_t>(kInvocations / s.vectors, 1, ceil_div(p.output[2], s.columns));
+    return workgroups(p, s) * s.vectors * s.strips;
+  };
+  std::int64_t enough = kEnoughInvocations;
+  s.rows = std::min(p.output[1], kFewRows);
+  // With few invocations the time is that of one's chain of loads: narrow strips need fewer registers, so more of them
+  // wait at once.
+  const bool waits = traits.type != DeviceType::software && p.kernel[1] > 1 && p.taps() <= kFewTaps;
+  if (waits && invocations() < enough) {
+    enough /= 2;
+    if (invocations() < enough || registers(p, s, s.columns) > kManyRegisters)
+      s.columns = std::min(s.columns, kFewColumns);
+  }
   s.rows = std::min(p.output[1], kMaxRows);
-  while (s.rows > kLeastRows && workgroups(p, s) * s.vectors * s.strips < kEnoughInvocations)
-    s.rows = ceil_div(s.rows, 2);
+  while (invocations() < enough && s.rows > kLeastRows) s.rows = ceil_div(s.rows, 2);
   return s;
 }
 
