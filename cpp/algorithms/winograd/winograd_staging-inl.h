@@ -35,7 +35,7 @@ HWY_INLINE void widen(const T* HWY_RESTRICT x, std::int64_t count, float* HWY_RE
   if (i < count) store_n(load_n(d, x + i, count - i), d, y + i, count - i);
 }
 
-// Fetches the pixels to the right of the block, which the next one reads.
+// Fetches the pixels to the right of the block, which the next one reads; short ones follow each other closely enough.
 inline void stage_pixels(const winograd::PixelBlock& block) {
   with_simd_type(block.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -44,7 +44,7 @@ inline void stage_pixels(const winograd::PixelBlock& block) {
     for (std::int64_t h = 0; h < block.rows; ++h)
       for (std::int64_t w = 0; w < block.pixels; ++w) {
         const T* from = reinterpret_cast<const T*>(block.from) + h * block.row_stride + w * block.pixel_stride;
-        for (std::int64_t c = 0; c < block.channels; c += kLine) hwy::Prefetch(from + ahead + c);
+        for (std::int64_t c = 0; c + kLine <= block.channels; c += kLine) hwy::Prefetch(from + ahead + c);
         widen(from, block.channels, block.to + h * block.to_row_stride + w * block.to_pixel_stride);
       }
   });

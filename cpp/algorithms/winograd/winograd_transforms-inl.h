@@ -126,7 +126,7 @@ struct TileTransforms {
   }
 
   // pixel(i, j): channel 0 of a pixel of the tile. The pixels `ahead` of them are fetched: those of the tile to the
-  // right, which no hardware prefetcher expects.
+  // right, which no hardware prefetcher expects where a tile has several rows.
   template <class Pixel>
   static HWY_INLINE void input_from(Pixel pixel, std::int64_t ahead, std::int64_t channels, float* v,
                                     std::int64_t point_stride) {
@@ -137,7 +137,7 @@ struct TileTransforms {
         FloatVec column[H::count], points[H::count];
         unroll<H::count>([&](auto i) __attribute__((always_inline)) {
           column[i] = hn::LoadU(d, pixel(i, j) + c);
-          hwy::Prefetch(pixel(i, j) + ahead + c);
+          if constexpr (H::count > 1) hwy::Prefetch(pixel(i, j) + ahead + c);
         });
         evaluate<H, H::input>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
