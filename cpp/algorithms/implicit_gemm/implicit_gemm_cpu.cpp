@@ -115,7 +115,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
-constexpr double kWideShare = 0.85, kNarrowShare = 0.5, kRowsForPeak = 5;
+constexpr double kWideShare = 0.85, kNarrowShare = 0.58, kRowsForPeak = 5;
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout s = dense_layout(p, c, described_tile(p, c.traits));
