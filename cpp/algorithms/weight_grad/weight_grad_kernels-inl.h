@@ -9,21 +9,13 @@
 #include <array>
 #include <utility>
 
-#include "algorithms/weight_grad/weight_grad.h"
+#include "algorithms/weight_grad/weight_grad_groups.h"
 #include "cpu/gemm-inl.h"
-#include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::kMaxRows;
-
-// One line of pixels: the broadcast operand and the vector operand at its first pixel.
-template <class T>
-struct Slice {
-  const T* rows;
-  const T* vectors;
-};
 
 // c[r][v] = or += sum over slices and their `count` pixels of rows[r] * vectors[offset[v]].
 template <class T>
@@ -186,103 +178,6 @@ HWY_INLINE void run_lane_tile(std::int64_t taps, std::int64_t vectors, const Lan
     run_lane_tile<T, kLaneVectors>(std::make_integer_sequence<int, kManyVectorTaps>(), taps, t);
   else
     vectors == 1 ? run_lane_tile<T, 1>(sizes, taps, t) : run_lane_tile<T, 2>(sizes, taps, t);
-}
-
-// Groups side by side in a vector: c[q][r] += sum over lines and outputs i in [begin[q], end[q]) of
-// x[i * x_step + q * tap_step] * dy[i * dy_step], where lane l of dy is its element index[l] + r.
-template <class T>
-struct GroupTile {
-  using Index = hn::TFromD<hn::RebindToSigned<hn::ScalableTag<T>>>;
-  const Slice<T>* lines;  // vectors: x, rows: dy, both of output 0
-  std::int64_t line_count;
-  std::int64_t x_channel, dy_channel;  // first of the vectors
-  std::int64_t x_step, dy_step, tap_step;
-  std::int64_t begin[kMaxGroupTaps], end[kMaxGroupTaps];
-  Range inner;                     // outputs that have all taps of the kernel row
-  std::int64_t pixels;             // of inner ones in a vector
-  std::int64_t x_pixel, dy_pixel;  // elements that one of them has
-  std::int64_t whole_end;          // outputs from here on are not read in whole vectors
-  const Index* index;
-  std::int64_t row;  // first row of the tile
-  T* c;
-  std::int64_t tap_ldc, row_ldc;
-};
-
-template <class T, int Rows, int Taps>
-HWY_NOINLINE void group_tile(const GroupTile<T>& t) {
-  using cpu::HWY_NAMESPACE::load_n;
-  using cpu::HWY_NAMESPACE::unroll;
-  const hn::ScalableTag<T> d;
-  const hn::RebindToSigned<decltype(d)> integers;
-  using V = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto in_lanes = [&](std::int64_t elements) { return static_cast<std::size_t>(std::min(lanes, elements)); };
-  V sum[Taps][Rows];
-  decltype(hn::IndicesFromVec(d, hn::Zero(integers))) index[Rows];
-  unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-    const auto first = static_cast<typename GroupTile<T>::Index>(t.row + r);
-    index[r] = hn::IndicesFromVec(d, hn::Add(hn::LoadU(integers, t.index), hn::Set(integers, first)));
-    unroll<Taps>([&](auto q) __attribute__((always_inline)) { sum[q][r] = hn::Zero(d); });
-  });
-  // Taps that `counts` of the outputs that dy holds; x(q) are the inputs that tap q reads.
-  const auto add = [&](V dy, auto x, auto counts) __attribute__((always_inline)) {
-    V row[Rows];
-    unroll<Rows>([&](auto r) __attribute__((always_inline)) { row[r] = hn::TableLookupLanes(dy, index[r]); });
-    unroll<Taps>([&](auto q) __attribute__((always_inline)) {
-      if (!counts(q)) return;
-      const V column = x(q);
-      unroll<Rows>([&](auto r) __attribute__((always_inline)) { sum[q][r] = hn::MulAdd(column, row[r], sum[q][r]); });
-    });
-  };
-  const std::int64_t x_vector = t.pixels * t.x_step, dy_vector = t.pixels * t.dy_step;
-  std::int64_t first = t.inner.begin, last = t.inner.end;
-  for (int q = 0; q < Taps; ++q)
-    if (t.begin[q] < t.end[q]) first = std::min(first, t.begin[q]), last = std::max(last, t.end[q]);
-  for (const Slice<T>*s = t.lines, *lines_end = s + t.line_count; s != lines_end; ++s) {
-    const T *line_x = s->vectors + t.x_channel, *line_dy = s->rows + t.dy_channel;
-    for (std::int64_t i = first, count; i < last; i += count) {
-      const T *x = line_x + i * t.x_step, *dy = line_dy + i * t.dy_step;
-      count = 1;
-      if (t.inner.contains(i)) {
-        for (; i < t.whole_end; i += t.pixels, x += x_vector, dy += dy_vector)
-          add(
-              hn::LoadU(d, dy), [&](auto q) __attribute__((always_inline)) { return hn::LoadU(d, x + q * t.tap_step); },
-              [](auto) { return true; });
-        count = std::min(t.pixels, t.inner.end - i);
-        if (count == 0) continue;
-      }
-      add(
-          load_n(d, dy, in_lanes(count * t.dy_pixel)),
-          [&](auto q)
-              __attribute__((always_inline)) { return load_n(d, x + q * t.tap_step, in_lanes(count * t.x_pixel)); },
-          [&](auto q) { return t.begin[q] <= i && i < t.end[q]; });
-    }
-  }
-  unroll<Taps>([&](auto q) __attribute__((always_inline)) {
-    unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-      T* c = t.c + q * t.tap_ldc + r * t.row_ldc;
-      hn::StoreU(hn::Add(hn::LoadU(d, c), sum[q][r]), d, c);
-    });
-  });
-}
-
-template <class T, int Rows, int... q>
-HWY_INLINE void run_group_tile(std::integer_sequence<int, q...>, std::int64_t taps, const GroupTile<T>& t) {
-  using Function = void (*)(const GroupTile<T>&);
-  static constexpr std::array<Function, sizeof...(q)> kTiles = {group_tile<T, Rows, q + 1>...};
-  kTiles[static_cast<std::size_t>(taps - 1)](t);
-}
-
-// rows in [1, kMaxGroupRows], taps in [1, most_group_taps(rows)].
-template <class T>
-HWY_INLINE void run_group_tile(std::int64_t rows, std::int64_t taps, const GroupTile<T>& t) {
-  const auto run = [&](auto row_count) {
-    run_group_tile<T, row_count>(std::make_integer_sequence<int, most_group_taps(row_count)>(), taps, t);
-  };
-  if (rows == 1) return run(std::integral_constant<int, 1>());
-  if (rows == 2) return run(std::integral_constant<int, 2>());
-  if (rows == 3) return run(std::integral_constant<int, 3>());
-  run(std::integral_constant<int, kMaxGroupRows>());
 }
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE

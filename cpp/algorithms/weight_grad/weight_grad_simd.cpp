@@ -242,7 +242,7 @@ class UnitSums : BlockOperands<T, In> {
         const std::int64_t row = rows * i / parts;
         tile.row = unit_.rows.begin + row;
         tile.c = sums + row * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
-        run_group_tile<T>(rows * (i + 1) / parts - row, taps, tile);
+        run_group_tile(rows * (i + 1) / parts - row, taps, tile);
       }
     }
   }
