@@ -39,6 +39,8 @@ TEST_F(DirectMatrix, Geometry) {
            "fwd_f16_n2c16o8_i6x5x6_k3x3x3_d2x1x1_p2x1x1",
            "fwd_f16_n1c36o12g2_i9x9_k3x3_s2x1_p1x1",
            "fwd_f16_n1c32o48g2_i9x9_k3x3_p1x1_bias_relu",
+           "fwd_f16_n2c24o24g6_i9x7_k3x3_p1x1_bias",  // groups of four together
+           "fwd_bf16_n1c18o36g9_i8x8_k3x2_s2x1",
            "fwd_f16_n1c3o20_i17x19_k7x7_s2x2_p3x3",
        })
     expect_exact(text);
@@ -63,7 +65,8 @@ TEST_F(DirectMatrix, SharedSums) {
 TEST_F(DirectMatrix, SplitSinglePrecision) {
   for (const char* text : {"fwd_f32_n1c16o16_i8x8_k3x3_p1x1", "fwd_f32_n2c21o35_i9x10_k3x3_s2x1_p1x1_bias_relu",
                            "fwd_f32_n3c33o29_i5x7_k1x1", "fwd_f32_n1c36o12g2_i9x9_k3x3_p1x1_add",
-                           "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1", "fwd_f32_n1c8o12_i70_k5_d2_p3"})
+                           "fwd_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1", "fwd_f32_n1c8o12_i70_k5_d2_p3",
+                           "fwd_f32_n1c12o24g4_i9x10_k3x3_p1x1"})
     expect_exact(text);
   for (const bool positive : {false, true}) {
     expect_accurate("fwd_f32_n1c96o16_i9x9_k3x3_p1x1", positive, 16);

@@ -16,7 +16,7 @@ layout(constant_id = 16) const uint kLoads = 4;          // octets of a stage an
 layout(constant_id = 17) const uint kSharedOctets = 1024;
 layout(constant_id = 18) const bool kInputOctets = false;  // octets of input channels are aligned and whole
 layout(constant_id = 19) const bool kPadded = false;
-// Steps after which sums move out of the matrices' accumulators, which do not round to nearest; 0: at the end.
+// Steps after which, or with a run, sums move out of the accumulators, which do not round to nearest; 0: at the end.
 layout(constant_id = 20) const uint kBlockSteps = 0;
 // Rows and columns; zero leaves them to Params.
 layout(constant_id = 21) const uint kTapRows = 0;
@@ -29,31 +29,18 @@ layout(constant_id = 26) const uint kDilationColumns = 0;
 shared uvec4 tile[kSharedOctets];
 #include "vulkan/glsl/cooperative_matrix.glsl"
 
-layout(constant_id = 27) const bool kDepthTaps = true;  // more than one, or one that may be outside
-layout(constant_id = 28) const bool kFarInput = false;  // its elements span more than 2^32
+layout(constant_id = 27) const bool kDepthTaps = true;  // some may be outside
+layout(constant_id = 28) const bool kFarInput = false;  // it spans 2^32 bytes or more
 layout(constant_id = 29) const bool kDepth = true;      // the output has more than one
 layout(constant_id = 30) const uint kThreads = 128;     // kSubgroupsM * kSubgroupsN * kLanes
 layout(constant_id = 31) const bool kFarOutput = false;     // its elements, or the addend's, span 2^31 or more
 layout(constant_id = 32) const bool kStoresEights = false;  // 16-bit outputs are aligned to eight elements
 layout(constant_id = 33) const uint kBodySteps = 0;  // steps of a stage that the loop's body holds; 0: all
 layout(constant_id = 34) const bool kShares = false;  // outputs are shares of sums, which direct_matrix_sum adds
+layout(constant_id = 35) const bool kWholeChunks = false;  // of input channels
 layout(local_size_x_id = 30) in;
 
-const uint kTilePixels = kSubgroupsM * kFragmentsM * kMatrixM;
-const uint kTileRows = kStrip ? 1 : kSubgroupsM * kFragmentsM;
-const uint kTileColumns = kStrip ? kTilePixels : kMatrixM;
-const uint kStepsK = kChunkOctets / kOctetsK;  // of a tap
-const uint kStepOctets = kParts * kFragmentsN * kBlockOctets;
-const uint kHeldOctets = kLaneOctets > 1 ? kLaneOctets : 1;
-const uint kNoSlot = 0xffffffffu, kLeadSteps = 4;
-const int kOutside = -0x40000000;  // no depth tap reaches the input from here
-
-uint tap_rows() { return kTapRows != 0 ? kTapRows : uint(params.geometry.kernel[1]); }
-uint tap_columns() { return kTapColumns != 0 ? kTapColumns : uint(params.geometry.kernel[2]); }
-uint stride_rows() { return kStrideRows != 0 ? kStrideRows : uint(params.geometry.stride[1]); }
-uint stride_columns() { return kStrideColumns != 0 ? kStrideColumns : uint(params.geometry.stride[2]); }
-uint dilation_rows() { return kDilationRows != 0 ? kDilationRows : uint(params.geometry.dilation[1]); }
-uint dilation_columns() { return kDilationColumns != 0 ? kDilationColumns : uint(params.geometry.dilation[2]); }
+#include "algorithms/direct_matrix/direct_matrix_sizes.glsl"
 
 // Where this workgroup's part lies.
 struct Place {
@@ -67,6 +54,7 @@ struct Place {
 #include "algorithms/direct_matrix/direct_matrix_input.glsl"
 
 MatrixC sum[kFragmentsM][kFragmentsN], total[kFragmentsM][kFragmentsN];
+MatrixA row[kParts];  // that the next products need
 uvec4 held[kParts][kFragmentsN][kHeldOctets];
 Octets weights;  // of this invocation at the stage's first step
 
@@ -74,8 +62,8 @@ Octets weights;  // of this invocation at the stage's first step
 
 // Of the first row of a subgroup's matrices under a step's tap, from the first of the tile.
 uint step_slot(uint step) {
-  const uint tap = step / kStepsK, y = tap / tap_columns(), x = tap - y * tap_columns();
-  return column_slot(x * dilation_columns()) + y * dilation_rows() * kChunkOctets + step % kStepsK * kOctetsK;
+  const uint tap = step / kStepsK, y = tap / tap_columns, x = tap - y * tap_columns;
+  return column_slot(x * dilation_columns) + y * dilation_rows * kChunkOctets + step % kStepsK * kOctetsK;
 }
 
 uint weight_octet(uint step, uint part, uint j) {
@@ -95,12 +83,11 @@ void end_block(float scale) {
     }
 }
 
-// Row i of a subgroup's matrices at a step.
-void load_row(out MatrixA a[kParts], uint base, uint step, uint i) {
-  const uint row_slots = kStrip ? kMatrixM * column_octets() : stride_rows() * kChunkOctets;
-  UNROLL for (uint part = 0; part < kParts; ++part) {
-    load_a(a[part], base + part * part_octets() + step_slot(step) + i * row_slots, column_octets());
-  }
+// Row i of a subgroup's matrices whose first row of input lies at `slot`.
+void load_row(out MatrixA a[kParts], uint slot, uint i) {
+  const uint row_slots = kStrip ? kMatrixM * column_octets : stride_rows * kChunkOctets;
+  UNROLL for (uint part = 0; part < kParts; ++part)
+    load_a(a[part], slot + part * part_octets + i * row_slots, column_octets);
 }
 
 // The products of one row of matrices; of fp32 the small ones first.
@@ -114,63 +101,74 @@ void multiply_row(uint i, MatrixA a[kParts], MatrixB b[kParts][kFragmentsN]) {
   }
 }
 
-// Adds the products of one run of a stage's steps, all in one body, while `following` comes in with the first run.
-// Weights are on their way to registers one step ahead, the input one row of matrices.
-void multiply_run(uint base, uint first, uint count, float scale, Stage following) {
-  MatrixA a[kParts];
-  load_row(a, base, first, 0);
-  UNROLL for (uint s = 0; s < count; ++s) {
-    MatrixB b[kParts][kFragmentsN];
-    UNROLL for (uint part = 0; part < kParts; ++part)
-      UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
-        make_b(b[part][j], held[part][j], weights, weight_octet(s, part, j));
-      }
-    fetch_weights(s + 1);
-    if (first == 0) bring(following, s, count);
-    UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i) {
-      const bool row_ends = i + 1 == kFragmentsM;
-      MatrixA ahead[kParts];
-      if (!row_ends || s + 1 < count)
-        load_row(ahead, base, first + (row_ends ? s + 1 : s), row_ends ? 0 : i + 1);
-      multiply_row(i, a, b);
-      UNROLL for (uint part = 0; part < kParts; ++part) a[part] = ahead[part];
+// Steps in one body. A stage is one run unless its steps are more than the compiler unrolls, which would leave the
+// matrices in memory.
+struct Run {
+  uint base, first, count;  // slot of the stage's input under the subgroup, and the run's steps
+  uint next;                // slot of the first row of input behind it
+  float scale;
+};
+
+// One step of a run. Weights are on their way to registers one step ahead, the input one row of matrices, and
+// `following` comes in during a stage's first run.
+void multiply_step(uint s, Run run, Stage following) {
+  MatrixB b[kParts][kFragmentsN];
+  UNROLL for (uint part = 0; part < kParts; ++part)
+    UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
+      make_b(b[part][j], held[part][j], weights, weight_octet(s, part, j));
     }
-    if (kBlockSteps != 0 && (s % kBlockSteps == kBlockSteps - 1 || s + 1 == count)) end_block(scale);
+  fetch_weights(s + 1);
+  if (run.first == 0) bring(following, s, run.count);
+  if (kBodySteps == 0) finish_bringing(following, s, run.count);
+  UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i) {
+    const bool row_ends = i + 1 == kFragmentsM, run_ends = row_ends && s + 1 == run.count;
+    if (kBodySteps == 0 && run_ends) barrier();
+    const uint slot = run_ends ? run.next : run.base + step_slot(run.first + s + (row_ends ? 1 : 0));
+    MatrixA ahead[kParts];
+    load_row(ahead, slot, row_ends ? 0 : i + 1);
+    multiply_row(i, row, b);
+    UNROLL for (uint part = 0; part < kParts; ++part) row[part] = ahead[part];
   }
-  weights = Octets(uint64_t(weights) + uint64_t(count * kStepOctets) * 16);
+  if (kBlockSteps != 0 && (s % kBlockSteps == kBlockSteps - 1 || s + 1 == run.count)) end_block(run.scale);
 }
 
-// Adds the products of the stage at `base`. A body of more steps than the compiler unrolls would leave the matrices in
-// memory.
-void multiply_stage(uint base, float scale, Stage following) {
-  const uint steps = tap_rows() * tap_columns() * kStepsK;
+void multiply_run(Run run, Stage following) {
+  UNROLL for (uint s = 0; s < run.count; ++s) multiply_step(s, run, following);
+  weights = Octets(uint64_t(weights) + uint64_t(run.count * kStepOctets) * 16);
+}
+
+// Adds the products of the stage at `base`, with whose end `following` lies in shared memory.
+void multiply_stage(uint base, float scale, Stage following, uint following_base) {
   if (kBodySteps == 0) {
-    multiply_run(base, 0, steps, scale, following);
-  } else {
-    [[dont_unroll]] for (uint first = 0; first < steps; first += kBodySteps)
-      multiply_run(base, first, kBodySteps, scale, following);
+    multiply_run(Run(base, 0, stage_steps, following_base, scale), following);
+    return;
   }
+  [[dont_unroll]] for (uint first = 0; first < stage_steps; first += kBodySteps) {
+    const uint next = first + kBodySteps < stage_steps ? first + kBodySteps : 0;
+    multiply_run(Run(base, first, kBodySteps, base + step_slot(next), scale), following);
+  }
+  finish_bringing(following, 0, 1);
+  barrier();
+  load_row(row, following_base, 0);
 }
 
 void multiply(Place at) {
-  const uint base = kStrip ? at.subgroup_m * kFragmentsM * kMatrixM * column_octets()
-                           : at.subgroup_m * kFragmentsM * stride_rows() * kChunkOctets;
+  const uint base = kStrip ? at.subgroup_m * kFragmentsM * kMatrixM * column_octets
+                           : at.subgroup_m * kFragmentsM * stride_rows * kChunkOctets;
   uint stages = uint(params.geometry.kernel[0]) * params.chunks, first = 0;
   if (kShares) {
     first = at.share * params.share_stages;
     stages = min(stages - first, params.share_stages);
   }
   Stage stage = stage_at(first / params.chunks, first % params.chunks, 0);
-  fetch_weights(0);
-  UNROLL for (uint i = 0; i < load_count(); ++i) fetch(stage, i);
+  UNROLL for (uint i = 0; i < load_count; ++i) fetch(stage, i);
   start_scales();
-  share_stage(stage, 0);
+  share_first(stage);
+  barrier();
+  load_row(row, stage.base + base, 0);
   for (uint s = 0; s < stages; ++s) {
-    const Stage following = stage_after(stage);
-    const float scale = next_inverse_scale;
-    barrier();
-    multiply_stage(stage.base + base, scale, following);
-    if (kParts > 1) share_stage(following, (s + 1) % 2);
+    const Stage following = stage_after(stage, s + 1 < stages);
+    multiply_stage(stage.base + base, next_inverse_scale, following, following.base + base);
     stage = following;
   }
 }
@@ -178,6 +176,7 @@ void multiply(Place at) {
 void main() {
   uint index = linear_group();
   if (index >= params.groups) return;
+  read_sizes();
   const uint tile_o = take_digit(index, params.tiles_o), tile_x = take_digit(index, params.tiles_x);
   const uint tile_y = take_digit(index, params.tiles_y);
   Place at;
@@ -189,17 +188,17 @@ void main() {
   at.subgroup_n = subgroup_index() % kSubgroupsN;
   const uint run = tile_o * kSubgroupsN + at.subgroup_n;
   at.channel = run * (kFragmentsN * kMatrixN);
-  UNROLL for (uint i = 0; i < load_count(); ++i) plan_load(at, i);
+  const uint stages = uint(params.geometry.kernel[0]) * params.chunks;
+  const uint64_t first_octet = (uint64_t(at.group * params.runs + run) * stages + at.share * params.share_stages) *
+                               (stage_steps * kStepOctets);
+  weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
+  fetch_weights(0);
+  UNROLL for (uint i = 0; i < load_count; ++i) plan_load(at, i);
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
     UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
       clear(sum[i][j]);
       if (kBlockSteps != 0) { clear(total[i][j]); }
     }
-  const uint stage_steps = tap_rows() * tap_columns() * kStepsK;
-  const uint stages = uint(params.geometry.kernel[0]) * params.chunks;
-  const uint64_t first_octet = (uint64_t(at.group * params.runs + run) * stages + at.share * params.share_stages) *
-                               (stage_steps * kStepOctets);
-  weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
   multiply(at);
   store_outputs(at);
 }

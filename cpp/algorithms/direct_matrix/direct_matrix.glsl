@@ -21,10 +21,11 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Par
   Geometry geometry;
   Divisor pitch, input_pitch;              // of output and input columns, see side_by_side.glsl
   Divisor depths;                          // of the output
-  uint slices;
-  uint tiles_x, tiles_y, tiles_o, groups;  // workgroups: of the output's columns, rows and channels of a group, and all
-  uint chunks, runs;                       // of input and of output channels of a group
-  uint shares, share_stages;               // of a sum that workgroups share, and the stages of each
+  Divisor tiles_x, tiles_y, tiles_o;       // workgroups: of the output's columns, rows and channels of a group
+  Divisor shares;                          // of a sum that workgroups share
+  uint groups, slices;                     // all workgroups
+  uint group_in, group_out;                // channels of a group
+  uint chunks, runs, share_stages;         // of input and of output channels of a group; stages of a share
   uint64_t sums_array;                     // of shares: each the sums of a contiguous output
   int64_t share_elements;
 };

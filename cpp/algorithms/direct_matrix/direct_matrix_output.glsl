@@ -20,15 +20,14 @@ struct Finish {
 };
 
 Finish make_finish(Place at) {
-  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
   const uint o = at.channel + lane_index() % kPixelLanes * (4 * kQuads);
   Finish f;
   f.array = params.output_array;
   if (kShares) f.array += uint64_t(at.share * params.share_elements) * REAL_BYTES;
   f.stride = params.output_stride;
   if (kHasAddend) f.addend_stride = params.epilogue.addend_stride;
-  f.channel = at.group * group_out + o;
-  f.channels = (at.group + 1) * group_out;
+  f.channel = at.group * params.group_out + o;
+  f.channels = (at.group + 1) * params.group_out;
 #ifdef VARIANT_F32
   const uint channel = at.group * params.runs * (kFragmentsN * kMatrixN) + o;
   f.scale = uintBitsToFloat(Octets(params.scales_array + channel * 4).at[0]);
@@ -58,8 +57,8 @@ Pixel pixel_at(Place at, Finish f, uint x) {
 }
 
 int64_t offset_of(Pixel p, int row, int64_t stride[4]) {
-  if (kFarOutput) return p.image * stride[0] + p.depth * stride[1] + row * stride[2] + p.column * stride[3];
-  return p.image * int(stride[0]) + p.depth * int(stride[1]) + row * int(stride[2]) + p.column * int(stride[3]);
+  return strides_of(p.image, stride[0], kFarOutput) + strides_of(p.depth, stride[1], kFarOutput) +
+         strides_of(row, stride[2], kFarOutput) + strides_of(p.column, stride[3], kFarOutput);
 }
 
 // An output column: elements to its first channel in the tile's first row.
@@ -93,8 +92,8 @@ vec4 sums_at(Finish f, uint slot) {
 }
 
 void finish_quads(Finish f, OutputColumn column, int y, vec4 v[kQuads]) {
-  const int64_t result = column.result + y * f.stride[2];
-  const int64_t addend = kHasAddend ? column.addend + y * f.addend_stride[2] : 0;
+  const int64_t result = column.result + strides_of(y, f.stride[2], kFarOutput);
+  const int64_t addend = kHasAddend ? column.addend + strides_of(y, f.addend_stride[2], kFarOutput) : 0;
 #if ELEMENT_BYTES == 2
   if (kStoresEights) {
     if (f.channel >= f.channels) return;

@@ -3,7 +3,7 @@
 //
 // Packs weights for direct_matrix. A workgroup is one subgroup and packs one block: column by column, an octet along
 // the input channels after the other, or as the invocations of a subgroup hold the matrix. Channels past the last are
-// zeros.
+// zeros, and those of other groups of the convolution where a group of the packing is several.
 #include "algorithms/direct_matrix/direct_matrix.glsl"
 
 layout(constant_id = 10) const uint kFragmentsN = 2;
@@ -36,16 +36,19 @@ Block block_of(uint index) {
 
 // Eight input channels of one output channel; of fp32 the high parts, then the low ones.
 uvec4[kParts] octets_of(Block b, uint i) {
-  const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
-  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
   const uint o = b.out_channel + i / kOctetsK, first = b.in_channel + i % kOctetsK * 8;
   uvec4 octet[kParts];
   [[unroll]] for (uint part = 0; part < kParts; ++part) octet[part] = uvec4(0);
-  if (o >= group_out) return octet;
-  int64_t offset = b.group * params.weight_stride.group + o * params.weight_stride.out_channel;
+  if (o >= params.group_out) return octet;
+  const uint inputs = uint(params.geometry.in_channels / params.geometry.groups);
+  const uint outputs = uint(params.geometry.out_channels / params.geometry.groups), part_group = o / outputs;
+  int64_t offset = (b.group * (params.group_out / outputs) + part_group) * params.weight_stride.group +
+                   o % outputs * params.weight_stride.out_channel;
   for (int axis = 0; axis < 3; ++axis) offset += b.tap[axis] * params.weight_stride.tap[axis];
-  for (uint c = first; c < min(first + 8, group_in); ++c) {
-    ElementAt element_at = ElementAt(params.weight_array + uint64_t(offset + c * params.weight_stride.in_channel) * ELEMENT_BYTES);
+  for (uint c = first; c < min(first + 8, params.group_in); ++c) {
+    if (c / inputs != part_group) continue;
+    const int64_t channel = c % inputs * params.weight_stride.in_channel;
+    ElementAt element_at = ElementAt(params.weight_array + uint64_t(offset + channel) * ELEMENT_BYTES);
 #ifdef VARIANT_F32
     octet[(c - first) / 4][c % 4] = floatBitsToUint(element_at.value);
 #else

@@ -15,20 +15,22 @@ void main() {
   const uint index = linear_group();
   if (index >= params.groups) return;
   const uint channels = params.runs * kRunChannels, group = index / channels, o = index - group * channels;
-  if (o >= uint(params.geometry.out_channels / params.geometry.groups)) {
+  if (o >= params.group_out) {
     if (gl_LocalInvocationIndex == 0) store_real(params.scales_array, index, 1.0);
     return;
   }
   if (gl_LocalInvocationIndex == 0) top = 0;
   barrier();
-  const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
   const int kernel[3] = params.geometry.kernel;
-  const uint count = uint(kernel[0] * kernel[1] * kernel[2]) * group_in;
+  const uint inputs = uint(params.geometry.in_channels / params.geometry.groups);
+  const uint outputs = uint(params.geometry.out_channels / params.geometry.groups);
+  const uint count = uint(kernel[0] * kernel[1] * kernel[2]) * inputs;
+  const int64_t first = (group * (params.group_out / outputs) + o / outputs) * params.weight_stride.group +
+                        o % outputs * params.weight_stride.out_channel;
   uint largest = 0;
   for (uint i = gl_LocalInvocationIndex; i < count; i += kGroupSize) {
     uint rest = i;
-    int64_t offset = group * params.weight_stride.group + o * params.weight_stride.out_channel +
-                     take_digit(rest, group_in) * params.weight_stride.in_channel;
+    int64_t offset = first + take_digit(rest, inputs) * params.weight_stride.in_channel;
     for (int axis = 2; axis >= 0; --axis) offset += take_digit(rest, uint(kernel[axis])) * params.weight_stride.tap[axis];
     largest = max(largest, finite_magnitude(floatBitsToUint(load(params.weight_array, offset))));
   }

@@ -37,7 +37,7 @@ void main() {
   const uint first = (linear_group() * kGroupSize + gl_LocalInvocationID.x) * kWidth;
   if (first >= uint(params.share_elements)) return;
   vec4 sum = vec4(0);
-  for (uint share = 0; share < params.shares; ++share) {
+  for (uint share = 0; share < params.shares.value; ++share) {
     const int64_t at = share * params.share_elements + first;
     if (kStoresFours)
       sum += load_real4(params.sums_array, at);

@@ -66,10 +66,13 @@ std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);
 std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits);
 
 // Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
-// often for fp32 results, never for 16-bit ones, whose own rounding is far coarser.
+// often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.
 inline std::uint32_t block_steps(const ConvProblem& p, const MatrixUnit& unit) {
-  const std::uint32_t block_terms = p.dtype == DType::f32 ? 48 : 64;
-  return p.output_dtype == DType::f32 ? block_terms / unit.shape.k : 0;
+  constexpr std::int64_t long_sum = 24576;
+  constexpr std::uint32_t stage = 1 << 16;
+  if (p.output_dtype == DType::f32) return (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
+  const std::int64_t taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+  return p.in_channels_per_group() * taps > long_sum ? stage : 0;
 }
 
 }  // namespace vkconv::vulkan

@@ -10,30 +10,31 @@ namespace vkconv::vulkan {
 namespace {
 
 constexpr std::int64_t kOctet = 8, kOctetBytes = 16;
-// Registers: matrices of sums a subgroup holds, and octets of a stage an invocation has on their way to shared memory.
-constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;
-constexpr std::int64_t kMostLoads = 16, kMostSplitLoads = 3;
+constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums that a subgroup holds
+constexpr std::uint32_t kMostWorkgroupSums = 96;             // more leave a multiprocessor to one workgroup that waits
 constexpr std::int64_t kMostEmulatedLoads = 32;
-// A multiprocessor, and how many of them share the work: those of an H200. It has four schedulers of one subgroup each.
+// A multiprocessor, and how many of them share the work: those of an H200. It has four schedulers of one subgroup each,
+// and runs workgroups side by side as if it had this much shared memory (driver 580).
 constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
-constexpr std::int64_t kSharedBytes = 227 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
-constexpr std::int64_t kOtherRegisters = 128;  // than those of sums
-// The estimate's constants in cycles of a multiprocessor, fitted to the times of 180 tiles of halves and 260 of fp32 on
-// an H200 (root mean square of the logarithm's error 0.14).
+constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
+constexpr std::int64_t kOtherRegisters = 150;  // than those of sums
+// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves and 36 of fp32 on
+// an H200 (root mean square of the logarithm's error 0.17 and 0.07; the tile chosen takes 2.5 % longer than the best).
 struct Cycles {
   double product;    // of 16 x 16 x 16 by a subgroup
   double operand;    // of that size from shared memory or L1 to registers
+  double weight;     // a byte of weights that a workgroup fetches
   double step;       // that a subgroup alone waits each step
-  double stage;      // that a workgroup waits for the next stage
+  double barrier;    // at the end of a stage, for each subgroup
   double load;       // an octet of each invocation's from memory to shared memory
   double quad;       // four sums of each invocation's on their way to the output
   double workgroup;  // its beginning and end
 };
-constexpr Cycles kHalves{13.8, 4.7, 113, 13, 11.8, 8, 8000}, kSplit{16.7, 6.4, 295, 670, 10, 8.7, 7800};
-constexpr double kRunCycles = 60;                               // a run of steps that is not the whole stage
+constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 8.6, 4500}, kSplit{11.5, 4, 0.0188, 140, 95, 42, 60, 2000};
+constexpr double kRunCycles = 200;                              // a run of steps that is not the whole stage
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
-constexpr std::int64_t kMostShares = 16, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
-constexpr double kEmulatedEfficiency = 0.002;                              // of the fp32 rate, as one of halves
+constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
+constexpr double kEmulatedEfficiency = 0.002;                             // of the fp32 rate, as one of halves
 
 constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 2, 2};
 
@@ -41,15 +42,15 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
   return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
 }
 
-// Steps that a loop's body holds: a divisor of a stage's steps, and few enough for the driver to unroll them all. The
-// measure is in matrix products; that a load weighs 3/2 and a step 4 of them beside its own, and the limits, were found
-// on an H200 (driver 580), where kernels beyond them take 2 to 6 times as long.
+// Steps that a loop's body holds: the most that divide a stage's and that the driver unrolls. It weighs the code of a
+// step before it simplifies it; the measure and its limits were found on an H200 (driver 580), where kernels beyond
+// them take twice as long, and those of fp32 may be wrong.
 std::int64_t body_steps(const ConvProblem& p, const MatrixGrid& g) {
-  constexpr double whole_limit = 530, run_limit = 400;
-  const double products = double(g.tile.fragments_m * g.tile.fragments_n) * (parts_of(p.dtype) > 1 ? 3 : 1);
-  const double step = 4 + products + 1.5 * double(g.loads);
-  if (double(g.stage_steps) * step <= whole_limit) return g.stage_steps;
-  std::int64_t steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(run_limit / step), 1, g.stage_steps);
+  const bool split = parts_of(p.dtype) > 1;
+  const double sums = g.tile.fragments_m * g.tile.fragments_n;
+  const double step = g.tile.fragments_m / 2.0 + (split ? 2.5 : 0.85) * double(g.loads) + sums * (split ? 0.75 : 0.25);
+  const double limit = split ? 200 : 232;
+  std::int64_t steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(limit / step), 1, g.stage_steps);
   while (g.stage_steps % steps != 0) --steps;
   return steps;
 }
@@ -71,13 +72,15 @@ double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid&
   const Cycles& c = parts > 1 ? kSplit : kHalves;
   const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
   const double products = t.fragments_m * t.fragments_n * (parts > 1 ? 3 : 1) * c.product * volume;
-  const double operands = (t.fragments_m + t.fragments_n) * parts * c.operand;
-  // The busier of the two bounds, or both where they are near each other.
-  const double multiplying = subgroups / double(kSchedulers) * products, reading = subgroups * operands;
-  const double busy = std::sqrt(std::hypot(multiplying * multiplying, reading * reading));
+  const double fetching =
+      double(workgroups) * t.subgroups_n * t.fragments_n * parts * unit.shape.k * unit.shape.n * 2 * c.weight;
+  // The busiest of the bounds, or more where they are near each other.
+  const double multiplying = subgroups / double(kSchedulers) * products;
+  const double reading = subgroups * (t.fragments_m + t.fragments_n) * parts * c.operand;
+  const double busy = std::cbrt(std::pow(multiplying, 3) + std::pow(reading, 3) + std::pow(fetching, 3));
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
-  const double stage = double(g.stage_steps) * std::max(products + c.step, busy) + runs * kRunCycles + c.stage +
-                       double(g.loads) * subgroups * c.load;
+  const double stage = double(g.stage_steps) * std::max(products + c.step, busy) + runs * kRunCycles +
+                       t.subgroups() * c.barrier + double(g.loads) * subgroups * c.load;
   const double quads = double(t.fragments_m * t.fragments_n) * unit.shape.m * unit.shape.n / (4 * unit.lanes);
   return double(g.share_stages) * stage + c.workgroup + quads * subgroups * c.quad;
 }
@@ -90,33 +93,30 @@ double estimate(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& 
       unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
   const double seconds = cycles / kClock * kReferenceHalvesRate / rate;
   const double bandwidth = traits.rates.memory_bytes_per_second;
-  const double sum = traits.rates.launch_seconds + double(g.sums_bytes) * (1 + 1 / double(g.shares)) / bandwidth;
+  const double sum = 2 * traits.rates.launch_seconds + double(g.sums_bytes) * (1 + 1 / double(g.shares)) / bandwidth;
   return std::max(seconds, p.bytes_moved() / bandwidth) + (g.shares > 1 ? sum : 0);
 }
 
-// Registers of an invocation: sums, weights held and in use, a row of the input and the one ahead, octets on their way
-// to shared memory with where they come from and go, and the rest.
+// Registers of an invocation: sums, weights held and in use, a row of the input and the one ahead, and octets on their
+// way to shared memory with where they come from.
 std::int64_t registers(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
-  constexpr std::int64_t rest = 30, depth = 8, sharing = 8;
   const MatrixTile& t = g.tile;
   const std::int64_t parts = parts_of(p.dtype), sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n;
   const std::int64_t weights = t.fragments_n * unit.shape.k * unit.shape.n, input = unit.shape.m * unit.shape.k;
   return (sums * (block_steps(p, unit) != 0 ? 2 : 1) + parts * (weights + input)) / unit.lanes +
-         g.loads * (parts * kOctetBytes / 4 + 3) + rest + (p.kernel[0] > 1 ? depth : 0) + (g.shares > 1 ? sharing : 0);
+         g.loads * (parts > 1 ? 8 : 5);
 }
 
 // Matrices that do not fit registers go to memory, which costs time, and with those of fp32 an H200's driver (580) has
 // been seen to compute NaN.
-std::int64_t most_registers(const ConvProblem& p) { return parts_of(p.dtype) > 1 ? 240 : 224; }
+std::int64_t most_registers(const ConvProblem& p) { return parts_of(p.dtype) > 1 ? 205 : 197; }
 
 bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
   const std::uint32_t most_sums = block_steps(p, unit) != 0 ? kMostBlockSums : kMostSums;
   return g.shared_octets <= most_tile_octets(traits) &&
-         g.loads <= (unit.emulated           ? kMostEmulatedLoads
-                     : parts_of(p.dtype) > 1 ? kMostSplitLoads
-                                             : kMostLoads) &&
+         (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(p, unit, g) <= most_registers(p)) &&
          g.tile.fragments_m * g.tile.fragments_n <= most_sums &&
-         (unit.emulated || registers(p, unit, g) <= most_registers(p)) &&
+         g.tile.subgroups() * g.tile.fragments_m * g.tile.fragments_n <= kMostWorkgroupSums &&
          unit.lanes % (g.tile.fragments_n * unit.shape.n / 4) == 0 &&  // invocations share rows of sums evenly
          g.tile.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
 }
@@ -167,7 +167,7 @@ MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Matri
   g.stage_octets = checked_mul(round_up(halo_columns, p.stride[2]), column * parts);
   const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 2);
   g.shared_octets = std::max(g.stage_octets * 2, scratch);
-  g.loads = ceil_div(checked_mul(halo_rows * tile.chunk_octets, halo_columns), tile.subgroups() * unit.lanes);
+  g.loads = ceil_div(g.stage_octets / parts, tile.subgroups() * unit.lanes);
   g.body_steps = body_steps(p, g);
   // The step ahead of the last is read and not used.
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
@@ -207,12 +207,13 @@ std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixU
     return best;
   }
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
-  for (std::uint32_t octets = least_octets; octets <= 8; octets *= 2)
+  const std::uint32_t most_octets = p.kernel[1] * p.kernel[2] > 1 ? 4 : 8;
+  for (std::uint32_t octets = least_octets; octets <= std::max(most_octets, least_octets); octets *= 2)
     for (const std::uint32_t subgroups_m : kPowers)
       for (const std::uint32_t subgroups_n : kPowers)
         for (std::uint32_t fragments_m = 1; fragments_m <= 7; ++fragments_m)
           for (const std::uint32_t fragments_n : kPowers) {
-            if (subgroups_m * subgroups_n < 2 || subgroups_m * subgroups_n > 8) continue;
+            if (subgroups_m * subgroups_n < 4 || subgroups_m * subgroups_n > 8) continue;
             const MatrixTile tile{false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets};
             const MatrixGrid whole = consider(tile, 1);
             for (std::int64_t shares = 2; shares <= kMostShares && whole.groups * shares <= kSharedGroups; ++shares)

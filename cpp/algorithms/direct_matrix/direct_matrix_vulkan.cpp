@@ -29,7 +29,8 @@ struct Params {
   EpilogueParams epilogue;
   GeometryParams geometry;
   Divisor pitch, input_pitch, depths;
-  std::uint32_t slices, tiles_x, tiles_y, tiles_o, groups, chunks, runs, shares, share_stages;
+  Divisor tiles_x, tiles_y, tiles_o, shares;
+  std::uint32_t groups, slices, group_in, group_out, chunks, runs, share_stages;
   Pointer sums;
   std::int64_t share_elements;
 };
@@ -41,7 +42,18 @@ bool rows_are_slices(const ConvProblem& p) {
   return p.kernel[1] == 1 && p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
 }
 
+// Groups of fewer channels than a matrix has, as many together as it holds: their weights are blocks of a diagonal.
+std::int64_t groups_together(const ConvProblem& p) {
+  constexpr std::int64_t matrix_channels = 16;
+  const std::int64_t channels = std::max(p.in_channels_per_group(), p.out_channels_per_group());
+  if (p.in_channels_per_group() == 1) return 1;  // depthwise: sixteen times the products
+  std::int64_t together = std::clamp<std::int64_t>(matrix_channels / channels, 1, p.groups);
+  while (p.groups % together != 0) --together;
+  return together;
+}
+
 ConvProblem arranged(ConvProblem p) {
+  p.groups /= groups_together(p);
   if (!rows_are_slices(p)) return p;
   for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo})
     std::swap((*e)[0], (*e)[1]);
@@ -104,7 +116,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     const auto& s = unit_.shape;
     std::string name = p_.dtype == DType::f32 ? "direct_matrix split:" : "direct_matrix:";
     for (const std::int64_t v : {std::int64_t{s.n}, std::int64_t{s.k}, std::int64_t{grid_.tile.fragments_n},
-                                 std::int64_t{grid_.tile.chunk_octets}, grid_.runs})
+                                 std::int64_t{grid_.tile.chunk_octets}, grid_.runs, p_.groups})
       name += " " + std::to_string(v);
     return name + (rows_are_slices(original_) ? " rows" : "");
   }
@@ -119,7 +131,6 @@ class DirectMatrixPlan final : public Plan<Device> {
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     const Operands<Device> a = arranged(original_, operands);
-    stream.barrier();
     if (!a.prepared) {
       pack(stream, a, workspace);
       stream.barrier();
@@ -137,7 +148,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     stream.barrier();
     Kernel sum{shader("direct_matrix_sum"), epilogue_constants(p_, a)};
     if (p_.out_channels_per_group() % 4 != 0) sum.constants[4] = 0;
-    sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_padding(p_)}});
+    sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
     const std::int64_t outputs = p_.output_elements() / (sum.constants[4] ? 4 : 1);
     stream.dispatch(sum, params, stream.linear_groups(static_cast<std::uint64_t>(ceil_div(outputs, kSumGroupSize))));
   }
@@ -172,7 +183,12 @@ class DirectMatrixPlan final : public Plan<Device> {
     stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(grid_.packed_blocks)));
   }
 
+  // Whether sums have zero terms that an infinity turns into NaN.
+  bool has_zeros() const { return has_padding(p_) || p_.groups != original_.groups; }
+
   Params make_params(const Operands<Device>& a, Pointer packed) const {
+    GeometryParams geometry = geometry_params(p_);
+    geometry.groups = narrow(original_.groups);
     const std::int64_t below = input_span(p_, a.input).below;
     return {a.input.data,
             a.weight.data,
@@ -185,18 +201,20 @@ class DirectMatrixPlan final : public Plan<Device> {
             pixel_strides(a.output),
             weight_strides(a.weight),
             epilogue_params(p_, a),
-            geometry_params(p_),
+            geometry,
             divisor(narrow(grid_.layout.pitch)),
             divisor(narrow(grid_.layout.pitch * p_.stride[2])),
             divisor(narrow(p_.output[0])),
-            narrow(grid_.layout.slices),
-            narrow(grid_.tiles_x),
-            narrow(grid_.tiles_y),
-            narrow(grid_.tiles_o),
+            divisor(narrow(grid_.tiles_x)),
+            divisor(narrow(grid_.tiles_y)),
+            divisor(narrow(grid_.tiles_o)),
+            divisor(narrow(grid_.shares)),
             0,
+            narrow(grid_.layout.slices),
+            narrow(p_.in_channels_per_group()),
+            narrow(p_.out_channels_per_group()),
             narrow(grid_.chunks),
             narrow(grid_.runs),
-            narrow(grid_.shares),
             narrow(grid_.share_stages),
             0,
             p_.output_elements()};
@@ -228,18 +246,20 @@ class DirectMatrixPlan final : public Plan<Device> {
     const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid_.loads);
     for (const std::uint32_t v : {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip},
                                   t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid_.shared_octets),
-                                  std::uint32_t{octets}, std::uint32_t{has_padding(p_)}, block_steps(p_, unit_)})
+                                  std::uint32_t{octets}, std::uint32_t{has_zeros()}, block_steps(p_, unit_)})
       k.constants.push_back(v);
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
       for (int axis = 1; axis < 3; ++axis) k.constants.push_back(unit_.emulated ? 0 : narrow(e[axis]));
     const Span span = input_span(p_, a.input);
     const std::int64_t last_depth = (p_.output[0] - 1) * p_.stride[0] - p_.pad_lo[0];
-    const bool depth_taps = p_.kernel[0] > 1 || p_.pad_lo[0] > 0 || last_depth >= p_.input[0];
+    const bool depth_taps = p_.pad_lo[0] > 0 || last_depth + (p_.kernel[0] - 1) * p_.dilation[0] >= p_.input[0];
+    const bool whole_chunks = p_.in_channels_per_group() % (t.chunk_octets * 8) == 0;
     for (const std::uint32_t v :
-         {std::uint32_t{depth_taps}, std::uint32_t{((span.below + span.above) >> 32) != 0},
+         {std::uint32_t{depth_taps},
+          std::uint32_t{(span.below + span.above) * std::int64_t(size_bytes(p_.dtype)) >> 32 != 0},
           std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
           std::uint32_t{stores_eights(p, a)}, narrow(grid_.body_steps == grid_.stage_steps ? 0 : grid_.body_steps),
-          std::uint32_t{grid_.shares > 1}})
+          std::uint32_t{grid_.shares > 1}, std::uint32_t{whole_chunks}})
       k.constants.push_back(v);
     return k;
   }
@@ -279,8 +299,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return choose_matrix_grid(arranged(p), *matrix_unit(c.traits, matrix_operand(p.dtype)), c.traits)->seconds +
-         2 * c.traits.rates.launch_seconds;
+  const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
+  return choose_matrix_grid(arranged(p), *unit, c.traits)->seconds + 2 * c.traits.rates.launch_seconds;
 }
 
 }  // namespace

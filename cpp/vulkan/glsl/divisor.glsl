@@ -9,3 +9,10 @@ uint divide(uint number, Divisor by) {
   umulExtended(number << 1, by.multiplier, high, low);
   return high >> by.shift;
 }
+
+// Takes the last digit off a mixed-radix index below 2^31: returns index % extent and leaves index / extent.
+uint take_digit(inout uint index, Divisor extent) {
+  const uint quotient = divide(index, extent), digit = index - quotient * extent.value;
+  index = quotient;
+  return digit;
+}
