@@ -15,8 +15,9 @@ constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 
 // Share of the device's multiply-add rate that full tiles reach.
 constexpr double kGpuEfficiency = 0.35, kSoftwareEfficiency = 1;
-// Operations that a software device could do while it gathers one value of A.
-constexpr double kSoftwareGatherFlops = 420;
+// Operations that a device could do while it gathers one value of A: a GPU does them meanwhile, and gathers halves,
+// which it widens, at half the rate.
+constexpr double kSoftwareGatherFlops = 420, kGpuGatherFlops = 40;
 // Values gathered one by one, where channels do not come in fours.
 constexpr double kFlatCost = 1.6;
 
@@ -99,14 +100,17 @@ double MatrixProduct::estimate(const Traits& traits) const {
   const double rows = double(tiles_m_) * tile_.m, columns = double(tiles_n_) * tile_.n * double(p_.groups);
   const double terms = double(steps_) * tile_.quads * 4;
   const double gathered = rows * terms * double(tiles_n_) * double(p_.groups);
-  const double flops = 2 * rows * columns * terms + (software_ ? kSoftwareGatherFlops * gathered : 0);
+  const double products = 2 * rows * columns * terms;
   const double busy = software_ ? 1 : std::min(1.0, double(workgroups_) / kEnoughWorkgroups);
   // Narrow register tiles read shared memory more often a multiply-add: once in four at 8 x 8.
   const double reads = 4 * (1.0 / tile_.reg_m + 1.0 / tile_.reg_n);
   const double rate = flops_per_second(traits, p_.dtype) * (software_ ? kSoftwareEfficiency : kGpuEfficiency) * busy;
   const double bytes = p_.bytes_moved() + 2 * double(workspace_bytes_);
-  return flops * std::max(1.0, reads * 0.7) * (flat_ ? kFlatCost : 1) / rate +
-         bytes / traits.rates.memory_bytes_per_second;
+  const double reread = std::max(1.0, reads * 0.7);
+  const double gathering = gathered * kGpuGatherFlops * (size_bytes(p_.dtype) == 2 ? 2 : 1);
+  const double flops =
+      software_ ? (products + gathered * kSoftwareGatherFlops) * reread : std::max(products * reread, gathering);
+  return flops * (flat_ ? kFlatCost : 1) / rate + bytes / traits.rates.memory_bytes_per_second;
 }
 
 MatrixProduct::Params MatrixProduct::make_params(const Operands<Device>& a) const {
