@@ -17,7 +17,7 @@ constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 constexpr double kGpuEfficiency = 0.35, kSoftwareEfficiency = 1;
 // Operations that a device could do while it gathers one value of A: a GPU does them meanwhile, and gathers halves,
 // which it widens, at half the rate.
-constexpr double kSoftwareGatherFlops = 420, kGpuGatherFlops = 40;
+constexpr double kSoftwareGatherFlops = 420, kGpuGatherFlops = 28;
 // Values gathered one by one, where channels do not come in fours.
 constexpr double kFlatCost = 1.6;
 
