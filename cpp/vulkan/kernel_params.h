@@ -31,6 +31,9 @@ struct EpilogueParams {
   std::array<std::uint32_t, 2> alpha, beta;  // bits of a number of the accumulator type
 };
 
+// Counts that kernel_support has found to fit.
+inline std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+
 // Yes when kernels can run the problem: the device knows the dtype, and every count and position of the index map
 // fits 32 bits. Array offsets are 64 bits wide and need no proof.
 Support kernel_support(const ConvProblem& p, const Traits& traits);

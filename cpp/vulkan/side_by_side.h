@@ -2,9 +2,10 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "core/checked.h"
-#include "core/problem.h"
+#include "vulkan/device.h"
 
 namespace vkconv::vulkan {
 
@@ -20,6 +21,25 @@ inline SideBySide side_by_side(const ConvProblem& p) {
   const std::int64_t reach = (p.output[2] - 1) * stride + (p.kernel[2] - 1) * p.dilation[2];
   const std::int64_t least = std::max({p.input[2] + std::max<std::int64_t>(pad, 0), reach - pad + 1});
   return {checked_mul(p.batch, p.output[0]), std::max(ceil_div(least, stride), p.output[2])};
+}
+
+// A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.
+inline bool rows_are_slices(const ConvProblem& p) {
+  return p.kernel[1] == 1 && p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+}
+
+// The problem, and the operands of problem `p`, with such rows as depths.
+inline ConvProblem rows_as_slices(ConvProblem p) {
+  if (!rows_are_slices(p)) return p;
+  for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo})
+    std::swap((*e)[0], (*e)[1]);
+  return p;
+}
+inline Operands<Device> rows_as_slices(const ConvProblem& p, Operands<Device> a) {
+  if (!rows_are_slices(p)) return a;
+  for (View<Pointer>* v : {&a.input, &a.output, &a.addend}) std::swap(v->stride[1], v->stride[2]);
+  std::swap(a.weight.tap[0], a.weight.tap[1]);
+  return a;
 }
 
 }  // namespace vkconv::vulkan

@@ -33,8 +33,6 @@ struct Params {
   std::uint32_t tiles_n, chunks, parts, part_chunks, block_steps, groups;
 };
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
 // Chunks of a part. Parts fill a GPU that has too few tiles, and keep each sum short enough for two levels.
 std::int64_t part_chunks(const ConvProblem& p, const Traits& traits, const Panels& panels, std::int64_t workgroups) {
   const std::int64_t chunk_terms = p.taps() * panels.chunk_channels;

@@ -2,27 +2,10 @@
 #pragma once
 #include <optional>
 
-#include "core/problem.h"
+#include "vulkan/matrix_unit.h"
 #include "vulkan/side_by_side.h"
-#include "vulkan/traits.h"
 
 namespace vkconv::vulkan {
-
-// The matrices a device multiplies, or those the emulated kernels stand for.
-struct MatrixUnit {
-  CooperativeMatrix shape;
-  bool emulated = false;
-  std::uint32_t lanes = 32;  // invocations of a subgroup; a row of a matrix each when emulated
-};
-
-// Halves that stand for an operand: fp32 ones are split in two, see split.glsl.
-constexpr std::uint32_t parts_of(DType t) { return t == DType::f32 ? 2 : 1; }
-// The operands that matrices multiply for a problem's.
-constexpr DType matrix_operand(DType t) { return t == DType::f32 ? DType::f16 : t; }
-
-// The largest shape of 16-bit operands and fp32 sums that the kernels can use. A software device without any emulates
-// one, so that the kernels are tested there.
-std::optional<MatrixUnit> matrix_unit(const Traits& traits, DType operand);
 
 // What a workgroup computes; the constants of direct_matrix.comp.
 struct MatrixTile {
@@ -52,9 +35,6 @@ struct MatrixGrid {
   std::size_t sums_bytes = 0;      // of shares in the workspace, behind the packed weights
   double seconds = 0;
 };
-
-// Octets of shared memory that stages can take on the device.
-std::int64_t most_tile_octets(const Traits& traits);
 
 MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
                        const Traits& traits);

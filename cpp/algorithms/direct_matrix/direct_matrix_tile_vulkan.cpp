@@ -9,7 +9,6 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kOctet = 8, kOctetBytes = 16;
 constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums that a subgroup holds
 constexpr std::uint32_t kMostWorkgroupSums = 96;             // more leave a multiprocessor to one workgroup that waits
 constexpr std::int64_t kMostEmulatedLoads = 32;
@@ -122,25 +121,6 @@ bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, con
 }
 
 }  // namespace
-
-std::optional<MatrixUnit> matrix_unit(const Traits& traits, DType operand) {
-  const bool emulated = traits.type == DeviceType::software;
-  std::optional<MatrixUnit> best;
-  for (const CooperativeMatrix& s : traits.cooperative_matrices) {
-    // An octet runs along k, four sums along n, and an emulated matrix has at most 256 elements.
-    const bool usable = s.operand == operand && s.sum == DType::f32 && s.k % kOctet == 0 && s.n % 4 == 0 &&
-                        s.m * s.k <= 256 && s.k * s.n <= 256 && s.m * s.n <= 256;
-    if (!usable || (best && best->shape.m * best->shape.n * best->shape.k >= s.m * s.n * s.k)) continue;
-    best = MatrixUnit{s, emulated, emulated ? s.m : traits.limits.subgroup_size};
-  }
-  if (!best && emulated) best = MatrixUnit{{16, 16, 16, operand, DType::f32}, true, 16};
-  return best;
-}
-
-std::int64_t most_tile_octets(const Traits& traits) {
-  constexpr std::int64_t other_octets = 1;  // the largest magnitudes of fp32 stages
-  return static_cast<std::int64_t>(traits.limits.shared_memory_bytes) / kOctetBytes - other_octets;
-}
 
 MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
                        const Traits& traits) {

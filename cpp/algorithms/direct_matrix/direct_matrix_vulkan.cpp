@@ -35,13 +35,6 @@ struct Params {
   std::int64_t share_elements;
 };
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
-// A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.
-bool rows_are_slices(const ConvProblem& p) {
-  return p.kernel[1] == 1 && p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
-}
-
 // Groups of fewer channels than a matrix has, as many together as it holds: their weights are blocks of a diagonal.
 std::int64_t groups_together(const ConvProblem& p) {
   constexpr std::int64_t matrix_channels = 16;
@@ -54,17 +47,7 @@ std::int64_t groups_together(const ConvProblem& p) {
 
 ConvProblem arranged(ConvProblem p) {
   p.groups /= groups_together(p);
-  if (!rows_are_slices(p)) return p;
-  for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo})
-    std::swap((*e)[0], (*e)[1]);
-  return p;
-}
-
-Operands<Device> arranged(const ConvProblem& p, Operands<Device> a) {
-  if (!rows_are_slices(p)) return a;
-  for (View<Pointer>* v : {&a.input, &a.output, &a.addend}) std::swap(v->stride[1], v->stride[2]);
-  std::swap(a.weight.tap[0], a.weight.tap[1]);
-  return a;
+  return rows_as_slices(p);
 }
 
 // The elements that the input of the first depth tap spans below and above the array's first, depths outside included.
@@ -125,12 +108,12 @@ class DirectMatrixPlan final : public Plan<Device> {
     PreparedWeights<Device> prepared{stream.allocate(grid_.packed_bytes), {}};
     Operands<Device> a;
     a.weight = weight;
-    pack(stream, arranged(original_, a), prepared.data.pointer());
+    pack(stream, rows_as_slices(original_, a), prepared.data.pointer());
     return prepared;
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
-    const Operands<Device> a = arranged(original_, operands);
+    const Operands<Device> a = rows_as_slices(original_, operands);
     if (!a.prepared) {
       pack(stream, a, workspace);
       stream.barrier();
@@ -272,23 +255,10 @@ class DirectMatrixPlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
   if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
-  if (p.dtype == DType::f64) return Support::no("has no products of fp64");
-  if (p.dtype == DType::f32 && p.precision == Precision::highest)
-    return Support::no("precision 'highest' does not split fp32 into halves");
-  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
-    return Support::no("does not insert zeros into the input");
-  if (Support s = kernel_support(p, c.traits); !s) return s;
-  const DType operand = matrix_operand(p.dtype);
-  const auto unit = matrix_unit(c.traits, operand);
-  if (!unit) return Support::no("the device has no cooperative matrices of " + std::string(to_string(operand)));
-  if (p.dtype == DType::f32 && !unit->emulated && !c.traits.features.subgroup_arithmetic)
-    return Support::no("the device has no maximum over a subgroup");
+  if (Support s = matrix_support(p, c.traits); !s) return s;
+  const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
   constexpr std::int64_t limit = std::int64_t{1} << 30;
-  const ConvProblem q = arranged(p);
-  const SideBySide layout = side_by_side(q);
-  if (layout.slices >= limit || checked_mul(layout.columns(), q.stride[2]) >= limit)
-    return Support::no("the images side by side exceed 2^30 columns");
-  const auto grid = choose_matrix_grid(q, *unit, c.traits);
+  const auto grid = choose_matrix_grid(arranged(p), *unit, c.traits);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated)

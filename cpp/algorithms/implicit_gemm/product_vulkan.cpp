@@ -51,8 +51,6 @@ bool weight_fours(const WeightView<Pointer>& w, DType t) {
          std::ranges::all_of(w.tap, fours);
 }
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
 Groups workgroups_for(const Stream& stream, std::int64_t invocations) {
   return stream.linear_groups(static_cast<std::uint64_t>(ceil_div(invocations, kLinearGroupSize)));
 }

@@ -29,8 +29,6 @@ struct Params {
   std::uint32_t pixels, tiles_n, chunks, chunk_quads, groups;
 };
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
 // Fours of input channels of a chunk. A chunk and a row of the kernel make a block of terms whose sum joins the total;
 // chains of about the cube root of twice the terms leave the least rounding error when both levels of a sum count.
 std::int64_t chunk_quads(const ConvProblem& p) {

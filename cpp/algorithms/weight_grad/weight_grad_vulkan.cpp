@@ -88,8 +88,6 @@ struct Params {
   std::uint32_t pixels, chunk_pixels, chunks, group_in, group_out, columns, tiles_o, tiles_k, first_tile, tile_count;
 };
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
 class WeightGradPlan final : public Plan<Device> {
  public:
   WeightGradPlan(const ConvProblem& p, const Context<Device>& c)

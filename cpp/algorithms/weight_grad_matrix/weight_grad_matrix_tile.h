@@ -2,10 +2,8 @@
 #pragma once
 #include <optional>
 
-#include "algorithms/direct_matrix/direct_matrix_tile.h"
-#include "core/problem.h"
+#include "vulkan/matrix_unit.h"
 #include "vulkan/side_by_side.h"
-#include "vulkan/traits.h"
 
 namespace vkconv::vulkan {
 

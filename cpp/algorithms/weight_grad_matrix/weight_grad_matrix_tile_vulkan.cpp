@@ -9,7 +9,6 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kOctet = 8, kOctetBytes = 16;
 // Matrices of sums a subgroup holds, with those that sums are moved to.
 constexpr std::uint32_t kMostSums = 20, kMostFlushedSums = 9;
 constexpr std::int64_t kMostFlushedPixels = 64;  // whose products are added before sums move

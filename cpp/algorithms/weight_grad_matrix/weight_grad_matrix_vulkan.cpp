@@ -32,25 +32,6 @@ struct Params {
       channel_chunks, first_tile, tile_count;
 };
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
-// A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.
-bool rows_are_slices(const ConvProblem& p) {
-  return p.kernel[0] == 1 && p.kernel[1] == 1 && p.input[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
-}
-
-ConvProblem arranged(ConvProblem p) {
-  if (!rows_are_slices(p)) return p;
-  for (Extent3* e : {&p.input, &p.output, &p.stride, &p.pad_lo}) std::swap((*e)[0], (*e)[1]);
-  return p;
-}
-
-Operands<Device> arranged(const ConvProblem& p, Operands<Device> a) {
-  if (!rows_are_slices(p)) return a;
-  for (View<Pointer>* v : {&a.input, &a.output}) std::swap(v->stride[1], v->stride[2]);
-  return a;
-}
-
 std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& extent) {
   std::int64_t elements = std::abs(v.stride[0]) * batch;
   for (std::size_t axis = 0; axis < 3; ++axis) elements += std::abs(v.stride[axis + 1]) * extent[axis];
@@ -67,7 +48,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
  public:
   WeightGradMatrixPlan(const ConvProblem& p, const Context<Device>& c)
       : original_(p),
-        p_(arranged(p)),
+        p_(rows_as_slices(p)),
         unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
         grid_(*choose_gradient_grid(p_, unit_, c.traits)),
         pass_tiles_(std::min<std::int64_t>(grid_.tiles, c.workspace_limit_bytes / grid_.tile_bytes)) {}
@@ -78,7 +59,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
   std::size_t workspace_bytes() const override { return grid_.tile_bytes * static_cast<std::size_t>(pass_tiles_); }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
-    const Operands<Device> a = arranged(original_, operands);
+    const Operands<Device> a = rows_as_slices(original_, operands);
     Params params = make_params(a, workspace);
     const Kernel product = product_kernel(stream, a), sum = sum_kernel();
     for (std::int64_t first = 0; first < grid_.tiles; first += pass_tiles_) {
@@ -186,27 +167,14 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.pass != Pass::weight_grad) return Support::no("computes weight gradients only");
   if (p.weight_elements() == 0 || p.output_elements() == 0 || p.input_elements() == 0)
     return Support::no("nothing to sum");
-  if (p.dtype == DType::f64) return Support::no("has no products of fp64");
-  if (p.dtype == DType::f32 && p.precision == Precision::highest)
-    return Support::no("precision 'highest' does not split fp32 into halves");
-  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
-    return Support::no("does not insert zeros into the input");
-  if (Support s = kernel_support(p, c.traits); !s) return s;
-  const DType operand = matrix_operand(p.dtype);
-  const auto unit = matrix_unit(c.traits, operand);
-  if (!unit) return Support::no("the device has no cooperative matrices of " + std::string(to_string(operand)));
+  if (Support s = matrix_support(p, c.traits); !s) return s;
+  const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
   if (unit->shape.m % 8 != 0 || unit->shape.n % 8 != 0)
     return Support::no("the device's matrices have no whole octets");
-  if (p.dtype == DType::f32 && !unit->emulated && !c.traits.features.subgroup_arithmetic)
-    return Support::no("the device has no maximum over a subgroup");
-  const ConvProblem q = arranged(p);
-  const SideBySide layout = side_by_side(q);
-  if (layout.slices >= kIndexLimit || checked_mul(layout.columns(), q.stride[2]) >= kIndexLimit)
-    return Support::no("the images side by side exceed 2^30 columns");
   if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^30 output pixels");
   if (unit->emulated)
     if (Support s = loop_support(p.batch * p.output_pixels()); !s) return s;
-  const auto grid = choose_gradient_grid(q, *unit, c.traits);
+  const auto grid = choose_gradient_grid(rows_as_slices(p), *unit, c.traits);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (checked_mul(grid->tiles, grid->chunks) >= kIndexLimit) return Support::no("needs over 2^30 workgroups");
   return grid->tile_bytes <= c.workspace_limit_bytes
@@ -219,7 +187,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 const Algorithm<Device> kWeightGradMatrix{
     "weight_grad_matrix", supports,
     [](const ConvProblem& p, const Context<Device>& c) {
-      const auto grid = choose_gradient_grid(arranged(p), *matrix_unit(c.traits, matrix_operand(p.dtype)), c.traits);
+      const auto grid =
+          choose_gradient_grid(rows_as_slices(p), *matrix_unit(c.traits, matrix_operand(p.dtype)), c.traits);
       return grid->seconds + 2 * c.traits.rates.launch_seconds;
     },
     [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {

@@ -31,8 +31,6 @@ constexpr std::size_t kGpuCallBytes = std::size_t{192} << 20, kSoftwareCallBytes
 // Share of the memory rate that the transforms reach, and values a second that a CPU device moves lane by lane.
 constexpr double kTransformShare = 0.45, kSoftwareValuesPerSecond = 0.4e9;
 
-std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
-
 // The block of winograd.glsl.
 struct Params {
   Pointer input, weight, output, points, products, weight_points, masks;
