@@ -64,6 +64,15 @@ struct Support {
   static Support no(std::string why) { return {std::move(why)}; }
 };
 
+// Yes for a forward problem, canonical and with something to sum.
+inline Support forward_support(const ConvProblem& p) {
+  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
+  if (p.flip) return Support::no("a flipped kernel is a mirrored weight view here, not a flag");
+  if (p.empty_sum()) return Support::no("the sum has no terms");
+  if (p.output_elements() == 0) return Support::no("the output is empty");
+  return Support::yes();
+}
+
 // What a plan is made in: the described device, the caller's limit, and the planner for child problems.
 template <class Device>
 struct Context {

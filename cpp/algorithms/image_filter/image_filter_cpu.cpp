@@ -64,11 +64,8 @@ class FilterPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
-  if (p.flip) return Support::no("a flipped kernel is a mirrored weight view here, not a flag");
+  if (Support s = forward_support(p); !s) return s;
   if (p.in_channels != 1 || p.out_channels != 1) return Support::no("there is more than one channel");
-  if (p.empty_sum()) return Support::no("the sum has no terms");
-  if (p.output_elements() == 0) return Support::no("the output is empty");
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
   if (p.stride[2] != 1) return Support::no("neighbouring outputs along width do not read neighbouring inputs");
   const std::size_t bytes = layout(p, c).workspace_bytes();

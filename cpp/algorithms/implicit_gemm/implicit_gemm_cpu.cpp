@@ -102,10 +102,7 @@ std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, Tile
 }
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
-  if (p.flip) return Support::no("a flipped kernel is a mirrored weight view here, not a flag");
-  if (p.empty_sum()) return Support::no("the sum has no terms");
-  if (p.output_elements() == 0) return Support::no("the output is empty");
+  if (Support s = forward_support(p); !s) return s;
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
   const std::size_t bytes = least_workspace(p, c, described_tile(p, c.traits));
   if (bytes > c.workspace_limit_bytes)

@@ -61,10 +61,7 @@ class MatrixVectorPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
-  if (p.flip) return Support::no("a flipped kernel is a mirrored weight view here, not a flag");
-  if (p.empty_sum()) return Support::no("the sum has no terms");
-  if (p.output_elements() == 0) return Support::no("the output is empty");
+  if (Support s = forward_support(p); !s) return s;
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
   if (vectors(p) > kMostVectors)
     return Support::no("it computes up to " + std::to_string(kMostVectors) + " output pixels, there are " +

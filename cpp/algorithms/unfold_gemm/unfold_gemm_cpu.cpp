@@ -45,10 +45,7 @@ class UnfoldPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
-  if (p.flip) return Support::no("a flipped kernel is a mirrored weight view here, not a flag");
-  if (p.empty_sum()) return Support::no("the sum has no terms");
-  if (p.output_elements() == 0) return Support::no("the output is empty");
+  if (Support s = forward_support(p); !s) return s;
   const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
   if (s.workspace_bytes() > c.workspace_limit_bytes)
     return Support::no("one unfolded row and a block of weights need " + std::to_string(s.workspace_bytes()) +
