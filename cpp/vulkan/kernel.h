@@ -1,7 +1,8 @@
-// A kernel is a embedded shader with its specialization constants. Pipelines are created at first
+// A kernel is an embedded shader with its specialization constants. Pipelines are created at first
 // use and shared by all streams of a device.
 #pragma once
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,5 +16,7 @@ struct Kernel {
   auto operator<=>(const Kernel&) const = default;
   bool operator==(const Kernel&) const = default;
 };
+
+inline constexpr std::size_t kMaxParamsBytes = 1024;  // of a kernel's parameters
 
 }  // namespace vkconv::vulkan

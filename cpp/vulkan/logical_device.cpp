@@ -29,9 +29,16 @@ std::uint32_t compute_family(const vk::raii::PhysicalDevice& physical) {
   return best;
 }
 
-vk::raii::PipelineLayout make_layout(const vk::raii::Device& device) {
+constexpr auto kParamsDescriptor = vk::DescriptorType::eUniformBufferDynamic;
+
+vk::raii::DescriptorSetLayout make_params_layout(const vk::raii::Device& device) {
+  const vk::DescriptorSetLayoutBinding params(0, kParamsDescriptor, 1, vk::ShaderStageFlagBits::eCompute);
+  return {device, vk::DescriptorSetLayoutCreateInfo({}, params)};
+}
+
+vk::raii::PipelineLayout make_layout(const vk::raii::Device& device, vk::DescriptorSetLayout params) {
   const vk::PushConstantRange push(vk::ShaderStageFlagBits::eCompute, 0, sizeof(PushConstants));
-  return {device, vk::PipelineLayoutCreateInfo({}, {}, push)};
+  return {device, vk::PipelineLayoutCreateInfo({}, params, push)};
 }
 
 }  // namespace
@@ -50,7 +57,8 @@ LogicalDevice::LogicalDevice(const PhysicalDevice& physical)
       memory_properties_(physical.handle.getMemoryProperties()),
       queue_family_(compute_family(physical.handle)),
       device_(create_device(physical)),
-      pipeline_layout_(make_layout(device_)),
+      params_layout_(make_params_layout(device_)),
+      pipeline_layout_(make_layout(device_, *params_layout_)),
       pipelines_(physical.handle, device_, *pipeline_layout_, traits_),
       memory_(physical.handle, device_, traits_) {
   queue_ = device_.getQueue(queue_family_, 0);
@@ -171,6 +179,23 @@ vk::raii::CommandBuffer LogicalDevice::make_command_buffer(const CommandRecorder
     const vk::CommandBufferAllocateInfo info(*recorder.pool, vk::CommandBufferLevel::ePrimary, 1);
     return std::move(vk::raii::CommandBuffers(device_, info).front());
   });
+}
+
+ParamsSet LogicalDevice::make_params_set() {
+  return call("create a descriptor set", [&] {
+    ParamsSet made;
+    const vk::DescriptorPoolSize one(kParamsDescriptor, 1);
+    const auto freed_one_by_one = vk::DescriptorPoolCreateFlagBits::eFreeDescriptorSet;
+    made.pool = vk::raii::DescriptorPool(device_, vk::DescriptorPoolCreateInfo(freed_one_by_one, 1, one));
+    made.set = std::move(
+        vk::raii::DescriptorSets(device_, vk::DescriptorSetAllocateInfo(*made.pool, *params_layout_)).front());
+    return made;
+  });
+}
+
+void LogicalDevice::set_params_buffer(const ParamsSet& set, vk::Buffer buffer) {
+  const vk::DescriptorBufferInfo info(buffer, 0, kMaxParamsBytes);
+  device_.updateDescriptorSets(vk::WriteDescriptorSet(*set.set, 0, 0, kParamsDescriptor, {}, info), {});
 }
 
 vk::raii::QueryPool LogicalDevice::make_timestamps() {

@@ -12,16 +12,22 @@
 
 namespace vkconv::vulkan {
 
-// What a shader is told besides its specialization constants; see glsl/dispatch.glsl.
+// What a shader is told besides its specialization constants and parameters; see glsl/dispatch.glsl.
 struct PushConstants {
-  Pointer params = 0;
   std::uint32_t groups_x = 1, groups_y = 1;  // of the whole dispatch, however it is cut
+};
+
+// Tells kernels where their parameters are: one dynamic uniform buffer.
+struct ParamsSet {
+  vk::raii::DescriptorPool pool{nullptr};
+  vk::raii::DescriptorSet set{nullptr};
 };
 
 // Recycled between streams.
 struct CommandRecorder {
   vk::raii::CommandPool pool{nullptr};
   std::vector<vk::raii::CommandBuffer> buffers;
+  std::vector<ParamsSet> params;
   vk::raii::QueryPool timestamps{nullptr};  // made when first used: begin and end
 };
 
@@ -51,6 +57,8 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   CommandRecorder take_recorder();
   void give_recorder(CommandRecorder recorder) noexcept;
   vk::raii::CommandBuffer make_command_buffer(const CommandRecorder& recorder);
+  ParamsSet make_params_set();
+  void set_params_buffer(const ParamsSet& set, vk::Buffer buffer);
   vk::raii::QueryPool make_timestamps();
   // Between the two timestamps of make_timestamps(), once the work has ended.
   double seconds_between(const vk::raii::QueryPool& timestamps);
@@ -79,6 +87,7 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   vk::raii::Device device_;
   vk::raii::Queue queue_{nullptr};
   vk::raii::Semaphore timeline_{nullptr};
+  vk::raii::DescriptorSetLayout params_layout_;
   vk::raii::PipelineLayout pipeline_layout_;
   Pipelines pipelines_;
   MemoryPool memory_;

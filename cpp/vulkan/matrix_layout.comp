@@ -7,7 +7,7 @@
 
 layout(constant_id = 10) const bool kAssembles = false;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t source, target;
 };
 #include "vulkan/glsl/dispatch.glsl"

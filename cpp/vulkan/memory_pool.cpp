@@ -157,9 +157,9 @@ std::unique_ptr<MemoryPool::Block> MemoryPool::create_block(std::uint64_t bytes,
     auto block = std::make_unique<Block>();
     block->kind = kind;
     block->size_bytes = bytes;
-    const vk::BufferCreateInfo info(
-        {}, bytes + kBufferAlignmentBytes,
-        Usage::eStorageBuffer | Usage::eTransferSrc | Usage::eTransferDst | Usage::eShaderDeviceAddress);
+    const auto array = Usage::eStorageBuffer | Usage::eTransferSrc | Usage::eTransferDst | Usage::eShaderDeviceAddress;
+    const vk::BufferCreateInfo info({}, bytes + kBufferAlignmentBytes,
+                                    kind == MemoryKind::params ? array | Usage::eUniformBuffer : array);
     block->buffer = vk::raii::Buffer(device_, info);
     const vk::MemoryRequirements needed = block->buffer.getMemoryRequirements();
     const vk::MemoryAllocateFlagsInfo flags(vk::MemoryAllocateFlagBits::eDeviceAddress);

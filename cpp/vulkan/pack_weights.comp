@@ -8,7 +8,7 @@
 layout(constant_id = 0) const uint kGroupSize = 64;
 layout(local_size_x_id = 0) in;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t source, target;
   WeightStrides source_stride, target_stride;
   uint out_channels, kernel[3], in_channels, count;  // channels of a group; count of all elements

@@ -12,7 +12,7 @@ namespace vkconv::vulkan {
 namespace {
 
 constexpr std::size_t kParamsChunkBytes = 64 << 10;
-constexpr std::size_t kParamsAlignmentBytes = 64;
+constexpr std::int64_t kParamsAlignmentBytes = 256;  // of their offset in a buffer: no device asks for more
 
 }  // namespace
 
@@ -22,6 +22,7 @@ struct Stream::State {
   std::shared_ptr<LogicalDevice> device;
   CommandRecorder recorder;
   std::size_t used_commands = 0;  // of recorder.buffers
+  std::size_t used_params = 0;    // of recorder.params
   bool recording = false;
   bool ended = false;           // what was recorded waits for a submit that does not fail
   bool waits = true;            // the next command must see the effects of the earlier ones
@@ -30,13 +31,14 @@ struct Stream::State {
   std::uint64_t submitted = 0;  // number of the last submit, 0 when nothing runs
   std::deque<Buffer> kept;
   std::size_t kept_bytes = 0;
-  std::vector<PipelinePtr> pipelines;  // in use; each once in a row
-  Buffer chunk;
-  std::size_t chunk_used = 0;
+  std::vector<PipelinePtr> pipelines;          // in use; each once in a row
+  Buffer chunk;                                // of parameters, in the last of recorder.params used
+  std::int64_t chunk_next = 0, chunk_end = 0;  // offsets in its VkBuffer
 
   const vk::raii::CommandBuffer& commands();
   const vk::raii::CommandBuffer& next_command();
-  Pointer write_params(std::span<const std::byte> params);
+  std::uint32_t write_params(std::span<const std::byte> params);
+  void next_chunk();
   vk::Pipeline pipeline(const Kernel& kernel);
   std::uint64_t submit();
   void end(const vk::raii::CommandBuffer& c);
@@ -71,17 +73,24 @@ const vk::raii::CommandBuffer& Stream::State::next_command() {
   return c;
 }
 
-Pointer Stream::State::write_params(std::span<const std::byte> params) {
-  const auto bytes = static_cast<std::size_t>(
-      round_up(static_cast<std::int64_t>(params.size()), static_cast<std::int64_t>(kParamsAlignmentBytes)));
-  if (chunk_used + bytes > chunk.size_bytes()) {
-    Buffer next = device->allocate(std::max(bytes, kParamsChunkBytes), MemoryKind::params);
-    if (chunk.pointer()) kept.push_back(std::move(chunk));
-    chunk = std::move(next);
-    chunk_used = 0;
-  }
-  std::memcpy(chunk.mapped() + chunk_used, params.data(), params.size());
-  return chunk.pointer() + std::exchange(chunk_used, chunk_used + bytes);
+// Returns their offset in the chunk's VkBuffer.
+std::uint32_t Stream::State::write_params(std::span<const std::byte> params) {
+  constexpr auto kRange = static_cast<std::int64_t>(kMaxParamsBytes);  // a shader may read so much
+  if (chunk_end - chunk_next < kRange) next_chunk();
+  std::memcpy(chunk.mapped() + chunk.size_bytes() - (chunk_end - chunk_next), params.data(), params.size());
+  const std::int64_t next = round_up(chunk_next + std::ssize(params), kParamsAlignmentBytes);
+  return static_cast<std::uint32_t>(std::exchange(chunk_next, next));
+}
+
+void Stream::State::next_chunk() {
+  if (used_params == recorder.params.size()) recorder.params.push_back(device->make_params_set());
+  Buffer next = device->allocate(kParamsChunkBytes, MemoryKind::params);
+  const BufferRange range = device->memory().find(next.pointer());
+  device->set_params_buffer(recorder.params[used_params++], range.buffer);
+  if (chunk.pointer()) kept.push_back(std::move(chunk));
+  chunk = std::move(next);
+  chunk_end = static_cast<std::int64_t>(range.offset + chunk.size_bytes());
+  chunk_next = round_up(static_cast<std::int64_t>(range.offset), kParamsAlignmentBytes);
 }
 
 vk::Pipeline Stream::State::pipeline(const Kernel& kernel) {
@@ -113,7 +122,10 @@ void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> par
   if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return;
   State& s = *state_;
   const vk::Pipeline pipeline = s.pipeline(kernel);
-  const PushConstants push{s.write_params(params), groups[0], groups[1]};
+  const std::uint32_t params_offset = s.write_params(params);
+  const vk::DescriptorSet params_set = *s.recorder.params[s.used_params - 1].set;
+  const vk::PipelineLayout layout = s.device->pipeline_layout();
+  const PushConstants push{groups[0], groups[1]};
   // Parts along the longest axis, of equal estimated time, independent of each other.
   const int axis = static_cast<int>(std::max_element(groups.begin(), groups.end()) - groups.begin());
   const auto parts = static_cast<std::uint32_t>(std::clamp(seconds / kSubmitSeconds + 1, 1.0, double(groups[axis])));
@@ -127,7 +139,8 @@ void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> par
     if (first > 0) s.waits = false;
     const vk::raii::CommandBuffer& c = s.next_command();
     c.bindPipeline(vk::PipelineBindPoint::eCompute, pipeline);
-    c.pushConstants<PushConstants>(s.device->pipeline_layout(), vk::ShaderStageFlagBits::eCompute, 0, push);
+    c.bindDescriptorSets(vk::PipelineBindPoint::eCompute, layout, 0, params_set, params_offset);
+    c.pushConstants<PushConstants>(layout, vk::ShaderStageFlagBits::eCompute, 0, push);
     c.dispatchBase(base[0], base[1], base[2], count[0], count[1], count[2]);
   }
 }
@@ -205,8 +218,9 @@ void Stream::wait() {
   s.kept.clear();
   s.kept_bytes = 0;
   s.pipelines.clear();
-  s.chunk_used = 0;
-  s.used_commands = 0;
+  s.chunk = {};
+  s.chunk_next = s.chunk_end = 0;
+  s.used_commands = s.used_params = 0;
   vulkan_call("record", [&] { s.recorder.pool.reset(); });
 }
 

@@ -29,13 +29,13 @@ class Stream {
   Stream& operator=(Stream&&) noexcept;
   ~Stream();  // waits for submitted work; recorded work that was not submitted is dropped
 
-  // Runs `kernel` over `groups` workgroups. `params` is copied (scalar layout) and the shader gets its address, see
+  // Runs `kernel` over `groups` workgroups. `params` is copied, for the shader's uniforms (scalar layout), see
   // glsl/dispatch.glsl.
   // `seconds` estimates the run time: a long dispatch is cut into several, and submits stay under kSubmitSeconds.
   // Zero groups along an axis record nothing.
   template <class Params>
   void dispatch(const Kernel& kernel, const Params& params, Groups groups, double seconds = 0) {
-    static_assert(std::is_trivially_copyable_v<Params>);
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxParamsBytes);
     dispatch_bytes(kernel, std::as_bytes(std::span(&params, 1)), groups, seconds);
   }
   // The workgroups of a one-dimensional count, folded into two axes under the device's limits. The shader's index

@@ -29,7 +29,7 @@ layout(local_size_x_id = 5, local_size_y_id = 6, local_size_z_id = 7) in;
 const uint kInputColumns = (kColumns - 1) * kStride + (kTaps - 1) * kDilation + 1;
 const int kBlockTaps = 49;  // the longest run of taps added up before the sum joins the total
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, weight_array, output_array;
   int64_t input_stride[4], output_stride[4];             // N D H W
   WeightStrides weight_stride;

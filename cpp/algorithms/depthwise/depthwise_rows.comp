@@ -29,7 +29,7 @@ const uint kSlots = (kKernelH + kStrideH - 1) / kStrideH;   // output rows in fl
 const uint kTaps = kKernelH * kKernelW, kGroupChannels = kGroupVectors * kVector;
 const uint kShare = (kTaps * kVector + kGroupStrips - 1) / kGroupStrips;  // weights an invocation loads
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, weight_array, output_array;
   int64_t input_stride[4], output_stride[4];  // N D H W
   WeightStrides weight_stride;
@@ -50,8 +50,7 @@ uvec4 ahead[kAhead][kInputs];
 uint columns_inside;   // bit j: input column j exists
 uvec2 unfinished_rows;  // bit j: a sum of output row j is NaN
 
-// Where an invocation's strip lies. What the loop needs is here and not in params, which would be read again after
-// every store.
+// Where an invocation's strip lies.
 struct Place {
   int image, depth, row, column;  // of its first output
   int rows, columns;              // outputs that exist

@@ -3,7 +3,7 @@
 #include "vulkan/glsl/geometry.glsl"
 #include "vulkan/glsl/tile_params.glsl"
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, output_array;
   uint64_t panels;     // weights in the order they are used, see pack_panels.comp
   uint64_t workspace;  // sums of the parts: (part, pixel, output channel)

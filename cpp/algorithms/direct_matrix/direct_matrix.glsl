@@ -10,7 +10,7 @@
 #include "vulkan/glsl/side_by_side.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, weight_array, output_array, packed_array;
   uint64_t input_lowest;  // lowest address of the input; its first element lies `input_origin` elements above
   int64_t input_origin;

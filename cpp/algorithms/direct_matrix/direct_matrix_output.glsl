@@ -8,15 +8,10 @@ const uint kQuads = ELEMENT_BYTES == 2 ? 2 : 1, kPixelLanes = kFragmentsN * kRow
 const uint kPassPixels = kLanes / kPixelLanes < kMatrixM ? kLanes / kPixelLanes : kMatrixM;
 const uint kPasses = kMatrixM / kPassPixels;
 
-// What finishing needs, in registers: read from params after a store it would be loaded again.
 struct Finish {
   uint64_t array;
-  int64_t stride[4], addend_stride[4];
   uint channel, channels;  // first of the 16 bytes, and the end of its group
   vec4 scale;
-  Divisor pitch, depths;
-  int slices, rows, columns;
-  EpilogueParams epilogue;
 };
 
 Finish make_finish(Place at) {
@@ -24,20 +19,12 @@ Finish make_finish(Place at) {
   Finish f;
   f.array = params.output_array;
   if (kShares) f.array += uint64_t(at.share * params.share_elements) * REAL_BYTES;
-  f.stride = params.output_stride;
-  if (kHasAddend) f.addend_stride = params.epilogue.addend_stride;
   f.channel = at.group * params.group_out + o;
   f.channels = (at.group + 1) * params.group_out;
 #ifdef VARIANT_F32
   const uint channel = at.group * params.runs * (kFragmentsN * kMatrixN) + o;
   f.scale = uintBitsToFloat(Octets(params.scales_array + channel * 4).at[0]);
 #endif
-  f.pitch = params.pitch;
-  f.depths = params.depths;
-  f.slices = int(params.slices);
-  f.rows = params.geometry.output_extent[1];
-  f.columns = params.geometry.output_extent[2];
-  f.epilogue = params.epilogue;
   return f;
 }
 
@@ -46,12 +33,12 @@ struct Pixel {
   int image, depth, column;
 };
 
-Pixel pixel_at(Place at, Finish f, uint x) {
-  const Column column = column_of(at.column + int(x), f.pitch);
+Pixel pixel_at(Place at, uint x) {
+  const Column column = column_of(at.column + int(x), params.pitch);
   Pixel p;
-  p.exists = column.slice < f.slices && column.x < f.columns;
-  p.image = kDepth ? int(divide(uint(column.slice), f.depths)) : column.slice;
-  p.depth = kDepth ? column.slice - p.image * int(f.depths.value) : 0;
+  p.exists = column.slice < int(params.slices) && column.x < params.geometry.output_extent[2];
+  p.image = kDepth ? int(divide(uint(column.slice), params.depths)) : column.slice;
+  p.depth = kDepth ? column.slice - p.image * int(params.depths.value) : 0;
   p.column = column.x;
   return p;
 }
@@ -67,12 +54,12 @@ struct OutputColumn {
   int64_t result, addend;
 };
 
-OutputColumn output_column(Place at, Finish f, uint x) {
-  const Pixel p = pixel_at(at, f, x);
+OutputColumn output_column(Place at, uint x) {
+  const Pixel p = pixel_at(at, x);
   OutputColumn c;
   c.exists = p.exists;
-  c.result = offset_of(p, at.row, f.stride);
-  c.addend = kHasAddend ? offset_of(p, at.row, f.addend_stride) : 0;
+  c.result = offset_of(p, at.row, params.output_stride);
+  c.addend = kHasAddend ? offset_of(p, at.row, params.epilogue.addend_stride) : 0;
   return c;
 }
 
@@ -92,14 +79,15 @@ vec4 sums_at(Finish f, uint slot) {
 }
 
 void finish_quads(Finish f, OutputColumn column, int y, vec4 v[kQuads]) {
-  const int64_t result = column.result + strides_of(y, f.stride[2], kFarOutput);
-  const int64_t addend = kHasAddend ? column.addend + strides_of(y, f.addend_stride[2], kFarOutput) : 0;
+  const int64_t result = column.result + strides_of(y, params.output_stride[2], kFarOutput);
+  const int64_t addend = kHasAddend ? column.addend + strides_of(y, params.epilogue.addend_stride[2], kFarOutput) : 0;
 #if ELEMENT_BYTES == 2
   if (kStoresEights) {
     if (f.channel >= f.channels) return;
     uvec4 octet;
     [[unroll]] for (uint q = 0; q < kQuads; ++q) {
-      const uvec2 half_octet = unpackUint2x32(round_element4(finished4(addend, f.channel + q * 4, v[q], f.epilogue)));
+      const vec4 finished = finished4(addend, f.channel + q * 4, v[q], params.epilogue);
+      const uvec2 half_octet = unpackUint2x32(round_element4(finished));
       octet[2 * q] = half_octet.x;
       octet[2 * q + 1] = half_octet.y;
     }
@@ -109,16 +97,16 @@ void finish_quads(Finish f, OutputColumn column, int y, vec4 v[kQuads]) {
 #endif
   [[unroll]] for (uint q = 0; q < kQuads; ++q)
     if (f.channel + q * 4 < f.channels)
-      finish4(f.array, result, addend, f.channel + q * 4, f.channels, v[q], f.epilogue);
+      finish4(f.array, result, addend, f.channel + q * 4, f.channels, v[q], params.epilogue);
 }
 
 // Sums of which some are suspect: those by their definition.
 void repair_quads(Place at, Finish f, uint fragment, uint pass, int y, vec4 v[kQuads]) {
-  const Pixel p = pixel_at(at, f, row_pixel(fragment, pass));
+  const Pixel p = pixel_at(at, row_pixel(fragment, pass));
   for (uint j = 0; j < 4 * kQuads; ++j)
     if (is_suspect(v[j / 4][j % 4]) && f.channel + j < f.channels)
       v[j / 4][j % 4] = direct_sum(p.image, p.depth, at.row + y, p.column, int(f.channel + j));
-  finish_quads(f, output_column(at, f, row_pixel(fragment, pass)), y, v);
+  finish_quads(f, output_column(at, row_pixel(fragment, pass)), y, v);
 }
 
 // Through shared memory, a row of matrices of each subgroup at a time. The outer loop is a real one: finishing is long.
@@ -130,7 +118,7 @@ void store_outputs(Place at) {
   OutputColumn columns[kPasses];
   if (!kStrip)
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass)
-      columns[pass] = output_column(at, f, row_pixel(0, pass));
+      columns[pass] = output_column(at, row_pixel(0, pass));
   barrier();
   [[dont_unroll]] for (uint row = 0; row < kFragmentsM; ++row) {
     UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
@@ -145,10 +133,10 @@ void store_outputs(Place at) {
     subgroup_barrier();
     const uint fragment = at.subgroup_m * kFragmentsM + row;
     const int y = kStrip ? 0 : int(fragment);
-    const bool row_exists = works && at.row + y < f.rows;
+    const bool row_exists = works && at.row + y < params.geometry.output_extent[1];
     uint broken = 0;
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass) {
-      if (kStrip) columns[pass] = output_column(at, f, row_pixel(fragment, pass));
+      if (kStrip) columns[pass] = output_column(at, row_pixel(fragment, pass));
       if (!row_exists || !columns[pass].exists) continue;
       vec4 v[kQuads];
       bool suspect = false;

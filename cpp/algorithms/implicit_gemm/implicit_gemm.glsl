@@ -3,7 +3,7 @@
 #include "vulkan/glsl/geometry.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, weight_array, output_array;
   uint64_t workspace;  // block sums, (block, pixel, output channel)
   int64_t input_stride[4], output_stride[4];  // N D H W

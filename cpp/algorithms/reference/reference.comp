@@ -11,7 +11,7 @@ layout(constant_id = 5) const uint kPass = 0;  // vkconv::Pass
 
 const int kBlockTerms = 16, kGroupTerms = 512;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, weight_array, output_array;
   int64_t input_stride[4], output_stride[4];  // N D H W
   WeightStrides weight_stride;

@@ -22,7 +22,7 @@ layout(local_size_x_id = 5) in;
 
 const uint kWidth = kLanes * kColumns, kLoads = kPixels / kLanes;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, panels, output_array;
   int64_t input_stride[4], output_stride[4];  // N D H W
   EpilogueParams epilogue;
@@ -204,7 +204,6 @@ uint64_t shuffled(uvec2 words, uint lane) {
 void store_outputs(Place at) {
   [[unroll]] for (uint m = 0; m < kPixels; ++m)
     [[unroll]] for (uint j = 0; j < kColumns; ++j) finished[m * kColumns + j] = total[m][j];
-  const EpilogueParams epilogue = params.epilogue;
   const uint64_t output_array = params.output_array;
   const uint end_pixel = params.pixels;
   [[unroll]] for (uint g = 0; g < kLoads; ++g)
@@ -217,7 +216,7 @@ void store_outputs(Place at) {
         const bool repaired = kPadded && isnan(finished[m * kColumns + j]);
         if (at.first_pixel + m < end_pixel && o < at.group_out && !repaired)
           finish(output_array, output_offset, addend_offset, at.group * at.group_out + o, finished[m * kColumns + j],
-                 epilogue);
+                 params.epilogue);
       }
     }
 }
@@ -227,13 +226,12 @@ void repair_outputs(Place at) {
   bool any = false;
   [[unroll]] for (uint m = 0; m < kPixels; ++m)
     [[unroll]] for (uint j = 0; j < kColumns; ++j) any = any || isnan(total[m][j]);
-  const EpilogueParams epilogue = params.epilogue;
   for (uint i = 0; i < (any ? kPixels * kColumns : 0); ++i) {
     const uint column = column_of(gl_SubgroupInvocationID, i % kColumns), o = at.tile_n * kWidth + column;
     const Pixel p = pixel_at(at.first_pixel + i / kColumns);
     if (!p.exists || o >= at.group_out || !isnan(finished[i])) continue;
     finish(params.output_array, int64_t(packUint2x32(p.output_offset)), int64_t(packUint2x32(p.addend_offset)),
-           at.group * at.group_out + o, sum_without_padding(at, p, column), epilogue);
+           at.group * at.group_out + o, sum_without_padding(at, p, column), params.epilogue);
   }
 }
 

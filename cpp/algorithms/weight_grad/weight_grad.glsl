@@ -9,7 +9,7 @@ layout(constant_id = 1) const bool kStoresReal = false;  // output_dtype is the 
 
 layout(local_size_x_id = 0) in;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, grad_array, weight_array;
   uint64_t workspace;  // chunk sums, (chunk, row of tiles in this pass, row, column of the matrix)
   int64_t input_stride[4], grad_stride[4];  // N D H W

@@ -15,7 +15,7 @@ layout(constant_id = 14) const uint kChunkOctets = 4;  // input channels in shar
 layout(constant_id = 15) const uint kTileTaps = 1;
 layout(local_size_x_id = 0) in;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, grad_array, weight_array;
   uint64_t workspace;  // sums of chunks of pixel tiles: (chunk, tile of this pass, row, column)
   int64_t input_stride[4], grad_stride[4];  // N D H W

@@ -15,7 +15,7 @@ uint input_slot(uint x, uint y, uint octet) {
   return (x % stride_columns() * phase_columns() + x / stride_columns()) * input_column() + y * kChunkOctets + octet;
 }
 
-// Where the tile's operands lie, in registers: read from params again and again they would be loaded each time.
+// Where the tile's operands lie.
 struct Arrays {
   uint64_t input_first, grad_first;        // the tile's first channels in the first pixel; in the row of its first tap
   int64_t input_row_bytes, grad_row_bytes;  // from an output row to the next

@@ -20,7 +20,7 @@ layout(local_size_x_id = 5) in;
 
 const uint kPoints = kOutputs + 2, kMostPoints = 6;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Params {
+struct Params {
   uint64_t input_array, weight_array, output_array;
   uint64_t points_array, products_array, weight_points_array;  // of these tiles and of the weights, transformed
   uint64_t masks_array;  // of all tiles, a 32-bit word for kChannels channels: which outputs are not finite

@@ -29,7 +29,6 @@ void main() {
   }
 
   const int64_t output_offset = t.image * params.output_stride[0] + t.depth * params.output_stride[1];
-  const EpilogueParams epilogue = params.epilogue;
   const int64_t addend_offset = t.image * epilogue.addend_stride[0] + t.depth * epilogue.addend_stride[1];
   uint mask = 0;
   [[unroll]] for (uint j = 0; j < kOutputs; ++j) {
@@ -47,9 +46,9 @@ void main() {
         const int64_t target = output_offset + h * params.output_stride[2] + w * params.output_stride[3];
         const int64_t addend = addend_offset + h * epilogue.addend_stride[2] + w * epilogue.addend_stride[3];
         if (kChannels == 4)
-          finish4(params.output_array, target, addend, c, out_channels, column[i], epilogue);
+          finish4(params.output_array, target, addend, c, out_channels, column[i], params.epilogue);
         else
-          finish(params.output_array, target, addend, c, column[i].x, epilogue);
+          finish(params.output_array, target, addend, c, column[i].x, params.epilogue);
       }
     }
   }

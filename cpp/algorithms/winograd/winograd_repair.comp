@@ -15,7 +15,6 @@ void main() {
   const Tile t = take_tile(index);
   uint mask = mask_at(t, c).value;
   if (kSpreadRepairs) mask &= 1u << pixel;
-  const EpilogueParams epilogue = params.epilogue;
   while (mask != 0) {
     const int bit = findLSB(mask);
     mask &= mask - 1;
@@ -26,6 +25,6 @@ void main() {
                                   h * epilogue.addend_stride[2] + w * epilogue.addend_stride[3];
     for (uint o = c; o < min(c + kChannels, out_channels); ++o)
       finish(params.output_array, output_offset, addend_offset, o, direct_sum(t.image, t.depth, h, w, int(o)),
-             epilogue);
+             params.epilogue);
   }
 }

@@ -1,9 +1,7 @@
-// What Stream::dispatch hands to every kernel: the address of its `Params`, which the including file has defined, and
+// What Stream::dispatch hands to every kernel: its `Params`, a struct that the including file has defined, as uniforms, and
 // the number of workgroups along x and y, gl_NumWorkGroups being that of a part when a dispatch is cut.
-layout(push_constant) uniform Push {
-  Params params;
-  uint groups_x, groups_y;
-};
+layout(set = 0, binding = 0, scalar) uniform Uniforms { Params params; };
+layout(push_constant) uniform Push { uint groups_x, groups_y; };
 
 // The workgroup's index in a grid from Stream::linear_groups(count); not below `count` in the last row of workgroups.
 uint linear_group() { return gl_WorkGroupID.y * groups_x + gl_WorkGroupID.x; }
