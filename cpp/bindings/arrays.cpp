@@ -121,7 +121,7 @@ cpu::StridedCopy copy_of(const Array& a, const py::array& from) {
 void run_copy(const cpu::StridedCopy& copy, std::size_t bytes) {
   constexpr std::size_t kShortBytes = 64 << 10;
   if (bytes <= kShortBytes) return cpu::run(copy);
-  const WithoutGil release;
+  const WithoutGilForLong release;
   cpu::run(copy);
 }
 

@@ -208,7 +208,7 @@ void execute(const Options& options, ConvProblem problem, Execution execution, c
     return;
   }
   canonicalize(problem, execution.operands);
-  const WithoutGil release;
+  const WithoutGilForLong release;
   if (!bordered) return run(options, problem, true, execution);
   execute_bordered(*options.device.backend, problem, border, execution,
                    [&](const ConvProblem& part, bool main, const Execution& e) { run(options, part, main, e); });

@@ -90,7 +90,7 @@ DeviceArray DeviceArray::copy_of(py::handle value, OpenDevice device) {
   const StridedArray from = strided_array(a.data, a.dtype, a.shape.data(), a.stride.data(), shape.size());
   std::shared_ptr<ArrayMemory> memory;
   {
-    const WithoutGil release;
+    const WithoutGilForLong release;
     memory = a.empty() ? device.backend->allocate(0) : device.backend->upload(from);
   }
   return {std::move(device), std::move(memory), a.dtype, a.native_dtype(), shape};
@@ -108,7 +108,7 @@ py::array DeviceArray::numpy() const {
   py::array made = new_array(numpy_dtype_, shape_);
   if (size() == 0) return made;
   const StridedArray to = packed(strided(), static_cast<std::byte*>(made.mutable_data()));
-  const WithoutGil release;
+  const WithoutGilForLong release;
   device_.backend->download(*memory_, strided(), to);
   return made;
 }
@@ -151,7 +151,7 @@ py::capsule DeviceArray::dlpack(bool copy) const {
     throw py::error_already_set();
   }
   {
-    const WithoutGil release;
+    const WithoutGilForLong release;
     device_.backend->synchronize();
   }
   return dlpack_capsule({memory_, memory_->host() + (data_ - memory_->address()), dtype_, shape_, stride_});
@@ -206,7 +206,7 @@ void bind_arrays(py::module_& m) {
   m.def("array", [](py::handle x, py::handle device) { return DeviceArray::copy_of(x, open_device(device)); });
   m.def("synchronize", [](py::handle device) {
     const auto devices = device.is_none() ? DeviceTable::instance().opened() : std::vector{open_device(device)};
-    const WithoutGil release;
+    const WithoutGilForLong release;
     for (const OpenDevice& d : devices) d.backend->synchronize();
   });
 }

@@ -1,6 +1,7 @@
 #include "bindings/without_gil.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace vkconv::bindings {
 
@@ -20,6 +21,12 @@ void ExitGate::close() {
   closed_ = true;
   for (const auto end = steady_clock::now() + minutes(1); inside_ > 1 && steady_clock::now() < end;)
     std::this_thread::sleep_for(milliseconds(1));
+}
+
+void raise_of_signals() {
+  if (gettid() != getpid()) return;  // other threads do not take the lock
+  const pybind11::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
 }
 
 }  // namespace vkconv::bindings

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "core/interruption.h"
+
 namespace vkconv::bindings {
 
 [[noreturn]] inline void sleep_until_the_process_ends() {
@@ -35,6 +37,9 @@ class ExitGate {
   std::thread::id closer_;  // set before closed_
 };
 
+// Calls the handlers of signals that have come, in Python's main thread, and throws what they raise.
+void raise_of_signals();
+
 // Like pybind11's gil_scoped_release, but for a daemon thread that computes while the interpreter ends: Python ends a
 // thread that waits for the lock then by unwinding its stack, which C++ answers by aborting the process. It sleeps
 // until the process ends instead, as Python's own threads do from 3.14 on.
@@ -53,6 +58,11 @@ class WithoutGil {
 
  private:
   PyThreadState* state_;
+};
+
+// For work of seconds: a signal whose Python handler raises, as that of Ctrl-C does, ends it with that exception.
+class WithoutGilForLong : WithoutGil {
+  const Interruptible by_signals_{&raise_of_signals};
 };
 
 }  // namespace vkconv::bindings

@@ -9,9 +9,12 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "core/fork_mutex.h"
+#include "core/interruption.h"
 #include "cpu/affinity.h"
+#include "cpu/job.h"
 #include "cpu/thread_team.h"
 
 namespace vkconv::cpu {
@@ -19,7 +22,10 @@ namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(100);
 
-thread_local bool inside_task = false;
+// Of the job whose task this thread is in; null outside.
+thread_local const std::atomic<bool>* job_failed = nullptr;
+
+struct JobFailed : std::exception {};
 
 std::atomic<Team> shared_team{nullptr};
 std::atomic<int> caller_processor{-1};  // where the last job was started, of any pool
@@ -59,8 +65,11 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
   std::unique_lock lock(busy_, std::defer_lock);
-  if (tasks <= 1 || workers_.empty() || inside_task || !lock.try_lock()) {
-    for (std::int64_t t = 0; t < tasks; ++t) f(t);
+  if (tasks <= 1 || workers_.empty() || job_failed || !lock.try_lock()) {
+    for (std::int64_t t = 0; t < tasks; ++t) {
+      check_job();
+      f(t);
+    }
     return;
   }
   job_ = &f;
@@ -80,20 +89,26 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
     open_ = false;
     while (active_ > 0) pause();
   }
-  if (error_) std::rethrow_exception(error_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void ThreadPool::drain() {
-  inside_task = true;
+  job_failed = &failed_;
   for (std::int64_t t = next_++; t < tasks_; t = next_++) {
     try {
+      check_job();
       (*job_)(t);
     } catch (...) {
       if (!failed_.exchange(true)) error_ = std::current_exception();
       next_ = tasks_;
     }
   }
-  inside_task = false;
+  job_failed = nullptr;
+}
+
+void check_job() {
+  if (job_failed && *job_failed) throw JobFailed();
+  check_interruption();
 }
 
 void ThreadPool::work_loop() {

@@ -43,9 +43,18 @@ void ArrayQueue::end_batch() {
   const std::unique_ptr<Stream> ended = std::move(batch_);
   push(std::move(*ended));
   retire();
-  while (in_flight_.size() > kMaxBatches) {
-    device_->wait(in_flight_.front().submitted);
-    retire();
+}
+
+void ArrayQueue::wait_for_room() {
+  for (;;) {
+    std::uint64_t first = 0;
+    {
+      std::lock_guard lock(mutex_);
+      if (in_flight_.size() > kMaxBatches) retire();
+      if (in_flight_.size() <= kMaxBatches) return;
+      first = in_flight_.front().submitted;
+    }
+    device_->wait_interruptibly(first);
   }
 }
 
@@ -76,7 +85,7 @@ void ArrayQueue::wait() {
     end_batch();
     if (!in_flight_.empty()) last = last_;
   }
-  if (last > 0) device_->wait(last);  // others record meanwhile
+  if (last > 0) device_->wait_interruptibly(last);  // others record meanwhile
   collect();
 }
 
@@ -126,6 +135,7 @@ void ArrayQueue::release(Buffer buffer) noexcept {
     std::lock_guard lock(released_mutex_);
     released_.emplace(bytes, std::move(released));
   } catch (const std::bad_alloc&) {
+    const Interruptible by_nothing(nullptr);
     try {
       wait();
     } catch (const std::exception&) {  // lost: nothing uses it any more

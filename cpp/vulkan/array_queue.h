@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "core/backend.h"
+#include "core/interruption.h"
 #include "vulkan/stream.h"
 
 namespace vkconv::vulkan {
@@ -18,13 +19,17 @@ class ArrayQueue {
   explicit ArrayQueue(std::shared_ptr<LogicalDevice> device);
   const std::shared_ptr<LogicalDevice>& device() const { return device_; }
 
-  // Calls f(Stream&), which records.
+  // Calls f(Stream&), which records, and waits where the device is far behind.
   template <class F>
   void record(F&& f) {
-    std::lock_guard lock(mutex_);
-    require_device();
-    f(begin_batch());
-    end_batch_if_due();
+    {
+      const Interruptible by_nothing(nullptr);
+      std::lock_guard lock(mutex_);
+      require_device();
+      f(begin_batch());
+      end_batch_if_due();
+    }
+    wait_for_room();
   }
   // Submits what the stream has recorded, and keeps it until the work has ended.
   void adopt(Stream stream);
@@ -55,6 +60,7 @@ class ArrayQueue {
   Stream& begin_batch();
   void end_batch_if_due();
   void end_batch();
+  void wait_for_room();
   void push(Stream stream);
   void retire();  // batches that have ended
   void give_to_pool(std::uint64_t ended_batch);

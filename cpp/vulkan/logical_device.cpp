@@ -1,9 +1,9 @@
 #include "vulkan/logical_device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
+#include "core/interruption.h"
 #include "vulkan/cooperative_matrix.h"
 
 namespace vkconv::vulkan {
@@ -11,8 +11,6 @@ namespace {
 
 // Polling sees the end of short work about 30 us before a wait in the driver returns.
 constexpr auto kPollTime = std::chrono::microseconds(200);
-
-constexpr std::uint64_t kNoTimeout = ~std::uint64_t{0};
 
 // A family that computes and does not draw runs beside graphics; else the first that computes.
 std::uint32_t compute_family(const vk::raii::PhysicalDevice& physical) {
@@ -229,21 +227,32 @@ std::uint64_t LogicalDevice::completed() {
 
 // Work that cannot be waited for may go on writing memory that its owner frees: whatever the reason, the device is
 // not used again.
-void LogicalDevice::wait(std::uint64_t number) try {
-  pipelines_.save_if_due();  // while the device works
-  call("wait for the device", [&] {
+bool LogicalDevice::wait_for(std::uint64_t number, std::chrono::nanoseconds limit) try {
+  return call("wait for the device", [&] {
     if (traits_.type != DeviceType::software) {  // there it would take the processor from the work
       const auto deadline = std::chrono::steady_clock::now() + kPollTime;
       do {
-        if (timeline_.getCounterValue() >= number) return;
+        if (timeline_.getCounterValue() >= number) return true;
       } while (std::chrono::steady_clock::now() < deadline);
     }
     const vk::SemaphoreWaitInfo info({}, *timeline_, number);
-    while (device_.waitSemaphores(info, kNoTimeout) == vk::Result::eTimeout) continue;
+    return device_.waitSemaphores(info, static_cast<std::uint64_t>(limit.count())) == vk::Result::eSuccess;
   });
 } catch (const OutOfMemory& e) {
   set_lost();
   throw DeviceLost(std::string("the Vulkan device is given up: ") + e.what());
+}
+
+void LogicalDevice::wait(std::uint64_t number) {
+  pipelines_.save_if_due();  // while the device works
+  while (!wait_for(number, std::chrono::hours(1))) continue;
+}
+
+void LogicalDevice::wait_interruptibly(std::uint64_t number) {
+  if (!interruptible()) return wait(number);
+  pipelines_.save_if_due();
+  do check_interruption();
+  while (!wait_for(number, kInterruptionPeriod));
 }
 
 }  // namespace vkconv::vulkan

@@ -1,6 +1,7 @@
 // One VkDevice with its queue, pipelines and memory: what all streams of a device share.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -68,6 +69,7 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   std::uint64_t submits() const { return submitted_; }  // so far, the last number
   std::uint64_t completed();                            // the last number whose work has ended
   void wait(std::uint64_t number);
+  void wait_interruptibly(std::uint64_t number);
   void wait_idle() noexcept;
 
   // Set by the first call that reports it. open_device() replaces a lost device.
@@ -79,6 +81,7 @@ class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {
   vk::raii::Device create_device(const PhysicalDevice& physical);
   template <class F>
   decltype(auto) call(const char* what, F&& f);
+  bool wait_for(std::uint64_t number, std::chrono::nanoseconds limit);  // false: the time is over
 
   const Traits traits_;
   const vk::PhysicalDeviceMemoryProperties memory_properties_;

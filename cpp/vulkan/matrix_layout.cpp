@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/interruption.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/logical_device.h"
 
@@ -51,6 +52,7 @@ std::uint32_t lane_octets(Stream& stream, const CooperativeMatrix& shape) {
   std::lock_guard lock(known.mutex);
   const auto found = std::ranges::find(known.octets, shape, &std::pair<CooperativeMatrix, std::uint32_t>::first);
   if (found != known.octets.end()) return found->second;
+  const Interruptible by_nothing(nullptr);
   const std::uint32_t octets = probe(stream.device().shared_from_this(), shape);
   known.octets.emplace_back(shape, octets);
   return octets;

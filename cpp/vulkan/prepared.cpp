@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/interruption.h"
 #include "vulkan/transfer.h"
 
 namespace vkconv::vulkan {
@@ -37,6 +38,7 @@ PreparedVulkan::PreparedVulkan(const ConvProblem& p, const HostOperands& operand
 
 std::shared_ptr<const DeviceWeights> PreparedVulkan::fill(Operands<Device>& operands, const Plan<Device>& plan,
                                                           const std::shared_ptr<ArrayQueue>& queue) {
+  const Interruptible by_nothing(nullptr);
   std::lock_guard lock(mutex_);
   if (!on_device_ || on_device_->queue != queue) on_device_ = upload_to(queue);
   operands.weight = contiguous_weight(on_device_->weight.pointer(), problem_);

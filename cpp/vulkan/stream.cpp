@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/checked.h"
+#include "core/interruption.h"
 #include "vulkan/logical_device.h"
 
 namespace vkconv::vulkan {
@@ -41,6 +42,7 @@ struct Stream::State {
   void next_chunk();
   vk::Pipeline pipeline(const Kernel& kernel);
   std::uint64_t submit();
+  void submit_in_turn();
   void end(const vk::raii::CommandBuffer& c);
 };
 
@@ -131,7 +133,7 @@ void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> par
   const auto parts = static_cast<std::uint32_t>(std::clamp(seconds / kSubmitSeconds + 1, 1.0, double(groups[axis])));
   const std::uint32_t step = (groups[axis] + parts - 1) / parts;
   for (std::uint64_t first = 0; first < groups[axis]; first += step) {
-    if (s.seconds > 0 && s.seconds + seconds / parts > kSubmitSeconds) submit();
+    if (s.seconds > 0 && s.seconds + seconds / parts > kSubmitSeconds) s.submit_in_turn();
     s.seconds += seconds / parts;
     Groups base{0, 0, 0}, count = groups;
     base[axis] = static_cast<std::uint32_t>(first);
@@ -193,6 +195,12 @@ std::uint64_t Stream::State::submit() {
   return submitted;
 }
 
+void Stream::State::submit_in_turn() {
+  const std::uint64_t last = submitted;
+  submit();
+  if (last > 0 && interruptible()) device->wait_interruptibly(last);
+}
+
 void Stream::State::end(const vk::raii::CommandBuffer& c) {
   const vk::MemoryBarrier to_host(vk::AccessFlagBits::eShaderWrite | vk::AccessFlagBits::eTransferWrite,
                                   vk::AccessFlagBits::eHostRead);
@@ -207,13 +215,13 @@ void Stream::State::end(const vk::raii::CommandBuffer& c) {
   ended = true;
 }
 
-void Stream::wait_for(std::uint64_t number) { state_->device->wait(number); }
+void Stream::wait_for(std::uint64_t number) { state_->device->wait_interruptibly(number); }
 
 void Stream::wait() {
   submit();
   State& s = *state_;
   if (!s.submitted) return;
-  s.device->wait(s.submitted);
+  s.device->wait_interruptibly(s.submitted);
   s.submitted = 0;
   s.kept.clear();
   s.kept_bytes = 0;

@@ -31,7 +31,8 @@ class Stream {
 
   // Runs `kernel` over `groups` workgroups. `params` is copied, for the shader's uniforms (scalar layout), see
   // glsl/dispatch.glsl.
-  // `seconds` estimates the run time: a long dispatch is cut into several, and submits stay under kSubmitSeconds.
+  // `seconds` estimates the run time: a long dispatch is cut into several, and submits stay under kSubmitSeconds. Where
+  // the thread is interruptible it waits for the last submit but one, as what is submitted runs to its end.
   // Zero groups along an axis record nothing.
   template <class Params>
   void dispatch(const Kernel& kernel, const Params& params, Groups groups, double seconds = 0) {

@@ -6,6 +6,7 @@
 
 #include "algorithms/depthwise/depthwise_blocking.h"
 #include "algorithms/registry_cpu.h"
+#include "cpu/job.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
@@ -48,6 +49,7 @@ class DepthwisePlan final : public Plan<Device> {
           workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
       const std::int64_t end = rows * (task + 1) / tasks;
       for (std::int64_t row = rows * task / tasks; row < end;) {
+        check_job();
         const Block block = block_at(p_, blocking_, row, end - row);
         run_block(call, block, scratch);
         row += block.oh.size();

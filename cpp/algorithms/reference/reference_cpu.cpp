@@ -5,6 +5,7 @@
 #include "algorithms/registry_cpu.h"
 #include "core/dispatch.h"
 #include "core/geometry.h"
+#include "cpu/job.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
@@ -166,7 +167,10 @@ class ReferencePlan final : public Plan<Device> {
   static void for_pixels(std::int64_t outer, const Extent3& extent, F&& f) {
     thread_pool().run(outer * extent[0] * extent[1], [&](std::int64_t row) {
       const std::int64_t h = row % extent[1], d = row / extent[1] % extent[0], n = row / (extent[1] * extent[0]);
-      for (std::int64_t w = 0; w < extent[2]; ++w) f(n, Extent3{d, h, w});
+      for (std::int64_t w = 0; w < extent[2]; ++w) {
+        check_job();
+        f(n, Extent3{d, h, w});
+      }
     });
   }
 

@@ -8,6 +8,7 @@
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/weight_grad_partition.h"
 #include "core/dispatch.h"
+#include "cpu/job.h"
 #include "cpu/orientation.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
@@ -145,6 +146,7 @@ class WeightGradPlan final : public Plan<Device> {
         const Unit unit = unit_at(p_, q_, i);
         std::byte* total = slot.data() + 2 * q_.sums_bytes;
         for (std::int64_t chunk = 0; chunk < q_.shape.chunks; ++chunk) {
+          check_job();
           accumulate(job, unit, chunk, slot.data(), slot.data() + q_.sums_bytes, slot.data() + 3 * q_.sums_bytes);
           add<T>(slot.data(), chunk == 0, total);
         }

@@ -6,17 +6,28 @@
 #include <utility>
 
 #include "core/checked.h"
+#include "cpu/job.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu::winograd {
 namespace {
 
-// Memory of the calling thread, kept between calls so that it stays in this core's cache.
-float* thread_scratch(std::size_t bytes) {
-  thread_local Buffer buffer;
-  return reinterpret_cast<float*>(buffer.reserve(bytes));
-}
+// Memory of the calling thread, kept between tasks so that it stays in this core's cache. A task takes it away, since
+// check_job() may run another in the same thread.
+class ThreadScratch {
+ public:
+  explicit ThreadScratch(std::size_t bytes) : buffer_(std::move(kept)) { buffer_.reserve(bytes); }
+  ~ThreadScratch() { kept = std::move(buffer_); }
+  ThreadScratch(const ThreadScratch&) = delete;
+  float* data() const { return reinterpret_cast<float*>(buffer_.pointer()); }
+
+ private:
+  static thread_local Buffer kept;
+  Buffer buffer_;
+};
+
+thread_local Buffer ThreadScratch::kept;
 
 }  // namespace
 
@@ -67,8 +78,9 @@ void Execution::run_units(const float* weights) const {
   const std::int64_t slabs = panels_.groups * blocks * chunks, units = slabs * b_.output_splits;
   std::atomic<std::int64_t> next{0};
   thread_pool().run(std::min(b_.threads, units), [&](std::int64_t) {
+    const ThreadScratch scratch(b_.scratch_bytes);
     Worker worker;
-    worker.input = thread_scratch(b_.scratch_bytes);
+    worker.input = scratch.data();
     worker.sums = worker.input + b_.input_floats;
     worker.weights = worker.sums + b_.all_sum_floats();
     for (std::int64_t unit = next++; unit < units; unit = next++) {
@@ -84,6 +96,7 @@ void Execution::run_units(const float* weights) const {
       const Range blocks{panels_.output_blocks * split / b_.output_splits,
                          panels_.output_blocks * (split + 1) / b_.output_splits};
       for (std::int64_t d = slab.depth_begin; d < slab.depth_end; d += b_.depths_per_step) {
+        check_job();
         hold_slices(worker, d, std::min(d + b_.depths_per_step, slab.depth_end));
         for (std::int64_t block = blocks.begin; block < blocks.end; block += b_.blocks_per_step)
           step(worker, {block, std::min(block + b_.blocks_per_step, blocks.end)}, d, group_weights);

@@ -15,6 +15,7 @@
 #include "core/checked.h"
 #include "core/dispatch.h"
 #include "core/planner.h"
+#include "cpu/job.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
@@ -133,6 +134,7 @@ class Execution {
     float *gradient = input + l_.input_floats(), *sums = gradient + kPoints * l_.gradient_stride;
     const Range tiles = l_.part_tiles(part), blocks = l_.split_blocks(split);
     for (std::int64_t first = tiles.begin; first < tiles.end; first += l_.chunk) {
+      check_job();
       const Range chunk{first, std::min(first + l_.chunk, tiles.end)};
       transform(group, tap, chunk, [&](const Place& at, std::int64_t t) { transform_input(at, input + t * l_.pitch); });
       for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
