@@ -186,3 +186,15 @@ def test_gpu_cases_are_problems_and_make_a_table() -> None:
     assert "| gradients | 2.00x |" in text
     assert "| `r50_3x3_7x512` | 500 / 1000 (2.00x) |" in text
     assert f"which 0 of {len(rows)} cases miss" in text and f"0 of {len(rows)} rows are lost" in text
+
+
+def test_no_layer_is_long_for_a_large_gpu() -> None:
+    """What is estimated at 50 ms or less is one submit; what was measured is below the limit of 200 ms."""
+    h200 = vkconv.describe_device("h200")
+    seconds = {}
+    for case in [*cases.select("all"), *cases.load(cases.HERE / "suite_gpu.json"), *cases.select("peers")]:
+        told = vkconv.explain(case.problem, device=h200)
+        seconds[case.name] = next(c.seconds for c in told.candidates if c.algorithm == told.algorithm)
+    assert len(seconds) > 100 and max(seconds.values()) < 0.05, max(seconds, key=seconds.__getitem__)
+    measured = json.loads((ROOT / "bench/results/h200.json").read_text())["rows"]
+    assert max(ms["ms"] for row in measured for name, ms in row["results"].items() if name.startswith("vkconv")) < 200

@@ -19,7 +19,7 @@ template <class Check>
 bool in_child(Check&& check) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(600);
     _exit(check() ? 0 : 1);
   }
   int status = -1;

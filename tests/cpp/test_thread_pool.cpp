@@ -162,7 +162,7 @@ TEST(GlobalPool, WorksAfterFork) {
   expect_each_once(thread_pool(), 50);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);  // a lost job ends the child instead of hanging the test
+    alarm(600);  // a lost job ends the child instead of hanging the test
     std::atomic<std::int64_t> sum{0};
     for (int job = 0; job < 20; ++job) thread_pool().run(50, [&](std::int64_t t) { sum += t; });
     _exit(sum == 20 * 49 * 50 / 2 && thread_pool().size() == size ? 0 : 1);
@@ -182,7 +182,7 @@ TEST(GlobalPool, WorksAfterForkInATask) {
   thread_pool().run(3, [&](std::int64_t) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);
+      alarm(600);
       std::atomic<int> done{0};
       thread_pool().run(9, [&](std::int64_t) { ++done; });
       _exit(done == 9 ? 0 : 1);

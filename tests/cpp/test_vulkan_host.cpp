@@ -238,12 +238,18 @@ TEST_F(VulkanHost, PreparedWeightsAreACopy) {
 }
 
 TEST_F(VulkanHost, LongDispatchesAreCutWithoutChangingTheResult) {
-  // By the estimate of the device's rates this takes several submits.
+  // By the estimate of a software device's rates this takes several submits.
   const ConvProblem p = parse_problem("fwd_f32_n1c16o16_i40x40_k5x5_p2x2");
   Planner<cpu::Device> cpu(registry<cpu::Device>(), cpu::host_traits());
+  Planner<Device> planner(registry<Device>(), device_->traits());
+  double seconds = 0;
+  for (const Candidate& c : planner.explain(p, kDefaultWorkspaceLimitBytes))
+    if (c.name == "reference") seconds = c.seconds;
   const auto backend = make_backend(0);
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+  const std::uint64_t before = device_->submits();
   EXPECT_EQ(run_backend(*backend, p, arrays, "reference"), tools::run_cpu(p, arrays, cpu, "reference"));
+  EXPECT_GE(static_cast<double>(device_->submits() - before), seconds / kSubmitSeconds);
 }
 
 TEST_F(VulkanHost, ManyThreadsAtOnce) {
