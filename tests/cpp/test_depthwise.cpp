@@ -36,6 +36,11 @@ const char* const kProblems[] = {
     "fwd_f32_n1c20o20g20_i3x9x12_k8x3x3_p7x1x1",
     "fwd_f32_n1c20o20g20_i9x12_k2x5_p1:0x2",
     "fwd_f32_n1c20o20g20_i5x9x21_k2x4x7_p1x2x3",
+    // vectors that begin where the input is aligned, and pixels so far apart that they collide in the caches
+    "fwd_f32_n1c144o144g144_i9x21_k3x3_s2x2_p1x1_bias_add_relu",
+    "fwd_f32_n1c160o160g160_i9x21_k3x3_p1x1_add",
+    "fwd_f16_n1c144o144g144_i5x21_k1x5_p0x2",
+    "fwd_f32_n1c1024o1024g1024_i9x41_k7x7_s2x2",
     // dilation, alone and with strides
     "fwd_f32_n1c33o33g33_i15x15_k5x5_d2x2_p4x4",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d2x2_p2x2",

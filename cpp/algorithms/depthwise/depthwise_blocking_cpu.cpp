@@ -1,6 +1,7 @@
 #include "algorithms/depthwise/depthwise_blocking.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "algorithms/depthwise/depthwise_region.h"
 
@@ -39,15 +40,25 @@ std::int64_t block_channels(const ConvProblem& p, const Blocking& b) {
 }
 std::int64_t block_columns(const ConvProblem& p, const Blocking& b) { return ceil_div(p.output[2], b.column_blocks); }
 
-// Fewer channels than a vector has lanes are taken together with the columns.
-Mode choose_mode(const ConvProblem& p) {
-  if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
-  return p.out_channels_per_group() > 1 ? Mode::staged : Mode::direct;
-}
-
 // Input elements that `outputs` neighbouring outputs read along an axis, padding aside.
 std::int64_t reach(const ConvProblem& p, int axis, std::int64_t outputs) {
   return std::min((outputs - 1) * p.stride[axis] + (p.kernel[axis] - 1) * p.dilation[axis] + 1, p.input[axis]);
+}
+
+// Whether L2 cannot hold the pixels behind one row of outputs, however few of their channels are taken: pixels a large
+// power of two apart share few of its sets.
+bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
+  constexpr std::int64_t kWays = 16;
+  const auto bytes = static_cast<std::int64_t>(traits.l2_bytes);
+  const std::int64_t apart = p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
+  return reach(p, 1, 1) * reach(p, 2, p.output[2]) * std::gcd(apart, bytes / kWays) > bytes;
+}
+
+// Fewer channels than a vector has lanes are taken together with the columns.
+Mode choose_mode(const ConvProblem& p, const Device::Traits& traits) {
+  if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
+  const bool rows_shared = p.kernel[0] == 1 && p.kernel[1] > p.stride[1];
+  return p.out_channels_per_group() > 1 || (rows_shared && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
 }
 
 // Bytes of the input behind `rows` rows of a block: what must stay in L2 for the kernel rows to share it.
@@ -125,7 +136,7 @@ std::int64_t weight_row_length(const ConvProblem& p) {
 
 Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
   Blocking b;
-  b.mode = choose_mode(p);
+  b.mode = choose_mode(p, traits);
   b.band = p.output[1];
   b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes) / 2;
   fit_cache(p, traits, b);
@@ -138,6 +149,8 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   while (b.workspace_bytes() > limit) {
     if (b.tasks > traits.threads)
       b.tasks = traits.threads;
+    else if (b.mode == Mode::staged && p.out_channels_per_group() == 1)
+      b.mode = Mode::direct;
     else if (b.band > 1)
       b.band = ceil_div(b.band, 2);
     else if (!split_channels(p, b) && !split_columns(p, b, 1)) {

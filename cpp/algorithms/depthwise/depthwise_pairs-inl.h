@@ -87,8 +87,8 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   for (; t.width > 0; t.advance(Columns), pair.lower.advance(Columns)) {
     const std::uint64_t inside = positions_inside(t.left, t.right, 0);
     const bool whole = t.left <= 0 && t.right >= Columns + Taps - 1;
-    for (std::int64_t at = t.channels.begin; at < t.channels.end; at += lanes) {
-      const std::int64_t c = std::min(at, t.channels.end - lanes);
+    for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
+      c = t.vector_at(done, lanes);
       fetch_ahead<Columns>(t, c);
       fetch_outputs<Columns>(t.sink, c);
       fetch_outputs<Columns>(pair.lower, c);
@@ -97,8 +97,8 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
         add_pair_lines<Taps, false, Columns, In>(upper, lower, pair, c, inside);
       else
         add_pair_lines<Taps, true, Columns, In>(upper, lower, pair, c, inside);
-      put<In>(upper, t.sink, t.width, c, static_cast<std::size_t>(at - c));
-      put<In>(lower, pair.lower, t.width, c, static_cast<std::size_t>(at - c));
+      put<In>(upper, t.sink, t.width, c, static_cast<std::size_t>(done - c));
+      put<In>(lower, pair.lower, t.width, c, static_cast<std::size_t>(done - c));
     }
   }
 }

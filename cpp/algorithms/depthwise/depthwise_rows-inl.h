@@ -66,6 +66,7 @@ class RowWalk {
     tile_.pixel = p_.dilation[2] * x_.stride[2];
     tile_.weight_row = call.weights.row_length;
     tile_.channels = b_.channels;
+    tile_.peel = call.stream ? 0 : unaligned_channels();
     Sink<T>& s = tile_.sink;
     s.epilogue = &p_.epilogue;
     s.out_type = p_.output_dtype;
@@ -142,6 +143,19 @@ class RowWalk {
     });
   }
 
+  // Channels of the block before the first that is aligned in every line: where there is one, and the additional vector
+  // that this takes is one of many.
+  std::int64_t unaligned_channels() const {
+    constexpr std::int64_t kMany = 8;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(AccumulatorTag<In>()));
+    const std::int64_t bytes = lanes * static_cast<std::int64_t>(sizeof(In));
+    std::int64_t strides = 0;
+    for (const std::int64_t stride : x_.stride) strides |= stride * static_cast<std::int64_t>(sizeof(In));
+    if (strides % bytes != 0 || b_.channels.size() < kMany * lanes) return 0;
+    const auto begin = reinterpret_cast<std::intptr_t>(x_.line(x_.first[0], x_.first[1]) + b_.channels.begin);
+    return (-begin & (bytes - 1)) / static_cast<std::int64_t>(sizeof(In));
+  }
+
   // Whether every vector of the block is aligned in the output.
   bool whole_vectors(const View<std::byte*>& y) const {
     constexpr auto kBytes = static_cast<std::int64_t>(HWY_MAX_BYTES);
@@ -177,8 +191,8 @@ class RowWalk {
   // the same lines of the next depth, the last lines of the next rows, or columns further on where there is one row.
   void look_ahead(std::int64_t oh, std::int64_t below, std::int64_t rows, std::int64_t columns) {
     tile_.ahead[0] = tile_.ahead[1] = nullptr;
-    const bool near = !call_.stream && p_.stride[1] == 1;  // within L3 such rows are as fast or faster without
-    if (near || call_.mode != Mode::direct || kd_.size() == 0) return;
+    // Within L3 rows are as fast or faster without.
+    if (!call_.stream || call_.mode != Mode::direct || kd_.size() == 0) return;
     std::int64_t id = b_.od * p_.stride[0] + (kd_.end - 1) * p_.dilation[0] - p_.pad_lo[0];
     if (p_.output[1] == 1) {
       tile_.ahead[0] = x_.line(id, 0) + tile_.origin + (columns * tile_.stride + tile_.kernel_width - 1) * tile_.pixel;

@@ -61,8 +61,15 @@ struct Tile {
   std::int64_t origin = 0;  // elements from Line::x to position 0
   std::int64_t width = 0;   // output columns wanted of all tiles together
   Range channels{};
+  std::int64_t peel = 0;  // channels before the first vector that is aligned in every line
   Sink<Accumulator<In>> sink;
   const In* ahead[2] = {};  // position 0 of up to two lines that later tiles read, to be fetched into L2; or null
+
+  // Where the vector begins that is next when the channels before `done` are. One at either end overlaps another.
+  std::int64_t vector_at(std::int64_t done, std::int64_t lanes) const {
+    const std::int64_t aligned = done - ((done - channels.begin - peel) & (lanes - 1));
+    return std::min(std::max(aligned, channels.begin), channels.end - lanes);
+  }
 
   void advance(std::int64_t columns) {
     const std::int64_t positions = columns * stride, elements = positions * pixel;
@@ -141,6 +148,14 @@ HWY_INLINE void put(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sin
   finish_as(s.out_type, s, lanes, std::min<std::int64_t>(width, Columns), c, skip);
 }
 
+// The same pointer, not seen to be multiples of a stride from another: the compiler would keep every multiple, most of
+// them on the stack.
+template <class T>
+HWY_INLINE const T* hidden(const T* pointer) {
+  asm("" : "+r"(pointer));
+  return pointer;
+}
+
 // The hardware follows a line, not the jump to the next one: without these a large image runs at a third of the
 // memory's rate.
 template <int Positions, class In>
@@ -148,8 +163,12 @@ HWY_INLINE void fetch_ahead(const Tile<In>& t, std::int64_t c) {
   constexpr int kRead = 0, kIntoL2 = 2;
   for (const In* line : t.ahead) {
     if (!line) continue;
+    const In* x = line + c;
     HWY_UNROLL(32)
-    for (int j = 0; j < Positions; ++j) __builtin_prefetch(line + c + j * t.pixel, kRead, kIntoL2);
+    for (int j = 0; j < Positions; ++j, x += t.pixel) {
+      x = hidden(x);
+      __builtin_prefetch(x, kRead, kIntoL2);
+    }
   }
 }
 
@@ -184,6 +203,7 @@ HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const
   HWY_UNROLL(64)
   for (int j = 0; j < kPositions; ++j, x += t.pixel) {
     if (Masked && !(inside >> j & 1)) continue;
+    x = hidden(x);
     const auto v = load(d, x);
     HWY_UNROLL(32)
     for (int q = 0; q < Taps; ++q)
@@ -198,10 +218,13 @@ HWY_INLINE void add_tap(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<
                         const Accumulator<In>* HWY_RESTRICT w, std::int64_t k) {
   const AccumulatorTag<In> d;
   const auto tap = hn::LoadU(d, w + k * t.weight_row);
+  const bool whole = k >= t.left && (Columns - 1) * t.stride + k < t.right;
+  x += k * t.pixel;
   HWY_UNROLL(32)
-  for (int i = 0; i < Columns; ++i) {
+  for (int i = 0; i < Columns; ++i, x += t.stride * t.pixel) {
+    x = hidden(x);
     const std::int64_t position = i * t.stride + k;
-    if (position >= t.left && position < t.right) sum[i] = hn::MulAdd(load(d, x + position * t.pixel), tap, sum[i]);
+    if (whole || (position >= t.left && position < t.right)) sum[i] = hn::MulAdd(load(d, x), tap, sum[i]);
   }
 }
 
@@ -274,6 +297,15 @@ HWY_INLINE void add_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Til
   for (int i = 0; i < Columns; ++i) sum[i] = hn::Add(hn::Load(d, total + i * hn::Lanes(d)), sum[i]);
 }
 
+// The sums of a tile whose positions all exist, of lines of Taps taps in one chain.
+template <int Taps, int Stride, int Columns, class In>
+HWY_INLINE void add_whole_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, std::int64_t c) {
+  HWY_UNROLL(32)
+  for (int i = 0; i < Columns; ++i) sum[i] = hn::Zero(AccumulatorTag<In>());
+  for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end; ++line)
+    add_positions<Taps, Stride, false>(sum, t, line->x + t.origin + c, line->w + c, 0);
+}
+
 // A run of tiles, one output row x Columns columns each. Stride 0 stands for any; Taps weights of a line are held in
 // registers.
 template <int Taps, int Stride, int Columns, class In>
@@ -281,16 +313,21 @@ HWY_NOINLINE void row_tiles(Tile<In> t) {
   const AccumulatorTag<In> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const Chains chains(t.line_count, t.kernel_width);
-  for (; t.width > 0; t.advance(Columns))
-    for (std::int64_t at = t.channels.begin; at < t.channels.end; at += lanes) {
-      // The last vector ends at the last channel and overlaps the one before it.
-      const std::int64_t c = std::min(at, t.channels.end - lanes);
+  const bool simple = Stride > 0 && t.kernel_width == Taps && !chains.several;
+  for (; t.width > 0; t.advance(Columns)) {
+    const bool whole = simple && t.left <= 0 && (Columns - 1) * Stride + Taps <= t.right;
+    for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
+      c = t.vector_at(done, lanes);
       fetch_ahead<Columns * std::max(Stride, 1)>(t, c);
       fetch_outputs<Columns>(t.sink, c);
       hn::Vec<decltype(d)> sum[Columns];
-      add_lines<Taps, Stride>(sum, t, chains, c);
-      put<In>(sum, t.sink, t.width, c, static_cast<std::size_t>(at - c));
+      if (HWY_LIKELY(whole))
+        add_whole_lines<Taps, Stride>(sum, t, c);
+      else
+        add_lines<Taps, Stride>(sum, t, chains, c);
+      put<In>(sum, t.sink, t.width, c, static_cast<std::size_t>(done - c));
     }
+  }
 }
 
 template <class In>
@@ -309,11 +346,9 @@ template <int Stride, class In>
 HWY_INLINE TileFunction<In> row_tiles_for_taps(std::int64_t kernel_width, std::int64_t columns) {
   if (kernel_width == 3 || kernel_width == 6) return row_tiles_of<3, Stride, In>(columns);
   if (kernel_width == 5 || kernel_width == 10) return row_tiles_of<5, Stride, In>(columns);
-  if constexpr (Stride == 1) {
+  if constexpr (Stride == 1)
     if (kernel_width == 4 || kernel_width == 8) return row_tiles_of<4, Stride, In>(columns);
-    if (kernel_width >= 7) return row_tiles_of<7, Stride, In>(columns);
-  }
-  return kernel_width < 7 ? row_tiles_of<3, Stride, In>(columns) : row_tiles_of<5, Stride, In>(columns);
+  return kernel_width < 7 ? row_tiles_of<3, Stride, In>(columns) : row_tiles_of<7, Stride, In>(columns);
 }
 
 template <class In>
