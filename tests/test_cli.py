@@ -19,7 +19,7 @@ PROBLEM = "fwd_f32_n1c8o8_i9x9_k3x3_p1x1"
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "vkconv", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_info_tells_version_threads_and_devices() -> None:
@@ -134,7 +134,7 @@ def test_sizes_and_times() -> None:
 
 def test_a_reader_that_stops_is_no_error() -> None:
     script = f"{sys.executable} -m vkconv explain {PROBLEM} --json | head -n 1"
-    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=600)
     assert told.stdout == "{\n" and told.stderr == ""
 
 
@@ -192,6 +192,13 @@ def test_demo_checks_its_answers_and_writes_the_sheet(
     assert main([*arguments, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["wrong"] == [] and {"op", "problem", "plan", "device", "ms", "error"} == set(told["answers"][0])
+
+
+def test_demo_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert main(["demo", "--json"]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1 and "pip install 'vkconv[demo]'" in error
 
 
 def test_demo_fails_when_an_answer_is_wrong(

@@ -96,6 +96,6 @@ def test_the_script_for_large_volumes():
     pytest.importorskip("zarr", minversion="3")
     script = Path(__file__).parents[1] / "bench" / "out_of_core.py"
     command = [sys.executable, str(script), "--gigabytes", "0.3"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0.3 GB convolved" in done.stdout

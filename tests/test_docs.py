@@ -41,7 +41,7 @@ def test_every_operation_has_a_page() -> None:
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     pytest.importorskip("material")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     built = {p.relative_to(tmp_path).with_suffix(".md") for p in tmp_path.rglob("*.html")}
     assert {p.relative_to(DOCS) for p in PAGES} <= built

@@ -8,7 +8,7 @@ import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NEEDS = {"05_pretrained_network": ["onnx"], "06_out_of_core": ["dask.array", "zarr"]}
-SECONDS = 120
+SECONDS = 600  # of a cell
 
 
 @pytest.mark.full

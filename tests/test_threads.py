@@ -115,11 +115,11 @@ def work(i):
     return np.array_equal(vkconv.conv2d(x, w, device="cpu"), want)
 if __name__ == "__main__":
     with multiprocessing.get_context("fork").Pool(4) as pool:
-        assert all(pool.map_async(work, range(40)).get(100))
+        assert all(pool.map_async(work, range(40)).get(600))
 """
 
 
-def run(code: str, *arguments: str, timeout: float = 300) -> None:
+def run(code: str, *arguments: str, timeout: float = 900) -> None:
     """Runs the program to a clean end."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -251,7 +251,7 @@ def test_threads_are_shared():
             os._exit(0 if np.array_equal(vkconv.conv2d(x, w, device="cpu"), want) else 1)
         raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=600)
 
 
 @pytest.mark.parametrize("name", ["_accelerate", "_functional"])

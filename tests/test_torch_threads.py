@@ -98,5 +98,5 @@ for _ in range(10): started.acquire()
 )
 def test_shared_threads(code):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SETUP + textwrap.dedent(code)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -108,7 +108,7 @@ def test_the_environment_names_a_file(tmp_path):
     for path, said in ((file_of(tmp_path / "t.json"), ""), (tmp_path / "missing.json", "is ignored")):
         environment = os.environ | {"VKCONV_TUNING_FILE": str(path)}
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600
         )
         assert (done.stdout.strip() == OTHER) == (said == "")
         assert said in done.stderr and bool(done.stderr) == bool(said)
