@@ -53,7 +53,12 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
                        kd = tap / p.kernel[2] / p.kernel[1];
     Out* at = group + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2];
     for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row, sums += u.vectors.size() * s.lanes)
-      for (const LaneRun& run : runs)
+      for (const LaneRun& run : runs) {
+        if constexpr (std::is_same_v<T, Out>)
+          if (run.step == 1 && s.pixels == 1) {
+            std::copy_n(sums + run.lane, run.count, at + row * row_step + run.to);
+            continue;
+          }
         for (std::int64_t i = 0; i < run.count; ++i) {
           T value = sums[run.lane + i];
           for (std::int64_t pixel = 1; pixel < s.pixels; ++pixel)
@@ -64,6 +69,7 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
           else
             target = static_cast<Out>(value);
         }
+      }
   }
 }
 

@@ -62,13 +62,13 @@ void set_sizes(const ConvProblem& p, Partition& q) {
   q.tasks = q.by_chunk ? q.units() * q.shape.chunks : q.units();
 }
 
-// Halves the units along the axis that costs least: vectors in pairs, rows in whole tiles, else taps.
+// Halves the units along the axis that costs least: vectors in whole tiles, rows in whole tiles, else taps.
 bool split_units(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
   if (u.taps.size() * u.rows.size() * u.vectors.size() <= 1) return false;
   if (q.shape.storable && u.rows.size() > 2 * kMaxTileRows)  // long rows of the weight
     q.row_parts *= 2;
-  else if (u.vectors.size() > 2 * kVectors)
+  else if (u.vectors.size() > 2 * kVectors && u.vectors.size() % (2 * kVectors) == 0)
     q.vector_parts *= 2;
   else if (u.rows.size() > 4 * kMaxTileRows)
     q.row_parts *= 2;

@@ -86,6 +86,9 @@ struct Kernels {
   void (*stage_pixels)(const PixelBlock& block);
   void (*finish)(const FinishRow& row, DType output_dtype, const Epilogue& epilogue);
   void (*stage_weights)(const WeightBlock& block, float* taps);
+  // to[c * to_stride + r] = from[r * stride + c] for `rows` r and `columns` c.
+  void (*transpose)(const float* from, std::int64_t stride, std::int64_t columns, std::int64_t rows, float* to,
+                    std::int64_t to_stride);
   std::int64_t columns() const { return 2 * lanes; }
 };
 

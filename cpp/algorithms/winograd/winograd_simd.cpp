@@ -27,7 +27,8 @@ winograd::Kernels winograd_table(std::integer_sequence<int, i...>) {
           },
           stage_pixels,
           finish_row,
-          stage_weights};
+          stage_weights,
+          stage_output_rows<float>};
 }
 
 const winograd::Kernels& winograd_kernels() {

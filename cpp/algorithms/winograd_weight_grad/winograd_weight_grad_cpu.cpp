@@ -25,7 +25,7 @@ namespace {
 using winograd::kernels;
 using winograd::odd_lines;
 
-constexpr std::int64_t kTaps = 3, kTile = 4, kPoints = 36, kPointsAxis = 6;
+constexpr std::int64_t kTaps = 3, kTile = 4, kPixels = kTaps * kTaps, kPoints = 36, kPointsAxis = 6;
 constexpr std::int64_t kChain = 64;          // tiles summed in registers
 constexpr std::int64_t kMaxTiles = 1 << 20;  // of longer sums the rounding of the running sums would show
 constexpr std::int64_t kPartTiles = 256;     // of fewer tiles the products would not pay for adding parts up
@@ -263,14 +263,14 @@ class Execution {
   // The taps of a run of input channels with one block of output channels.
   void finish(std::int64_t group, std::int64_t tap, std::int64_t block, std::int64_t run, const float* sums) {
     alignas(64) static constexpr float kZeros[winograd::kMaxColumns] = {};
-    alignas(64) float y[kChannelsATask * kTaps * kTaps * winograd::kMaxColumns];
+    alignas(64) float y[kChannelsATask * kPixels * winograd::kMaxColumns];
     const std::int64_t begin = run * l_.rows, end = std::min(begin + l_.rows, p_.in_channels_per_group());
     for (std::int64_t channel = begin; channel < end; channel += kChannelsATask) {
       const std::int64_t count = std::min(kChannelsATask, end - channel);
       bool finite = true;
       for (std::int64_t c = 0; c < count; ++c)
         finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
-                               y + c * kTaps * kTaps * l_.columns, kTaps * l_.columns, l_.columns);
+                               y + c * kPixels * l_.columns, kTaps * l_.columns, l_.columns);
       if (!finite) finite_ = false;
       write(group, tap, block, {channel, channel + count}, y);
     }
@@ -278,23 +278,29 @@ class Execution {
 
   // y: [channel][tap][column].
   void write(std::int64_t group, std::int64_t tap, std::int64_t block, Range channels, const float* y) const {
-    constexpr std::int64_t kPixels = kTaps * kTaps;
     const auto& w = a_.weight;
     const std::int64_t first = block * l_.columns, outputs = std::min(l_.columns, p_.out_channels_per_group() - first);
     with_type(p_.output_dtype, [&](auto zero) {
       using Out = decltype(zero);
-      Out* to =
+      Out* block_begin =
           reinterpret_cast<Out*>(w.data) + group * w.group + first * w.out + tap * w.tap[0] + channels.begin * w.in;
-      for (std::int64_t o = 0; o < outputs; ++o)
-        for (std::int64_t pixel = 0; pixel < kPixels; ++pixel) {
-          Out* at = to + o * w.out + pixel / kTaps * w.tap[1] + pixel % kTaps * w.tap[2];
-          const float* from = y + pixel * l_.columns + o;
-          for (std::int64_t c = 0; c < channels.size(); ++c, at += w.in, from += kPixels * l_.columns)
+      for (std::int64_t pixel = 0; pixel < kPixels; ++pixel) {
+        Out* to = block_begin + pixel / kTaps * w.tap[1] + pixel % kTaps * w.tap[2];
+        const float* from = y + pixel * l_.columns;
+        if constexpr (std::is_same_v<Out, float>)
+          if (w.in == 1) {
+            k_.transpose(from, kPixels * l_.columns, outputs, channels.size(), to, w.out);
+            continue;
+          }
+        for (std::int64_t o = 0; o < outputs; ++o)
+          for (std::int64_t c = 0; c < channels.size(); ++c) {
+            Out& target = to[o * w.out + c * w.in];
             if constexpr (sizeof(Out) == 2)
-              *at = from_double<Out>(*from);
+              target = from_double<Out>(from[c * kPixels * l_.columns + o]);
             else
-              *at = static_cast<Out>(*from);
-        }
+              target = static_cast<Out>(from[c * kPixels * l_.columns + o]);
+          }
+      }
     });
   }
 
