@@ -83,11 +83,8 @@ def own_timings(options: argparse.Namespace, algorithm: str, problems: list[str]
     waiting = problems
     while waiting:
         for line in lines_in_time([*command, *waiting]):
-            problem, rest = line.split(maxsplit=1)
-            plan, rest = rest.rsplit(" ms ", 1)[0].rsplit(maxsplit=1), rest.rsplit(" ms ", 1)[1].split()
-            c, rounded = (float(rest[rest.index(word) + 1]) for word in ("c", "rounded"))
-            timing = {"plan": plan[0].strip(), "ms": float(plan[1]), "c": c, "rounded": rounded}
-            timings[problem].append(timing | ({"wrong": True} if "WRONG" in rest else {}))
+            problem, timing = timing_of(line)
+            timings[problem].append(timing)
         done = [problem for problem in waiting if timings[problem]]
         if len(done) == len(waiting):
             break
@@ -95,6 +92,17 @@ def own_timings(options: argparse.Namespace, algorithm: str, problems: list[str]
         print(f"vkconv, {stuck}: not computed in {QUIET_SECONDS:g} s", file=sys.stderr)
         waiting = waiting[waiting.index(stuck) + 1 :]
     return timings
+
+
+def timing_of(line: str) -> tuple[str, Timing]:
+    """The problem and what a line of `vkconv_bench --check` says of it."""
+    problem, rest = line.split(maxsplit=1)
+    before, after = rest.rsplit(" ms ", 1)
+    plan, ms = before.rsplit(maxsplit=1)
+    words = after.split()
+    c, rounded = (float(words[words.index(name) + 1]) for name in ("c", "rounded"))
+    timing = {"plan": plan.strip(), "ms": float(ms), "c": c, "rounded": rounded}
+    return problem, timing | ({"wrong": True} if "WRONG" in words else {})
 
 
 def lines_in_time(command: list[str]) -> list[str]:

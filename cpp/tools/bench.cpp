@@ -3,7 +3,7 @@
 //   [--offset=BYTES] [--device-time [--ratio=5]] PROBLEM...
 // Times are the host's, of one call at a time; --device-time takes them between timestamps of a Vulkan device, on
 // arrays made there, checks samples of the answer, and of --algorithm=all takes those estimated at most --ratio times
-// the best.
+// the best; with --seconds=0 everything runs once. Messages of a validation layer are printed and make it fail.
 //   vkconv_bench --calibrate [--isa=NAME] prints the rates of this machine, for bench/calibrate.py.
 //   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py; with --vulkan
 // what calls on device arrays cost the host, and what a chain of them adds to its kernels.
@@ -182,6 +182,10 @@ bool bench_on_device(const Options& options) {
       std::fprintf(stderr, "%s %s: %s\n", to_string(p).c_str(), algorithm.c_str(), e.what());
       ok = false;
     }
+  for (const std::string& message : vulkan::take_validation_messages()) {
+    std::fprintf(stderr, "validation layer: %s\n", message.c_str());
+    ok = false;
+  }
   return ok;
 }
 #endif

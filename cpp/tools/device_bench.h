@@ -141,7 +141,8 @@ class DeviceBench {
     constexpr double kIdleSeconds = 0.2;                       // after which an idle GPU lowers its clocks
     constexpr double kColdSeconds = 0.6, kWarmSeconds = 0.02;  // to reach its clocks again, or to fill its caches
     const double warm = now() - last_busy_ > kIdleSeconds ? kColdSeconds : kWarmSeconds;
-    batch(1);
+    const double first = batch(1);
+    if (budget <= 0) return first;
     const double once = std::max(batch(2), 1e-6);
     const int count = std::clamp(static_cast<int>(budget / kBatches / once), 1, 2000);
     for (const double begin = now(); now() - begin < warm;) batch(count);
