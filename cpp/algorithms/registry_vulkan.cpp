@@ -16,6 +16,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kDepthwise,
       vulkan::kDirect,
       vulkan::kDirectMatrix,
+      vulkan::kImageFilter,
       vulkan::kImplicitGemm,
       vulkan::kSubgroupGemm,
       vulkan::kUnfoldGemm,

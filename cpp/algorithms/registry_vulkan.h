@@ -14,6 +14,7 @@ extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kDirect;
 extern const Algorithm<Device> kDirectMatrix;
+extern const Algorithm<Device> kImageFilter;
 extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kSubgroupGemm;
 extern const Algorithm<Device> kUnfoldGemm;

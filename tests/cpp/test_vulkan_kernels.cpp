@@ -95,6 +95,23 @@ TEST_F(VulkanKernels, DepthwiseAccuracy) {
     expect_accurate("depthwise", text);
 }
 
+TEST_F(VulkanKernels, ImageFilter) {
+  for (const char* text : {
+           "fwd_f32_n2c1o1_i33x70_k5x3_p2x1_bias_add_relu",  // four columns are stored together
+           "fwd_f16_n1c1o1_i9x40_k1x7_p0x3_add",
+           "fwd_bf16>f32_n1c1o1_i40_k21_p10",
+           "fwd_f32_n1c1o16_i13x17_k4x5_p1x2_bias_add_relu6",  // four channels an invocation
+           "fwd_f16_n1c1o7_i13x17_k3x3_p1x1_bias",
+           "fwd_f32_n1c3o6g3_i9x30_k17x19_p8x9_bias",  // blocks of the kernel, the last one cut short
+           "fwd_bf16_n1c5o5g5_i4x9x10_k3x3x2_s2x1x1_d2x1x1_p2x1x0_add",
+           "fwd_f32_n1c2o2g2_i30x40_k30x40_p3x2_flip",  // a total of several sums
+           "fwd_f64_n1c1o4_i9x11_k3x3_p-1:2x1:-1_add_clip-1:1",
+       })
+    expect_exact("image_filter", text);
+  for (const char* text : {"fwd_f32_n1c1o1_i60x50_k33x20_p8x8_gelu", "fwd_f16_n1c1o5_i40x30_k9x9_p4x4_silu"})
+    expect_accurate("image_filter", text);
+}
+
 constexpr const char* kDenseProblems[] = {
     "fwd_f32_n1c16o32_i9x11_k3x3_p1x1",
     "fwd_f32_n2c64o96_i7x7_k1x1",

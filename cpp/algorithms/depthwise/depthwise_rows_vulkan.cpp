@@ -117,8 +117,9 @@ std::int64_t vector_words(const ConvProblem& p, const Operands<Device>& a) {
 bool has_depthwise_rows(const ConvProblem& p) {
   for (int axis = 0; axis < 3; ++axis)
     if (p.dilation[axis] > 1 || p.input_dilation[axis] > 1) return false;
-  return p.out_channels_per_group() == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps && p.kernel[2] <= kMaxInputs &&
-         p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
+  const bool whole_words = p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % 4 == 0;
+  return whole_words && p.out_channels_per_group() == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
+         p.kernel[2] <= kMaxInputs && p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
 }
 
 bool run_depthwise_rows(Stream& stream, const ConvProblem& p, const Operands<Device>& a, double seconds) {

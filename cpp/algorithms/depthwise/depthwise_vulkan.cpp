@@ -107,12 +107,16 @@ WeightView<Pointer> packed_view(const ConvProblem& p, Pointer data) {
   return w;
 }
 
+// Shares of the multiply-add rate, measured: an H200's, and a rasteriser's that gathers every operand lane by lane.
+constexpr double kRowsShare = 0.2, kShare = 0.05, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
+
 double estimate(const ConvProblem& p, const Traits& traits) {
-  // A rasteriser gathers every operand of a multiply-add lane by lane.
-  const double software_share = has_depthwise_rows(p) ? 0.125 : 0.1;
-  const double multiply_adds = p.flops() / (traits.type == DeviceType::software ? software_share : 0.35);
-  const double bytes = p.bytes_moved() / 0.8;
-  return std::max(multiply_adds / flops_per_second(traits, p.dtype), bytes / traits.rates.memory_bytes_per_second);
+  const bool rows = has_depthwise_rows(p), software = traits.type == DeviceType::software;
+  const double share = rows ? (software ? kSoftwareRowsShare : kRowsShare) : (software ? kSoftwareShare : kShare);
+  const auto channels = static_cast<double>(p.out_channels);
+  const double used = rows ? 1 : channels / static_cast<double>(round_up(p.out_channels, 4));  // of each four
+  return std::max(p.flops() / (share * used * flops_per_second(traits, p.dtype)),
+                  p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second);
 }
 
 class DepthwisePlan final : public Plan<Device> {
