@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <thread>
 
 #include "algorithms/registry_vulkan.h"
@@ -58,10 +59,11 @@ class DeviceBench {
         const auto& [p, algorithm] = requests[i];
         if (p.flops() > kMostCompiledFlops) continue;
         try {
+          std::unique_ptr<Arrays> arrays;  // outlive the stream, which may submit long work
           vulkan::Stream stream(device_);
           const auto plan = planner.plan({without_flip(p), algorithm, kDefaultWorkspaceLimitBytes});
-          const Arrays arrays(p, *plan, stream, prepared);
-          plan->execute(stream, arrays.operands, arrays.workspace.pointer());
+          arrays = std::make_unique<Arrays>(p, *plan, stream, prepared);
+          plan->execute(stream, arrays->operands, arrays->workspace.pointer());
         } catch (const std::exception& e) {
           std::fprintf(stderr, "%s %s: %s\n", to_string(p).c_str(), algorithm.c_str(), e.what());
         }
