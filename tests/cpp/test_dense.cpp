@@ -31,6 +31,10 @@ const char* const kForward[] = {
     "fwd_f32_n1c64o64g32_i200_k70_p20",
     "fwd_f16_n1c36o36g9_i7x9_k3x3_p1x1",
     "fwd_bf16>f32_n1c32o32g16_i3x4x5_k2x2x2_add",
+    // two rows of outputs at a time, and what is left of them
+    "fwd_f32_n2c32o32g8_i3x9x30_k2x3x4_p1x1x1_bias_relu",
+    "fwd_f16_n1c32o32g8_i9x31_k5x3_p2x1",
+    "fwd_f64_n1c32o32g16_i6x25_k2x3_p1x1_add",
     "fwd_f64_n1c32o32g16_i5x9_k3x3_p1x1",
     "fwd_f32_n2c12o24g3_i11x6_k3x2_p1x1_s1x2_bias",
     "fwd_f32_n20c7o20_i1x1_k1x1",

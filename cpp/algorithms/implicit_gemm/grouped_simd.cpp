@@ -1,5 +1,6 @@
-// Rows of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels stay in registers.
-// Three neighbouring taps share each permuted input vector when stride and dilation are 1.
+// Tiles of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels, of one row or two,
+// stay in registers. Three neighbouring taps share each permuted input vector when stride and dilation along W are 1;
+// two rows do when they are 1 along H.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/grouped_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -19,12 +20,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
+// Two rows of sums, their weights, a permutation and a vector of input.
+inline constexpr bool kRowPairs = kMaxRows > 6;
+// Tiles of a row of kGroupedPixels outputs and more have so many at least.
+inline constexpr int kFewestPaired = kGroupedPixels / 2;
+
 // Taps [0, kTaps) at the input columns x, x + step, ...; columns outside `inside` are padding and skipped.
 template <class A>
 struct TapRun {
   const A* x;  // of channel 0
   Range inside;
-  std::int64_t tap;
+  std::int64_t tap;  // of the first row of outputs; the second meets the line with the kernel row before
+  Range rows{0, 1};  // of outputs that meet the line
 };
 
 // The taps of one tile, the same for all its channels.
@@ -33,6 +40,7 @@ struct TileTaps {
   std::vector<TapRun<A>> triples, singles;  // runs of three taps and of one
   std::int64_t step = 0;                    // elements between columns
   std::int64_t in_channels = 0;             // a group
+  std::int64_t kernel_width = 0;
 };
 
 // One vector of channels.
@@ -43,24 +51,34 @@ struct ChannelVector {
   const A* weights;                   // [tap][in channel][lanes]
 };
 
-template <class A, int kPixels, int kTaps, bool kChecked, class V>
-HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const ChannelVector<A>& v, V (&sum)[kPixels]) {
+// Adds to the sums of the rows [kFirst, kLast).
+template <class A, int kTaps, bool kChecked, int kFirst, int kLast, int kRows, int kPixels, class V>
+HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const ChannelVector<A>& v,
+                         V (&sum)[kRows][kPixels]) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const A* HWY_RESTRICT column = run.x + v.window;
-  const A* HWY_RESTRICT weights = v.weights + run.tap * taps.in_channels * lanes;
+  const std::int64_t vectors = lanes * taps.in_channels;
+  const A* HWY_RESTRICT weights = v.weights + run.tap * vectors;
   for (std::int64_t c = 0; c < taps.in_channels; ++c) {
     const auto indices = hn::SetTableIndices(d, v.indices + c * lanes);
-    V weight[kTaps];
-    unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
-      weight[k] = hn::LoadU(d, weights + (k * taps.in_channels + c) * lanes);
+    V weight[kRows][kTaps];
+    unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kRow = kFirst + i;
+      unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
+        weight[kRow][k] = hn::LoadU(d, weights + (k - kRow * taps.kernel_width) * vectors + c * lanes);
+      });
     });
     unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
       if (kChecked && (j < run.inside.begin || j >= run.inside.end)) return;
       const V x = hn::TableLookupLanes(hn::LoadU(d, column + j * taps.step), indices);
       unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
         constexpr int kPixel = j - k;
-        if constexpr (kPixel >= 0 && kPixel < kPixels) sum[kPixel] = hn::MulAdd(x, weight[k], sum[kPixel]);
+        if constexpr (kPixel >= 0 && kPixel < kPixels)
+          unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
+            constexpr int kRow = kFirst + i;
+            sum[kRow][kPixel] = hn::MulAdd(x, weight[kRow][k], sum[kRow][kPixel]);
+          });
       });
     });
   }
@@ -81,39 +99,71 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
                                const GroupedSums<A, Out>& to) {
   const hn::ScalableTag<A> d;
   using V = hn::Vec<decltype(d)>;
-  V sum[kPixels];
-  unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[i] = hn::Zero(d); });
+  V sum[1][kPixels];
+  unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[0][i] = hn::Zero(d); });
   std::int64_t chain = 0;
   bool closed = false;
   const auto close = [&](bool last) __attribute__((always_inline)) {
     unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
       A* sums = to.sums + i * to.stride;
-      const V all = closed ? hn::Add(hn::LoadU(d, sums), sum[i]) : sum[i];
+      const V all = closed ? hn::Add(hn::LoadU(d, sums), sum[0][i]) : sum[0][i];
       if (last && to.out)
         store(all, d, to.out + i * to.out_stride);
       else
         hn::StoreU(all, d, sums);
-      sum[i] = hn::Zero(d);
+      sum[0][i] = hn::Zero(d);
     });
     closed = true;
     chain = 0;
   };
   for (const TapRun<A>& run : taps.triples) {
     if (chain + 3 * taps.in_channels > block && chain > 0) close(false);
-    add_taps<A, kPixels, 3, kChecked>(run, taps, v, sum);
+    add_taps<A, 3, kChecked, 0, 1>(run, taps, v, sum);
     chain += 3 * taps.in_channels;
   }
   for (const TapRun<A>& run : taps.singles) {
     if (chain + taps.in_channels > block && chain > 0) close(false);
-    add_taps<A, kPixels, 1, kChecked>(run, taps, v, sum);
+    add_taps<A, 1, kChecked, 0, 1>(run, taps, v, sum);
     chain += taps.in_channels;
   }
   close(true);
 }
 
+// Sums of two rows of kPixels outputs, of one chain each, whose taps are all inside.
+template <class A, class Out, int kPixels>
+HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, const ChannelVector<A>& v, const GroupedSums<A, Out>* to) {
+  const hn::ScalableTag<A> d;
+  hn::Vec<decltype(d)> sum[2][kPixels];
+  unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
+  const auto add = [&](const auto& runs, auto count) __attribute__((always_inline)) {
+    for (const TapRun<A>& run : runs)
+      if (run.rows.end == 1)
+        add_taps<A, count, false, 0, 1>(run, taps, v, sum);
+      else if (run.rows.begin == 1)
+        add_taps<A, count, false, 1, 2>(run, taps, v, sum);
+      else
+        add_taps<A, count, false, 0, 2>(run, taps, v, sum);
+  };
+  add(taps.triples, std::integral_constant<int, 3>());
+  add(taps.singles, std::integral_constant<int, 1>());
+  unroll<2>([&](auto row) __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
+      if (to[row].out)
+        store(sum[row][i], d, to[row].out + i * to[row].out_stride);
+      else
+        hn::StoreU(sum[row][i], d, to[row].sums + i * to[row].stride);
+    });
+  });
+}
+
 template <class A, class Out, bool kChecked, int... i>
 constexpr auto grouped_table(std::integer_sequence<int, i...>) {
   return std::array{grouped_tile<A, Out, i + 1, kChecked>...};
+}
+
+template <class A, class Out, int... i>
+constexpr auto grouped_pairs(std::integer_sequence<int, i...>) {
+  return std::array{grouped_pair<A, Out, kFewestPaired + i>...};
 }
 
 template <class T, class Out>
@@ -137,10 +187,17 @@ class Grouped {
     const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch);
     const std::int64_t tiles = ceil_div(p_.output[2], kGroupedPixels);
     TileTaps<A> taps;
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+    taps.step = p_.stride[2] * input.pixel_stride();
+    taps.in_channels = p_.in_channels_per_group();
+    taps.kernel_width = p_.kernel[2];
+    for (std::int64_t r = rows.begin, height; r < rows.end; r += height) {
       const OutputRow row(p_, r);
-      for (std::int64_t t = 0; t < tiles; ++t)
-        tile(row, {p_.output[2] * t / tiles, p_.output[2] * (t + 1) / tiles}, input, taps);
+      height = pairs_ && r + 1 < rows.end && row.h + 1 < p_.output[1] ? 2 : 1;
+      for (std::int64_t t = 0; t < tiles; ++t) {
+        const Range w{p_.output[2] * t / tiles, p_.output[2] * (t + 1) / tiles};
+        const std::int64_t together = inside(w) && w.size() >= kFewestPaired ? height : 1;
+        for (std::int64_t i = 0; i < height; i += together) tile(OutputRow(p_, r + i), together, w, input, taps);
+      }
     }
   }
 
@@ -150,46 +207,75 @@ class Grouped {
     return std::min(v * s_.vector_groups * p_.in_channels_per_group(), p_.in_channels - s_.lanes);
   }
 
-  void collect(const OutputRow& at, std::int64_t first, const InputRows<T>& input, TileTaps<A>& taps) const {
+  // Whether the taps of all outputs `w` of a row are inside the input along W.
+  bool inside(Range w) const {
+    const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
+    return first >= 0 && first + (w.size() - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2] < p_.input[2];
+  }
+
+  // The taps along W of kernel row (d, h), which reads the line x, for the outputs from `first` on.
+  void collect_line(const A* x, std::int64_t d, std::int64_t h, std::int64_t first, Range rows,
+                    std::int64_t pixel_stride, TileTaps<A>& taps) const {
     const bool triples = p_.stride[2] == 1 && p_.dilation[2] == 1;
+    for (std::int64_t k = 0, count; k < p_.kernel[2]; k += count) {
+      count = triples && k + 3 <= p_.kernel[2] ? 3 : 1;
+      const std::int64_t column = first * p_.stride[2] - p_.pad_lo[2] + k * p_.dilation[2];
+      const Range inside{ceil_div(-column, p_.stride[2]), floor_div(p_.input[2] - 1 - column, p_.stride[2]) + 1};
+      const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
+      (count == 3 ? taps.triples : taps.singles).push_back({x + column * pixel_stride, inside, tap, rows});
+    }
+  }
+
+  // The lines that `rows` rows of outputs from `at` on meet, where they are one row apart when there are two.
+  void collect(const OutputRow& at, std::int64_t rows, std::int64_t first, const InputRows<T>& input,
+               TileTaps<A>& taps) const {
     taps.triples.clear();
     taps.singles.clear();
-    taps.step = p_.stride[2] * input.pixel_stride();
-    taps.in_channels = p_.in_channels_per_group();
     for (std::int64_t d = at.kd.begin; d < at.kd.end; ++d)
-      for (std::int64_t h = at.kh.begin; h < at.kh.end; ++h) {
-        const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
-                               at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]);
-        for (std::int64_t k = 0, count; k < p_.kernel[2]; k += count) {
-          count = triples && k + 3 <= p_.kernel[2] ? 3 : 1;
-          const std::int64_t column = first + k * p_.dilation[2];
-          const Range inside{ceil_div(-column, p_.stride[2]), floor_div(p_.input[2] - 1 - column, p_.stride[2]) + 1};
-          const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
-          (count == 3 ? taps.triples : taps.singles).push_back({x + column * input.pixel_stride(), inside, tap});
-        }
+      for (std::int64_t h = 0; h < p_.kernel[1] + rows - 1; ++h) {
+        const std::int64_t line = at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
+        if (line < 0 || line >= p_.input[1]) continue;
+        const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0], line);
+        collect_line(x, d, h, first, {h < p_.kernel[1] ? 0 : 1, h > 0 ? rows : 1}, input.pixel_stride(), taps);
       }
   }
 
-  void tile(const OutputRow& at, Range w, const InputRows<T>& input, TileTaps<A>& taps) const {
-    using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
-    // Tiles of halves are always checked: kernels without would cost more to compile than they win.
-    static constexpr auto kBorder = grouped_table<A, Out, true>(Pixels());
-    static constexpr auto kInside = grouped_table<A, Out, !std::is_same_v<A, Out>>(Pixels());
-    const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
-    const std::int64_t last = first + (w.size() - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2];
-    const auto kernel = (first < 0 || last >= p_.input[2] ? kBorder : kInside)[static_cast<std::size_t>(w.size() - 1)];
-    collect(at, first, input, taps);
-    HWY_ALIGN A sums[kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
+  // Outputs `w` of one row, or of two.
+  void tile(const OutputRow& at, std::int64_t rows, Range w, const InputRows<T>& input, TileTaps<A>& taps) const {
+    collect(at, rows, w.begin, input, taps);
+    HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
     const std::int64_t in = p_.in_channels_per_group(), out = s_.vector_groups * p_.out_channels_per_group();
     for (std::int64_t v = 0; v < s_.vectors; ++v) {
       const ChannelVector<A> channels{window(v), indices_.data() + v * in * s_.lanes,
                                       packed_ + v * s_.terms() * s_.lanes};
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
-      const auto to = tile_store<A, Out>(p_, a_, at, w.begin, v * out);
       const bool at_once = plain_ && count == s_.lanes;
-      kernel(taps, channels, block_, {sums, s_.lanes, at_once ? to.out : nullptr, to.out_stride});
-      if (!at_once) store_tile(sums, s_.lanes, w.size(), count, to, p_.epilogue);
+      TileStore<A, Out> stores[2];
+      GroupedSums<A, Out> to[2];
+      OutputRow row = at;
+      for (std::int64_t i = 0; i < rows; ++i, ++row.h) {
+        stores[i] = tile_store<A, Out>(p_, a_, row, w.begin, v * out);
+        to[i] = {sums[i], s_.lanes, at_once ? stores[i].out : nullptr, stores[i].out_stride};
+      }
+      run_kernel(rows, w, taps, channels, to);
+      for (std::int64_t i = 0; i < rows && !at_once; ++i)
+        store_tile(sums[i], s_.lanes, w.size(), count, stores[i], p_.epilogue);
     }
+  }
+
+  void run_kernel(std::int64_t rows, Range w, const TileTaps<A>& taps, const ChannelVector<A>& channels,
+                  const GroupedSums<A, Out>* to) const {
+    using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
+    // Tiles of halves by themselves are always checked: kernels without would cost more to compile than they win.
+    static constexpr auto kBorder = grouped_table<A, Out, true>(Pixels());
+    static constexpr auto kInside = grouped_table<A, Out, !std::is_same_v<A, Out>>(Pixels());
+    const auto size = static_cast<std::size_t>(w.size() - 1);
+    if constexpr (kRowPairs) {
+      static constexpr auto kPairs =
+          grouped_pairs<A, Out>(std::make_integer_sequence<int, kGroupedPixels + 1 - kFewestPaired>());
+      if (rows == 2) return kPairs[size + 1 - kFewestPaired](taps, channels, to);
+    }
+    (inside(w) ? kInside : kBorder)[size](taps, channels, block_, to[0]);
   }
 
   const GroupedLayout& s_;
@@ -198,7 +284,8 @@ class Grouped {
   const A* packed_;
   const std::int64_t block_ = block_terms(s_.terms());
   const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
-  std::vector<Index> indices_;                   // [vector][in channel][lanes]
+  const bool pairs_ = kRowPairs && p_.stride[1] == 1 && p_.dilation[1] == 1 && p_.kernel[1] > 1 && s_.terms() <= block_;
+  std::vector<Index> indices_;  // [vector][in channel][lanes]
 };
 
 template <class T>
