@@ -1,7 +1,7 @@
 // What the kernels of winograd read, and the one-dimensional transforms F(kOutputs, 3) of winograd_points.h: values at
 // +p, -p of each pair of points, then at zero, then at infinity. Tiles are numbered (depth, row of tiles, column of
-// tiles), rows of tiles through all images; a call covers some rows. Transformed inputs and products are fp32, a tile's
-// points beside each other: (depth, row, column, point, channel).
+// tiles), rows of tiles through all images; a call covers some rows. Transforms compute in fp32. Transformed inputs and
+// products are fp32, or elements like the input, a tile's points beside each other: (depth, row, column, point, channel).
 #include "vulkan/glsl/epilogue.glsl"
 #include "vulkan/glsl/geometry.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
@@ -13,8 +13,11 @@ layout(constant_id = 8) const float kSecondPoint = 1.5;  // for 4 outputs
 layout(constant_id = 9) const bool kInputFours = false;     // input aligned to four channels
 layout(constant_id = 10) const bool kSpreadRepairs = false;  // an invocation repairs one pixel instead of a tile
 // Of an invocation, 4 or 1: one leaves a GPU registers to hide its loads behind, four are fewer loads where each lane's
-// costs. Components past the first of one channel are zero, which compilers remove.
+// costs, and 8 bytes of 16-bit points. Components past the first of one channel are zero, which compilers remove.
 layout(constant_id = 11) const uint kChannels = 4;
+layout(constant_id = 12) const bool kPointFours = false;    // input channels are fours
+layout(constant_id = 13) const bool kProductFours = false;  // output channels are
+layout(constant_id = 14) const bool kRealPoints = true;     // else points are elements
 
 layout(local_size_x_id = 5) in;
 
@@ -23,7 +26,7 @@ const uint kPoints = kOutputs + 2, kMostPoints = 6;
 struct Params {
   uint64_t input_array, weight_array, output_array;
   uint64_t points_array, products_array, weight_points_array;  // of these tiles and of the weights, transformed
-  uint64_t masks_array;  // of all tiles, a 32-bit word for kChannels channels: which outputs are not finite
+  uint64_t masks_array;  // of these tiles, a 32-bit word for kChannels channels: which outputs are not finite
   int64_t input_stride[4], output_stride[4];  // N D H W
   WeightStrides weight_stride;
   EpilogueParams epilogue;
@@ -36,6 +39,41 @@ struct Params {
 #include "vulkan/glsl/direct_sum.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer MaskAt { uint value; };
+
+#ifdef VARIANT_F16
+bool packs_nearest;  // packs_to_nearest(), once an invocation
+#endif
+
+void start_rounding() {
+#ifdef VARIANT_F16
+  packs_nearest = packs_to_nearest(float(min(groups_x, 1)));
+#endif
+}
+
+real load_point(uint64_t array, int64_t offset) { return kRealPoints ? load_real(array, offset) : load(array, offset); }
+real4 load_point4(uint64_t array, int64_t offset) {
+  return kRealPoints ? load_real4(array, offset) : load4(array, offset);
+}
+void store_point(uint64_t array, int64_t offset, real v) {
+  if (kRealPoints)
+    store_real(array, offset, v);
+  else
+    store(array, offset, v);
+}
+void store_point4(uint64_t array, int64_t offset, real4 v) {
+  if (kRealPoints) {
+    store_real4(array, offset, v);
+    return;
+  }
+#ifdef VARIANT_F16
+  if (packs_nearest) {
+    const uvec2 pairs = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+    Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value = packUint2x32(pairs);
+    return;
+  }
+#endif
+  store4(array, offset, v);
+}
 
 struct Tile {
   int image, depth, h, w;  // of its first output
@@ -62,9 +100,7 @@ uint take_channel(inout uint index, int channels) {
 // Where a tile's word for the channels from c on lies.
 MaskAt mask_at(Tile t, uint c) {
   const uint words = (uint(params.geometry.out_channels) + kChannels - 1) / kChannels;
-  const int64_t row = int64_t(t.image) * params.tiles_h + t.h / int(kOutputs);
-  const int64_t tile = (row * params.geometry.output_extent[0] + t.depth) * params.tiles_w + t.w / int(kOutputs);
-  return MaskAt(params.masks_array + uint64_t(tile * words + c / kChannels) * 4);
+  return MaskAt(params.masks_array + uint64_t(t.pixel * words + c / kChannels) * 4);
 }
 
 void input_to_points(inout vec4 x[kMostPoints]) {

@@ -6,10 +6,10 @@
 #include "algorithms/winograd/winograd.glsl"
 
 vec4 load_products(int64_t offset, uint channels) {
-  if (kChannels == 4 && params.geometry.out_channels % 4 == 0) return load_real4(params.products_array, offset);
+  if (kChannels == 4 && kProductFours) return load_point4(params.products_array, offset);
   vec4 v = vec4(0);
   [[unroll]] for (uint j = 0; j < kChannels; ++j)
-    if (j < channels) v[j] = load_real(params.products_array, offset + j);
+    if (j < channels) v[j] = load_point(params.products_array, offset + j);
   return v;
 }
 
@@ -29,7 +29,7 @@ void main() {
   }
 
   const int64_t output_offset = t.image * params.output_stride[0] + t.depth * params.output_stride[1];
-  const int64_t addend_offset = t.image * epilogue.addend_stride[0] + t.depth * epilogue.addend_stride[1];
+  const int64_t addend_offset = t.image * params.epilogue.addend_stride[0] + t.depth * params.epilogue.addend_stride[1];
   uint mask = 0;
   [[unroll]] for (uint j = 0; j < kOutputs; ++j) {
     vec4 column[kMostPoints];
@@ -44,7 +44,7 @@ void main() {
           continue;
         }
         const int64_t target = output_offset + h * params.output_stride[2] + w * params.output_stride[3];
-        const int64_t addend = addend_offset + h * epilogue.addend_stride[2] + w * epilogue.addend_stride[3];
+        const int64_t addend = addend_offset + h * params.epilogue.addend_stride[2] + w * params.epilogue.addend_stride[3];
         if (kChannels == 4)
           finish4(params.output_array, target, addend, c, out_channels, column[i], params.epilogue);
         else

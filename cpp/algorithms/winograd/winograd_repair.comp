@@ -21,8 +21,8 @@ void main() {
     const int h = t.h + bit / int(kOutputs), w = t.w + bit % int(kOutputs);
     const int64_t output_offset = t.image * params.output_stride[0] + t.depth * params.output_stride[1] +
                                   h * params.output_stride[2] + w * params.output_stride[3];
-    const int64_t addend_offset = t.image * epilogue.addend_stride[0] + t.depth * epilogue.addend_stride[1] +
-                                  h * epilogue.addend_stride[2] + w * epilogue.addend_stride[3];
+    const int64_t addend_offset = t.image * params.epilogue.addend_stride[0] + t.depth * params.epilogue.addend_stride[1] +
+                                  h * params.epilogue.addend_stride[2] + w * params.epilogue.addend_stride[3];
     for (uint o = c; o < min(c + kChannels, out_channels); ++o)
       finish(params.output_array, output_offset, addend_offset, o, direct_sum(t.image, t.depth, h, w, int(o)),
              params.epilogue);

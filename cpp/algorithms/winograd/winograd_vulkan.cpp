@@ -4,6 +4,12 @@
 // has the depth taps only, so any algorithm of the device can multiply, and a 3x3x3 kernel transforms every slice once.
 // Some rows of tiles are worked on at a time, which bounds the workspace. It wins where multiply-adds cost more than
 // the traffic of the transforms: in fp32 for many channels and in 3D, everywhere on devices that run on a CPU.
+//
+// Where a device has cooperative matrices of the input's 16-bit type, points are rounded to it and multiplied there:
+// with F2, and F4 for precision "fast". Relative to the root mean square of the outputs the error's is 1.2 u with F2
+// and 3.4 u with F4, 0.4 u being that of rounding exact sums. A point of F2 is a sum of four inputs: points and
+// products of fp16 beyond 65504 become infinities, which reach their outputs, and these are computed again by
+// definition.
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -14,6 +20,7 @@
 #include "core/checked.h"
 #include "core/planner.h"
 #include "vulkan/kernel_params.h"
+#include "vulkan/matrix_unit.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -29,7 +36,10 @@ constexpr std::int64_t kShortestSum = 16;
 // Transformed inputs and products of one call: enough to fill a GPU; in the cache of a CPU.
 constexpr std::size_t kGpuCallBytes = std::size_t{192} << 20, kSoftwareCallBytes = std::size_t{8} << 20;
 // Share of the memory rate that the transforms reach, and values a second that a CPU device moves lane by lane.
-constexpr double kTransformShare = 0.45, kSoftwareValuesPerSecond = 0.4e9;
+constexpr double kTransformShare = 0.8, kSoftwareValuesPerSecond = 0.4e9;
+constexpr double kCallLaunches = 5;  // of three dispatches that each wait for all of the one before
+// What products of 16-bit points must gain over direct sums, which are more accurate.
+constexpr double kLeastGain = 1.15;
 
 // The block of winograd.glsl.
 struct Params {
@@ -47,17 +57,20 @@ struct Layout {
   Layout(Geometry geometry, const Traits& traits) : g(std::move(geometry)), points(g.shape.points()) {
     const ConvProblem& p = g.problem;
     rows = checked_mul(p.batch, g.tiles_h);
+    if (size_bytes(p.output_dtype) == 2 && matrix_unit(traits, p.dtype)) point_dtype = p.dtype;
+    value_bytes = static_cast<std::int64_t>(size_bytes(point_dtype));
     const std::int64_t in_values = checked_mul(checked_mul(p.input[0], g.tiles_w), points * p.in_channels);
     const std::int64_t out_values = checked_mul(checked_mul(p.output[0], g.tiles_w), points * p.out_channels);
-    row_bytes = round_up(in_values * 4, 256) + round_up(out_values * 4, 256);
+    row_bytes = round_up(in_values * value_bytes, 256) + round_up(out_values * value_bytes, 256);
     const bool software = traits.type == DeviceType::software;
     const auto wanted = static_cast<std::int64_t>(software ? kSoftwareCallBytes : kGpuCallBytes);
     call_rows = ceil_div(rows, ceil_div(rows, std::max<std::int64_t>(wanted / row_bytes, 1)));
-    channels = software ? 4 : 1;
-    masks = checked_mul(checked_mul(rows, p.output[0]), checked_mul(g.tiles_w, ceil_div(p.out_channels, channels)));
+    channels = software || halves() ? 4 : 1;
+    row_masks = checked_mul(p.output[0], checked_mul(g.tiles_w, ceil_div(p.out_channels, channels)));
     weight_values = checked_mul(checked_mul(p.out_channels, p.kernel[0]), points * p.in_channels_per_group());
   }
 
+  bool halves() const { return point_dtype != DType::f32; }
   std::int64_t input_values(std::int64_t call) const {
     return g.problem.input[0] * call * g.tiles_w * points * g.problem.in_channels;
   }
@@ -68,25 +81,25 @@ struct Layout {
   bool in_range() const {
     constexpr std::int64_t limit = std::int64_t{1} << 31;
     return input_values(call_rows) < limit && output_values(call_rows) < limit && weight_values < limit &&
-           masks * g.shape.outputs() < limit;
+           checked_mul(row_masks, call_rows) * g.shape.outputs() < limit;
   }
   // In the order of the workspace, before the child's.
-  std::size_t mask_bytes() const { return static_cast<std::size_t>(round_up(masks * 4, 256)); }
-  std::size_t weight_bytes() const { return static_cast<std::size_t>(round_up(weight_values * 4, 256)); }
+  std::size_t mask_bytes() const { return static_cast<std::size_t>(round_up(row_masks * call_rows * 4, 256)); }
+  std::size_t weight_bytes() const { return static_cast<std::size_t>(round_up(weight_values * value_bytes, 256)); }
   std::size_t call_bytes() const { return static_cast<std::size_t>(row_bytes * call_rows); }
   std::size_t own_bytes() const { return mask_bytes() + weight_bytes() + call_bytes(); }
 
   // The products of some rows of tiles.
   ConvProblem products(std::int64_t call) const {
     ConvProblem c = g.problem;
-    c.dtype = c.output_dtype = DType::f32;
+    c.dtype = c.output_dtype = point_dtype;
     c.batch = 1;
     c.in_channels *= points;
     c.out_channels *= points;
     c.groups *= points;
     for (const int axis : {1, 2}) c.kernel[axis] = 1, c.pad_lo[axis] = 0;
-    c.input[1] = c.output[1] = call;
-    c.input[2] = c.output[2] = g.tiles_w;
+    c.input[1] = c.output[1] = 1;
+    c.input[2] = c.output[2] = call * g.tiles_w;
     c.epilogue = {};
     return canonical(c);
   }
@@ -102,8 +115,10 @@ struct Layout {
   }
 
   Geometry g;
-  std::int64_t channels = 0;  // of an invocation of the transforms
-  std::int64_t points = 0, rows = 0, row_bytes = 0, call_rows = 0, masks = 0, weight_values = 0;
+  DType point_dtype = DType::f32;  // of everything transformed
+  std::int64_t value_bytes = 0;    // of a point
+  std::int64_t channels = 0;       // of an invocation of the transforms
+  std::int64_t points = 0, rows = 0, row_bytes = 0, call_rows = 0, row_masks = 0, weight_values = 0;
 };
 
 // F4 and F2 of a whole 3 x 3 kernel, tiled along the same two axes.
@@ -121,27 +136,34 @@ std::vector<Layout> fitting_layouts(const ConvProblem& p, const Context<Device>&
   std::vector<Layout> all;
   for (Geometry& g : tiled(p)) {
     Layout l(std::move(g), c.traits);
+    if (l.halves() && l.g.shape.mh == 4 && p.precision != Precision::fast) continue;
     if (l.own_bytes() <= c.workspace_limit_bytes && l.in_range()) all.push_back(std::move(l));
   }
   return all;
 }
 
+// Without the weights' on a GPU, where they are taken to be prepared.
 double transform_seconds(const Layout& l, const Traits& traits) {
   const ConvProblem& p = l.g.problem;
-  const double values = double(l.input_values(l.rows) + l.output_values(l.rows) + l.weight_values);
-  if (traits.type == DeviceType::software) return 2 * values / kSoftwareValuesPerSecond;
-  return (p.bytes_moved() + 4 * values) / (traits.rates.memory_bytes_per_second * kTransformShare);
+  const double values = double(l.input_values(l.rows) + l.output_values(l.rows));
+  if (traits.type == DeviceType::software) return 2 * (values + double(l.weight_values)) / kSoftwareValuesPerSecond;
+  const double bytes = double(p.input_elements()) * double(size_bytes(p.dtype)) +
+                       double(p.output_elements()) * double(size_bytes(p.output_dtype));
+  return (bytes + double(l.value_bytes) * values) / (traits.rates.memory_bytes_per_second * kTransformShare);
 }
 
 double layout_seconds(const Layout& l, const Context<Device>& c) {
-  const double calls = double(l.rows) / double(l.call_rows);
+  const double calls = double(ceil_div(l.rows, l.call_rows));
   const double products = c.planner.seconds(l.products(l.call_rows), c.workspace_limit_bytes - l.own_bytes());
-  return c.traits.rates.launch_seconds * (3 + 2 * calls) + transform_seconds(l, c.traits) + products * calls;
+  const double dispatches = kCallLaunches * c.traits.rates.launch_seconds * calls;
+  const double whole_calls = double(l.rows) / double(l.call_rows);
+  return (dispatches + transform_seconds(l, c.traits) + products * whole_calls) * (l.halves() ? kLeastGain : 1);
 }
 
-// The tile with the least work, without planning the products of both.
+// The tile with the least work; of fp32 points without planning the products of both.
 Layout chosen_layout(const ConvProblem& p, const Context<Device>& c) {
   const auto work = [&](const Layout& l) {
+    if (l.halves()) return layout_seconds(l, c);
     const double flops = 2 * double(l.output_values(l.rows)) * double(p.kernel[l.g.axes[0]] * l.g.in_channels);
     return flops / flops_per_second(c.traits, DType::f32) + transform_seconds(l, c.traits);
   };
@@ -192,7 +214,8 @@ class WinogradPlan final : public Plan<Device> {
     params.output = a.output.data;
     params.masks = workspace;
     params.points = workspace + l_.mask_bytes() + l_.weight_bytes();
-    params.products = params.points + static_cast<Pointer>(round_up(l_.input_values(l_.call_rows) * 4, 256));
+    const std::int64_t points_bytes = l_.input_values(l_.call_rows) * l_.value_bytes;
+    params.products = params.points + static_cast<Pointer>(round_up(points_bytes, 256));
     params.input_stride = pixel_strides(a.input);
     params.output_stride = pixel_strides(a.output);
     params.weight_stride = weight_strides(a.weight);
@@ -211,7 +234,8 @@ class WinogradPlan final : public Plan<Device> {
     const bool input_fours = aligned_to_fours(a.input, p.in_channels, p.dtype);
     for (const std::uint32_t v :
          {kGroupSize, narrow(l_.g.shape.mh), bits(four ? F4::point(0) : F2::point(0)), bits(F4::point(2)),
-          std::uint32_t{input_fours}, std::uint32_t{software_}, narrow(l_.channels)})
+          std::uint32_t{input_fours}, std::uint32_t{software_}, narrow(l_.channels),
+          std::uint32_t{p.in_channels % 4 == 0}, std::uint32_t{p.out_channels % 4 == 0}, std::uint32_t{!l_.halves()}})
       k.constants.push_back(v);
     return k;
   }
@@ -270,13 +294,11 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
       child.prepared = &a.prepared->children[last && !same_layout() ? 1 : 0];
     plan->execute(stream, child, workspace + l_.own_bytes());
     stream.barrier();
-    run(stream, kernel("output", a), params, p.output[0] * rows * l_.g.tiles_w * out_steps, seconds);
+    const std::int64_t outputs = p.output[0] * rows * l_.g.tiles_w * out_steps;
+    run(stream, kernel("output", a), params, outputs, seconds);
+    stream.barrier();
+    run(stream, kernel("repair", a), params, outputs * (software_ ? l_.g.shape.outputs() : 1));
   }
-  params.first_row = 0;
-  params.row_count = narrow(l_.rows);
-  stream.barrier();
-  run(stream, kernel("repair", a), params,
-      p.output[0] * l_.rows * l_.g.tiles_w * out_steps * (software_ ? l_.g.shape.outputs() : 1));
 }
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {

@@ -26,6 +26,6 @@ void main() {
     [[unroll]] for (uint i = 0; i < 3; ++i) column[i] = values[i][j];
     weight_to_points(column);
     [[unroll]] for (uint i = 0; i < kPoints; ++i)
-      store_real(params.weight_points_array, (i * kPoints + j) * int64_t(params.count) + index, column[i]);
+      store_point(params.weight_points_array, (i * kPoints + j) * int64_t(params.count) + index, column[i]);
   }
 }
