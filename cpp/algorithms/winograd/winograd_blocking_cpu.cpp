@@ -146,6 +146,8 @@ double estimate(const Blocking& b, const Costs& c) {
   const double rate = c.outer_rate(threads * (input_bytes + sum_bytes) + step_panels * sizeof(float));
   const double block_steps = steps * std::ceil(output_blocks / static_cast<double>(b.blocks_per_step));
   if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * block_steps / (kHiddenReads * rate);
+  // Beyond the shared cache tiles of a single depth, which share nothing with others, are fetched and written first.
+  if (g.depths == 1 && rate < c.shared_cache_rate()) unit += 2 * input_bytes / rate;
   if (sum_bytes > 0.3 * l2_bytes) unit += (sum_bytes > l2_bytes ? 3 : 1) * sum_bytes * block_steps / rate;
   double once = 0;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
