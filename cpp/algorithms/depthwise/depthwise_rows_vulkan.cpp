@@ -16,7 +16,7 @@ constexpr std::int64_t kMaxUnrolled = 1400;      // multiply-adds written out; c
 constexpr std::int64_t kSoftwareUnrolled = 220;  // compiled in a fraction of a second
 constexpr std::int64_t kInvocations = 128;       // a workgroup; every device has them
 constexpr std::int64_t kEnoughInvocations = 1 << 15;   // to fill a GPU
-constexpr std::int64_t kFewColumns = 2, kFewRows = 8;  // of strips that leave a GPU partly idle
+constexpr std::int64_t kFewColumns = 2, kFewRows = 8;  // of strips that leave a GPU partly idle, or are strided
 constexpr std::int64_t kFewTaps = 9;                   // more compute for as long as they wait for loads
 constexpr std::int64_t kMaxRows = 64;                  // as in depthwise_rows.comp
 constexpr std::int64_t kLeastRows = 2;  // of a strip, which reads kernel - stride rows of its neighbour's
@@ -49,10 +49,13 @@ std::int64_t registers(const ConvProblem& p, const Shape& s, std::int64_t column
   return (p.taps() + slots(p) * columns) * s.vector * per_real + input_columns(p, columns) * s.words * s.ahead;
 }
 
+// Wide strips share loads; strides leave little to share, and registers bound how many strips run.
+std::int64_t most_columns(const ConvProblem& p) { return p.kernel[1] == 1 ? 8 : p.stride[2] > 1 ? kFewColumns : 4; }
+
 // The columns that load and compute the least, past the edge included.
 void choose_columns(const ConvProblem& p, Shape& s, std::int64_t max_unrolled) {
   double best = 0;
-  for (std::int64_t c = 1; c <= std::min<std::int64_t>(p.output[2], p.kernel[1] == 1 ? 8 : 4); ++c) {
+  for (std::int64_t c = 1; c <= std::min(p.output[2], most_columns(p)); ++c) {
     if (c > 1 && (input_columns(p, c) > kMaxInputs || registers(p, s, c) > kMaxRegisters ||
                   s.unroll * c * p.taps() * s.vector > max_unrolled))
       break;
