@@ -142,12 +142,15 @@ class DeviceBench {
     constexpr int kBatches = 5;
     constexpr double kIdleSeconds = 0.2;                       // after which an idle GPU lowers its clocks
     constexpr double kColdSeconds = 0.6, kWarmSeconds = 0.02;  // to reach its clocks again, or to fill its caches
-    const double warm = now() - last_busy_ > kIdleSeconds ? kColdSeconds : kWarmSeconds;
-    const double first = batch(1);
-    if (budget <= 0) return first;
-    const double once = std::max(batch(2), 1e-6);
-    const int count = std::clamp(static_cast<int>(budget / kBatches / once), 1, 2000);
-    for (const double begin = now(); now() - begin < warm;) batch(count);
+    const double busy = last_busy_;
+    double once = batch(1);  // the device idles while pipelines that compile() left out are compiled
+    if (budget <= 0) return once;
+    const double begin = now(), warm = begin - busy > kIdleSeconds ? kColdSeconds : kWarmSeconds;
+    int count;
+    do {
+      count = std::clamp(static_cast<int>(budget / kBatches / std::max(once, 1e-6)), 1, 2000);
+      once = batch(count);
+    } while (now() - begin < warm);
     std::vector<double> times;
     while (times.size() < kBatches) times.push_back(batch(count));
     std::nth_element(times.begin(), times.begin() + kBatches / 2, times.end());
