@@ -48,6 +48,8 @@ class Plan {
   // `workspace` has workspace_bytes(), aligned to 256 bytes; its content is undefined before and after.
   virtual void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const = 0;
   virtual std::size_t workspace_bytes() const { return 0; }
+  // What execute() uses of them when weights are prepared.
+  virtual std::size_t prepared_workspace_bytes() const { return workspace_bytes(); }
   // As a tree: `small_kernel_depth(3x implicit_gemm)`.
   virtual std::string describe() const = 0;
   // Names the layout prepare() makes; plans with equal names share prepared weights. Empty: weights are read as
@@ -79,6 +81,7 @@ struct Context {
   const typename Device::Traits& traits;
   std::size_t workspace_limit_bytes;
   Planner<Device>& planner;
+  int siblings = 1;  // plans like this one that may run at the same time, this one included
 };
 
 // One row of the registry. `supports` and `seconds` are pure and need no hardware; `make` allocates nothing on the

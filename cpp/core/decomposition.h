@@ -44,18 +44,21 @@ class Children {
   };
 
   Children() = default;
-  Children(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context) {
+  Children(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context,
+           int siblings = 1) {
     std::map<ConvProblem, std::shared_ptr<const Plan<Device>>> plans;
     for (const auto& [problem, slice] : problems) {
       auto& plan = plans[problem];
-      if (!plan) plan = context.planner.plan({problem, "", context.workspace_limit_bytes});
+      if (!plan) plan = context.planner.plan({problem, "", context.workspace_limit_bytes, siblings});
       list_.push_back({slice, plan});
       workspace_bytes_ = std::max(workspace_bytes_, plan->workspace_bytes());
+      prepared_workspace_bytes_ = std::max(prepared_workspace_bytes_, plan->prepared_workspace_bytes());
     }
   }
 
   const std::vector<Child>& list() const { return list_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
+  std::size_t prepared_workspace_bytes() const { return prepared_workspace_bytes_; }
 
   // `8x implicit_gemm, 1x reference`
   std::string describe() const {
@@ -109,7 +112,7 @@ class Children {
   }
 
   std::vector<Child> list_;
-  std::size_t workspace_bytes_ = 0;
+  std::size_t workspace_bytes_ = 0, prepared_workspace_bytes_ = 0;
 };
 
 // Children that write disjoint parts of the output, in any order.
@@ -121,10 +124,11 @@ class DisjointPlan final : public Plan<Device> {
 
   DisjointPlan(std::string name, const ConvProblem& p, const std::vector<std::pair<ConvProblem, Slice>>& problems,
                const Context<Device>& context)
-      : name_(std::move(name)), p_(p), children_(problems, context) {}
+      : name_(std::move(name)), p_(p), children_(problems, context, static_cast<int>(problems.size())) {}
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
-    const bool share_workspace = children_.workspace_bytes() > 0;
+    const bool share_workspace =
+        (operands.prepared ? children_.prepared_workspace_bytes() : children_.workspace_bytes()) > 0;
     stream.for_each_independent(static_cast<std::int64_t>(children_.list().size()), share_workspace,
                                 [&](std::int64_t i) {
                                   const auto at = static_cast<std::size_t>(i);
@@ -133,6 +137,7 @@ class DisjointPlan final : public Plan<Device> {
                                 });
   }
   std::size_t workspace_bytes() const override { return children_.workspace_bytes(); }
+  std::size_t prepared_workspace_bytes() const override { return children_.prepared_workspace_bytes(); }
   std::string describe() const override { return name_ + "(" + children_.describe() + ")"; }
   std::string weight_layout() const override { return children_.weight_layout(); }
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
@@ -145,17 +150,24 @@ class DisjointPlan final : public Plan<Device> {
   Children<Device> children_;
 };
 
-// Estimate of children that run one after another.
+// Estimate of children that run one after another, or of siblings.
 template <class Device>
-double sum_of_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context) {
+double sum_of_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context,
+                      int siblings = 1) {
   std::map<ConvProblem, double> known;
   double sum = 0;
   for (const auto& [problem, slice] : problems) {
     auto [it, added] = known.try_emplace(problem, 0);
-    if (added) it->second = context.planner.seconds(problem, context.workspace_limit_bytes);
+    if (added) it->second = context.planner.seconds(problem, context.workspace_limit_bytes, siblings);
     sum += it->second;
   }
   return sum;
+}
+
+// Estimate of a DisjointPlan.
+template <class Device>
+double disjoint_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context) {
+  return sum_of_seconds(problems, context, static_cast<int>(problems.size()));
 }
 
 }  // namespace vkconv

@@ -25,6 +25,7 @@ struct PlanRequest {
   ConvProblem problem;
   std::string algorithm;
   std::size_t workspace_limit_bytes = kDefaultWorkspaceLimitBytes;
+  int siblings = 1;  // see Context
   auto operator<=>(const PlanRequest&) const = default;
 };
 
@@ -52,21 +53,21 @@ class Planner {
   // cannot run.
   PlanPtr plan(const PlanRequest& request) {
     if (auto hit = cache_.find(request)) return *hit;
-    const Context<Device> context = context_for(request.workspace_limit_bytes);
+    const Context<Device> context = context_for(request.workspace_limit_bytes, request.siblings);
     PlanPtr made = choose(request, context).make(request.problem, context);
     cache_.insert(request, made);
     return made;
   }
 
-  // Estimate of the fastest algorithm: what a decomposition adds up over its children.
-  double seconds(const ConvProblem& problem, std::size_t workspace_limit_bytes) {
+  // Estimate of the fastest algorithm: what a decomposition adds up over its children. Of siblings each one's part.
+  double seconds(const ConvProblem& problem, std::size_t workspace_limit_bytes, int siblings = 1) {
     double best = std::numeric_limits<double>::infinity();
-    for (const Candidate& c : explain(problem, workspace_limit_bytes)) best = std::min(best, c.seconds);
+    for (const Candidate& c : explain(problem, workspace_limit_bytes, siblings)) best = std::min(best, c.seconds);
     return best;
   }
 
-  std::vector<Candidate> explain(const ConvProblem& problem, std::size_t workspace_limit_bytes) {
-    const Context<Device> context = context_for(workspace_limit_bytes);
+  std::vector<Candidate> explain(const ConvProblem& problem, std::size_t workspace_limit_bytes, int siblings = 1) {
+    const Context<Device> context = context_for(workspace_limit_bytes, siblings);
     const Algorithm<Device>* chosen = preferred(problem);
     std::vector<Candidate> candidates;
     for (const Algorithm<Device>& row : table_) {
@@ -98,7 +99,7 @@ class Planner {
   void set_cache_capacity(std::size_t capacity) { cache_.set_capacity(capacity); }
 
  private:
-  Context<Device> context_for(std::size_t limit) { return {traits_, limit, *this}; }
+  Context<Device> context_for(std::size_t limit, int siblings = 1) { return {traits_, limit, *this, siblings}; }
 
   const Algorithm<Device>& choose(const PlanRequest& request, const Context<Device>& context) {
     if (!request.algorithm.empty()) return forced(request, context);

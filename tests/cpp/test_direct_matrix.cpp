@@ -162,6 +162,19 @@ TEST(DirectMatrixTile, FewTilesShareTheirSums) {
   EXPECT_EQ(many->shares, 1);
 }
 
+// The phases of a transposed convolution run at the same time when their weights are prepared, so none has a workspace.
+TEST(DirectMatrixTile, SiblingsShareNoSums) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  const ConvProblem phase = parse_problem("fwd_f16_n1c512o512_i7x7_k3x3_p1x1");
+  EXPECT_EQ(vulkan::choose_matrix_grid(phase, unit, traits, 4)->shares, 1);
+  Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits);
+  const auto plan = planner.plan({parse_problem("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1")});
+  EXPECT_EQ(plan->describe(), "transpose_phases(8x direct_matrix)");
+  EXPECT_GT(plan->workspace_bytes(), 0u);
+  EXPECT_EQ(plan->prepared_workspace_bytes(), 0u);
+}
+
 TEST(DirectMatrixTile, BodiesOfLoopsDivideAStage) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
   const auto unit = *vulkan::matrix_unit(traits, DType::f16);

@@ -154,6 +154,7 @@ TEST(PlanRequest, EveryFieldIsPartOfTheKey) {
   std::vector<std::function<void(PlanRequest&)>> changes = {
       [](auto& r) { r.algorithm = "slow"; },
       [](auto& r) { r.workspace_limit_bytes = 1; },
+      [](auto& r) { r.siblings = 7; },
       [](auto& r) { r.problem.pass = Pass::input_grad; },
       [](auto& r) { r.problem.dtype = DType::f16; },
       [](auto& r) { r.problem.output_dtype = DType::f64; },

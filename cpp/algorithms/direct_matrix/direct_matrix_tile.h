@@ -37,13 +37,15 @@ struct MatrixGrid {
 };
 
 MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
-                       const Traits& traits);
+                       const Traits& traits, int siblings = 1);
 
 // Loop iterations an invocation of an emulated kernel takes, at most; see kSoftwareLoopIterations.
 std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);
 
-// The grid with the least estimated time, or nothing when no tile's input fits shared memory.
-std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits);
+// The grid with the least estimated time, or nothing when no tile's input fits shared memory. Siblings fill the device
+// together, and one that shares no sums needs no workspace for itself alone.
+std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits,
+                                             int siblings = 1);
 
 // Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
 // often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.

@@ -84,13 +84,15 @@ double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid&
   return double(g.share_stages) * stage + c.workgroup + quads * subgroups * c.quad;
 }
 
-double estimate(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
+// Of siblings each one's part.
+double estimate(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits, int siblings) {
   const std::int64_t at_once = workgroups_at_once(p, unit, g), a_round = at_once * kProcessors;
-  double cycles = double(g.groups / a_round) * cycles_of(p, unit, g, at_once);
-  if (g.groups % a_round != 0) cycles += cycles_of(p, unit, g, ceil_div(g.groups % a_round, kProcessors));
+  const std::int64_t groups = checked_mul(g.groups, siblings), last_round = groups % a_round;
+  double cycles = double(groups / a_round) * cycles_of(p, unit, g, at_once);
+  if (last_round != 0) cycles += cycles_of(p, unit, g, ceil_div(last_round, kProcessors));
   const double rate =
       unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
-  const double seconds = cycles / kClock * kReferenceHalvesRate / rate;
+  const double seconds = cycles / siblings / kClock * kReferenceHalvesRate / rate;
   const double bandwidth = traits.rates.memory_bytes_per_second;
   const double sum = 2 * traits.rates.launch_seconds + double(g.sums_bytes) * (1 + 1 / double(g.shares)) / bandwidth;
   return std::max(seconds, p.bytes_moved() / bandwidth) + (g.shares > 1 ? sum : 0);
@@ -123,7 +125,7 @@ bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, con
 }  // namespace
 
 MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
-                       const Traits& traits) {
+                       const Traits& traits, int siblings) {
   MatrixGrid g;
   g.tile = tile;
   g.layout = side_by_side(p);
@@ -156,7 +158,7 @@ MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Matri
   const std::int64_t scales = parts > 1 ? p.groups * g.runs * tile.fragments_n * s.n : 0;
   g.packed_bytes = g.blocks_bytes + static_cast<std::size_t>(scales) * sizeof(float);
   if (g.shares > 1) g.sums_bytes = static_cast<std::size_t>(checked_mul(g.shares, p.output_elements())) * sizeof(float);
-  g.seconds = estimate(p, unit, g, traits);
+  g.seconds = estimate(p, unit, g, traits, siblings);
   return g;
 }
 
@@ -169,11 +171,12 @@ std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit) {
   return checked_add(checked_mul(g.steps, step), stage_and_outputs);
 }
 
-std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits) {
+std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits,
+                                             int siblings) {
   std::optional<MatrixGrid> best;
   const auto consider = [&](MatrixTile t, std::int64_t shares) {
     t.strip = p.output[1] == 1;
-    const MatrixGrid g = matrix_grid(p, unit, t, shares, traits);
+    const MatrixGrid g = matrix_grid(p, unit, t, shares, traits, siblings);
     if (fits(p, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
     return g;
   };
@@ -183,10 +186,11 @@ std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixU
     t.chunk_octets = std::max(t.chunk_octets, least_octets);
     for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
     // Sums of few outputs are shared too, so that this is tested.
-    if (best && best->groups < 4) best = matrix_grid(p, unit, best->tile, 2, traits);
+    if (best && best->groups < 4 && siblings == 1) best = matrix_grid(p, unit, best->tile, 2, traits);
     return best;
   }
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
+  const std::int64_t most_shares = siblings > 1 ? 1 : kMostShares;
   const std::uint32_t most_octets = p.kernel[1] * p.kernel[2] > 1 ? 4 : 8;
   for (std::uint32_t octets = least_octets; octets <= std::max(most_octets, least_octets); octets *= 2)
     for (const std::uint32_t subgroups_m : kPowers)
@@ -196,7 +200,7 @@ std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixU
             if (subgroups_m * subgroups_n < 4 || subgroups_m * subgroups_n > 8) continue;
             const MatrixTile tile{false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets};
             const MatrixGrid whole = consider(tile, 1);
-            for (std::int64_t shares = 2; shares <= kMostShares && whole.groups * shares <= kSharedGroups; ++shares)
+            for (std::int64_t shares = 2; shares <= most_shares && whole.groups * shares <= kSharedGroups; ++shares)
               consider(tile, shares);
           }
   return best;

@@ -90,10 +90,11 @@ class DirectMatrixPlan final : public Plan<Device> {
       : original_(p),
         p_(arranged(p)),
         unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
-        grid_(*choose_matrix_grid(p_, unit_, c.traits)) {}
+        grid_(*choose_matrix_grid(p_, unit_, c.traits, c.siblings)) {}
 
   std::string describe() const override { return p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix"; }
   std::size_t workspace_bytes() const override { return sums_offset() + grid_.sums_bytes; }
+  std::size_t prepared_workspace_bytes() const override { return grid_.shares > 1 ? workspace_bytes() : 0; }
 
   std::string weight_layout() const override {
     const auto& s = unit_.shape;
@@ -258,7 +259,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = matrix_support(p, c.traits); !s) return s;
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
   constexpr std::int64_t limit = std::int64_t{1} << 30;
-  const auto grid = choose_matrix_grid(arranged(p), *unit, c.traits);
+  const auto grid = choose_matrix_grid(arranged(p), *unit, c.traits, c.siblings);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated)
@@ -270,7 +271,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
-  return choose_matrix_grid(arranged(p), *unit, c.traits)->seconds + 2 * c.traits.rates.launch_seconds;
+  return choose_matrix_grid(arranged(p), *unit, c.traits, c.siblings)->seconds + 2 * c.traits.rates.launch_seconds;
 }
 
 }  // namespace

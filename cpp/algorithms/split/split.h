@@ -62,7 +62,7 @@ Algorithm<Device> split() {
         if (p.batch == 1 && p.output_pixels() == 1) return Support::no("a single output cannot be split");
         return Support::yes();
       },
-      [](const ConvProblem& p, const Context<Device>& context) { return sum_of_seconds(split_children(p), context); },
+      [](const ConvProblem& p, const Context<Device>& context) { return disjoint_seconds(split_children(p), context); },
       [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
         return std::make_shared<DisjointPlan<Device>>("split", p, split_children(p), context);
       }};

@@ -24,7 +24,7 @@ Algorithm<Device> transpose_phases() {
             return Support::yes();
           },
           [](const ConvProblem& p, const Context<Device>& context) {
-            return sum_of_seconds(transpose_phase_children(p), context);
+            return disjoint_seconds(transpose_phase_children(p), context);
           },
           [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
             return std::make_shared<DisjointPlan<Device>>("transpose_phases", p, transpose_phase_children(p), context);
