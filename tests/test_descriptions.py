@@ -137,3 +137,17 @@ def test_arguments():
 def test_weight_gradients_run_on_tensor_cores(dtype, rest):
     h200 = vkconv.describe_device("h200")
     assert vkconv.explain(f"wgrad_{dtype}_{rest}", device=h200).algorithm == "weight_grad_matrix"
+
+
+@pytest.mark.parametrize(
+    "problem, plan",
+    [
+        ("fwd_f16_n32c3o64_i224x224_k7x7_s2x2_p3x3", "direct_matrix"),
+        ("fwd_f16_n8c3o768_i224x224_k14x14_s14x14", "direct_matrix"),
+        ("fwd_f32_n8c3o64_i224x224_k7x7_s2x2_p3x3", "direct_matrix(split)"),
+        ("fwd_f16_n1c1280o1280_i8x38x26_k3x3x3_p1x1x1", "direct_matrix"),
+        ("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1_flip", "transpose_phases(8x direct_matrix)"),
+    ],
+)
+def test_the_fastest_plans_measured_on_an_h200(problem, plan):
+    assert vkconv.explain(problem, device=vkconv.describe_device("h200")).plan == plan

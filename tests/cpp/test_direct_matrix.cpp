@@ -46,6 +46,18 @@ TEST_F(DirectMatrix, Geometry) {
     expect_exact(text);
 }
 
+// The taps of a row of few channels are channels of the matrices.
+TEST_F(DirectMatrix, FewChannels) {
+  for (const char* text : {
+           "fwd_f16_n3c3o20_i13x11_k7x7_s2x2_p3x3_bias", "fwd_bf16_n2c3o9_i28x29_k14x14_s14x14",
+           "fwd_f32_n2c4o18_i9x12_k5x4_s1x3_p2x1:4_add", "fwd_f16_n2c1o5_i30_k17_d2_p20:9_flip",
+           "fwd_f32_n1c2o16_i90_k40_s7_p-3:11", "fwd_f16_n1c5o7_i4x6x9_k3x2x3_s2x1x1_d1x2x2_p1x1x2",
+           "fwd_f16_n1c1o1_i19x40_k15x15",
+           "fwd_f16_n1c2o8_i5x6_k3x3_p4x9",  // windows outside the image
+       })
+    for (const bool prepare : {false, true}) expect_exact(text, prepare);
+}
+
 TEST_F(DirectMatrix, Epilogues) {
   for (const char* text :
        {"fwd_bf16_n1c16o24_i9x11_k3x3_p1x1_add_relu6", "fwd_f16>f32_n1c16o24_i9x11_k3x3_p1x1_bias_add",
@@ -154,11 +166,11 @@ TEST(DirectMatrixTile, UsesTheShapesADeviceHas) {
 TEST(DirectMatrixTile, FewTilesShareTheirSums) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
   const auto unit = *vulkan::matrix_unit(traits, DType::f16);
-  const auto few = vulkan::choose_matrix_grid(parse_problem("fwd_f16_n1c512o512_i7x7_k3x3_p1x1"), unit, traits);
+  const auto few = vulkan::choose_matrix_grid({parse_problem("fwd_f16_n1c512o512_i7x7_k3x3_p1x1")}, unit, traits);
   EXPECT_GT(few->shares, 1);
   EXPECT_GE(few->shares * few->share_stages, few->stages);
   EXPECT_LT((few->shares - 1) * few->share_stages, few->stages);
-  const auto many = vulkan::choose_matrix_grid(parse_problem("fwd_f16_n1c128o128_i512x512_k3x3_p1x1"), unit, traits);
+  const auto many = vulkan::choose_matrix_grid({parse_problem("fwd_f16_n1c128o128_i512x512_k3x3_p1x1")}, unit, traits);
   EXPECT_EQ(many->shares, 1);
 }
 
@@ -167,19 +179,29 @@ TEST(DirectMatrixTile, SiblingsShareNoSums) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
   const auto unit = *vulkan::matrix_unit(traits, DType::f16);
   const ConvProblem phase = parse_problem("fwd_f16_n1c512o512_i7x7_k3x3_p1x1");
-  EXPECT_EQ(vulkan::choose_matrix_grid(phase, unit, traits, 4)->shares, 1);
+  EXPECT_EQ(vulkan::choose_matrix_grid({phase, false, 4}, unit, traits)->shares, 1);
   Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits);
-  const auto plan = planner.plan({parse_problem("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1")});
+  const auto plan = planner.plan({parse_problem("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1"), ""});
   EXPECT_EQ(plan->describe(), "transpose_phases(8x direct_matrix)");
   EXPECT_GT(plan->workspace_bytes(), 0u);
   EXPECT_EQ(plan->prepared_workspace_bytes(), 0u);
+}
+
+TEST(DirectMatrixTile, FewChannelsFillMatrices) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits);
+  const auto layout = [&](const char* text) {
+    return planner.plan({parse_problem(text), "direct_matrix"})->weight_layout();
+  };
+  EXPECT_TRUE(layout("fwd_f16_n32c3o64_i224x224_k7x7_s2x2_p3x3").ends_with(" taps"));
+  EXPECT_FALSE(layout("fwd_f16_n32c16o64_i224x224_k7x7_s2x2_p3x3").ends_with(" taps"));
 }
 
 TEST(DirectMatrixTile, BodiesOfLoopsDivideAStage) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
   const auto unit = *vulkan::matrix_unit(traits, DType::f16);
   for (const char* text : {"fwd_f16_n8c64o64_i56x56_k7x7_p3x3", "fwd_f16_n1c768o768g16_i1500_k128_p64"}) {
-    const auto grid = vulkan::matrix_grid(parse_problem(text), unit, {false, 1, 4, 7, 2, 2}, 1, traits);
+    const auto grid = vulkan::matrix_grid({parse_problem(text)}, unit, {false, 1, 4, 7, 2, 2}, 1, traits);
     EXPECT_EQ(grid.stage_steps % grid.body_steps, 0) << text;
     EXPECT_LT(grid.body_steps, grid.stage_steps) << text;
   }
@@ -207,7 +229,7 @@ TEST(DirectMatrixTile, FitsTheDevice) {
       const ConvProblem p = parse_problem(text);
       const vulkan::Traits traits = described_gpu(shape);
       const auto unit = *vulkan::matrix_unit(traits, p.dtype);
-      const auto grid = vulkan::choose_matrix_grid(p, unit, traits);
+      const auto grid = vulkan::choose_matrix_grid({p}, unit, traits);
       if (p.dilation[1] == 40) {
         EXPECT_FALSE(grid) << "a halo of 80 rows fits no shared memory";
         continue;

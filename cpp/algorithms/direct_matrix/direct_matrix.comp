@@ -38,8 +38,11 @@ layout(constant_id = 32) const bool kStoresEights = false;  // 16-bit outputs ar
 layout(constant_id = 33) const uint kBodySteps = 0;  // steps of a stage that the loop's body holds; 0: all
 layout(constant_id = 34) const bool kShares = false;  // outputs are shares of sums, which direct_matrix_sum adds
 layout(constant_id = 35) const bool kWholeChunks = false;  // of input channels
+// Channels of a column of the input where the taps of a row are channels of the matrices; 0: those are the input's.
+layout(constant_id = 36) const uint kColumnChannels = 0;
 layout(local_size_x_id = 30) in;
 
+const bool kTapsAreChannels = kColumnChannels != 0;
 #include "algorithms/direct_matrix/direct_matrix_sizes.glsl"
 
 // Where this workgroup's part lies.
@@ -118,7 +121,7 @@ void multiply_step(uint s, Run run, Stage following) {
       make_b(b[part][j], held[part][j], weights, weight_octet(s, part, j));
     }
   fetch_weights(s + 1);
-  if (run.first == 0) bring(following, s, run.count);
+  if (!kTapsAreChannels && run.first == 0) bring(following, s, run.count);
   if (kBodySteps == 0) finish_bringing(following, s, run.count);
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i) {
     const bool row_ends = i + 1 == kFragmentsM, run_ends = row_ends && s + 1 == run.count;
@@ -138,7 +141,7 @@ void multiply_run(Run run, Stage following) {
 }
 
 // Adds the products of the stage at `base`, with whose end `following` lies in shared memory.
-void multiply_stage(uint base, float scale, Stage following, uint following_base) {
+void multiply_stage(Place at, uint base, float scale, Stage following, uint following_base) {
   if (kBodySteps == 0) {
     multiply_run(Run(base, 0, stage_steps, following_base, scale), following);
     return;
@@ -147,7 +150,11 @@ void multiply_stage(uint base, float scale, Stage following, uint following_base
     const uint next = first + kBodySteps < stage_steps ? first + kBodySteps : 0;
     multiply_run(Run(base, first, kBodySteps, base + step_slot(next), scale), following);
   }
-  finish_bringing(following, 0, 1);
+  if (!kTapsAreChannels) {
+    finish_bringing(following, 0, 1);
+  } else if (following.channels > 0) {
+    gather(at, following);
+  }
   barrier();
   load_row(row, following_base, 0);
 }
@@ -161,14 +168,18 @@ void multiply(Place at) {
     stages = min(stages - first, params.share_stages);
   }
   Stage stage = stage_at(first / params.chunks, first % params.chunks, 0);
-  UNROLL for (uint i = 0; i < load_count; ++i) fetch(stage, i);
+  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) fetch(stage, i);
   start_scales();
-  share_first(stage);
+  if (kTapsAreChannels) {
+    gather(at, stage);
+  } else {
+    share_first(stage);
+  }
   barrier();
   load_row(row, stage.base + base, 0);
   for (uint s = 0; s < stages; ++s) {
     const Stage following = stage_after(stage, s + 1 < stages);
-    multiply_stage(stage.base + base, next_inverse_scale, following, following.base + base);
+    multiply_stage(at, stage.base + base, next_inverse_scale, following, following.base + base);
     stage = following;
   }
 }
@@ -193,7 +204,7 @@ void main() {
                                (stage_steps * kStepOctets);
   weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
   fetch_weights(0);
-  UNROLL for (uint i = 0; i < load_count; ++i) plan_load(at, i);
+  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) sources[i] = source_of(at, i);
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
     UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
       clear(sum[i][j]);

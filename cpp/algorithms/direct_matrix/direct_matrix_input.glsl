@@ -3,10 +3,15 @@
 const uint kLeadSteps = 4, kNoSource = 0xffffffffu;
 const int kOutside = -0x40000000;  // no depth tap reaches the input from here
 
-// The octets of a stage that this invocation brings to shared memory, of consecutive slots a thread one: bytes from the
-// input's lowest address at the first depth tap and chunk, and the depth there.
-uint sources[kLoads], sources_high[kLoads];
-int depths[kLoads];
+// Where an octet of a stage comes from: bytes from the input's lowest address at the first depth tap and chunk, of the
+// row where taps are channels.
+struct Source {
+  uint low, high;
+  int depth, column;  // that the first taps read; the column where taps are channels
+};
+
+// Of the octets of a stage that this invocation brings to shared memory, of consecutive slots a thread one.
+Source sources[kLoads];
 uvec4 fetched[kLoads][kParts];
 
 // What shared memory holds at one time: a chunk of input channels at a depth tap.
@@ -24,28 +29,32 @@ uint slot_of(uint i) { return gl_LocalInvocationIndex + i * kThreads; }
 bool has_slot(uint i) { return (i + 1) * kThreads <= part_octets || slot_of(i) < part_octets; }
 uint octet_of(uint i) { return slot_of(i) % column_octets % kChunkOctets; }
 
-void plan_load(Place at, uint i) {
-  depths[i] = kOutside;
-  sources[i] = sources_high[i] = kNoSource;
+Source source_of(Place at, uint i) {
+  Source source = Source(kNoSource, kNoSource, kOutside, 0);
   uint slot = slot_of(i);
   const uint y = take_digit(slot, column_octets) / kChunkOctets;
   const uint x = slot % phase_columns * stride_columns + slot / phase_columns;
   const int row = at.row * int(stride_rows) + int(y) - params.geometry.pad_lo[1];
-  const Column column =
-      column_of(at.column * int(stride_columns) + int(x) - params.geometry.pad_lo[2], params.input_pitch);
-  if (y >= halo_rows || x >= halo_columns || slot >= phase_columns * stride_columns || row < 0 || row >= params.geometry.input_extent[1] || column.slice < 0 ||
-      column.slice >= int(params.slices) || column.x >= params.geometry.input_extent[2])
-    return;
+  const int pad = params.geometry.pad_lo[2];
+  Column column = column_of(at.column * int(stride_columns) + int(x) - (kTapsAreChannels ? 0 : pad), params.input_pitch);
+  const int columns = kTapsAreChannels ? params.geometry.output_extent[2] : params.geometry.input_extent[2];
+  if (y >= halo_rows || x >= halo_columns || slot >= phase_columns * stride_columns || row < 0 ||
+      row >= params.geometry.input_extent[1] || column.slice < 0 || column.slice >= int(params.slices) ||
+      column.x >= columns)
+    return source;
+  source.column = kTapsAreChannels ? column.x * params.geometry.stride[2] - pad : 0;
   const int image = kDepth ? int(divide(uint(column.slice), params.depths)) : column.slice;
   const int depth = kDepth ? column.slice - image * int(params.depths.value) : 0;
-  depths[i] = depth * params.geometry.stride[0] - params.geometry.pad_lo[0];
+  source.depth = depth * params.geometry.stride[0] - params.geometry.pad_lo[0];
   const int64_t distance = params.input_origin + strides_of(image, params.input_stride[0], kFarInput) +
-                          strides_of(depths[i], params.input_stride[1], kFarInput) +
+                          strides_of(source.depth, params.input_stride[1], kFarInput) +
                           strides_of(row, params.input_stride[2], kFarInput) +
-                          strides_of(column.x, params.input_stride[3], kFarInput) + at.group * params.group_in + octet_of(i) * 8;
-  const uint64_t source = uint64_t(distance) * ELEMENT_BYTES;
-  sources[i] = uint(source);
-  sources_high[i] = uint(source >> 32);
+                          at.group * params.group_in +
+                          (kTapsAreChannels ? 0 : strides_of(column.x, params.input_stride[3], kFarInput) + octet_of(i) * 8);
+  const uint64_t bytes = uint64_t(distance) * ELEMENT_BYTES;
+  source.low = uint(bytes);
+  source.high = uint(bytes >> 32);
+  return source;
 }
 
 // Eight channels from an address, of which the first `channels` exist.
@@ -64,14 +73,19 @@ void load_octet(uint i, uint64_t address, int channels) {
   }
 }
 
+// Whether a source exists at the depth tap of a stage, and the address.
+bool find_source(Source source, Stage stage, out uint64_t address) {
+  const int depth = source.depth + int(stage.depth) * params.geometry.dilation[0];
+  address = stage.address + (kFarInput ? packUint2x32(uvec2(source.low, source.high)) : uint64_t(source.low));
+  return kDepthTaps ? uint(depth) < uint(params.geometry.input_extent[0])
+                    : (kFarInput ? source.high : source.low) != kNoSource;
+}
+
 void fetch(Stage stage, uint i) {
-  const int depth = depths[i] + int(stage.depth) * params.geometry.dilation[0];
-  const bool inside = kDepthTaps ? uint(depth) < uint(params.geometry.input_extent[0])
-                                 : (kFarInput ? sources_high[i] : sources[i]) != kNoSource;
-  const uint64_t source = kFarInput ? packUint2x32(uvec2(sources[i], sources_high[i])) : uint64_t(sources[i]);
+  uint64_t address;
   const int channels = kWholeChunks ? stage.channels : stage.channels - int(octet_of(i) * 8);
   [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = uvec4(0);
-  if (inside && channels > 0) load_octet(i, stage.address + source, channels);
+  if (find_source(sources[i], stage, address) && channels > 0) load_octet(i, address, channels);
 }
 
 float next_inverse_scale = 1;  // of the stage that shared memory received last
@@ -87,26 +101,39 @@ void start_scales() {
   barrier();
 }
 
+uint top_of(uvec4 octet[2]) {
+  uint top = 0;
+  [[unroll]] for (uint part = 0; part < 2; ++part)
+    [[unroll]] for (uint c = 0; c < 4; ++c) top = max(top, finite_magnitude(octet[part][c]));
+  return top;
+}
+
 void note_top(Stage stage) {
   uint top = 0;
-  UNROLL for (uint i = 0; i < load_count; ++i)
-    [[unroll]] for (uint part = 0; part < 2; ++part)
-      [[unroll]] for (uint c = 0; c < 4; ++c) top = max(top, finite_magnitude(fetched[i][part][c]));
+  UNROLL for (uint i = 0; i < load_count; ++i) top = max(top, top_of(fetched[i]));
   note_maximum(stage_top[parity_of(stage)], top);
 }
 
-// All octets of a stage, scaled to the range of halves and split in two, once their largest magnitude is known.
-void share_all(Stage stage) {
+// The scale of a stage, once its largest magnitude is known.
+float take_scale(Stage stage) {
   const uint exponent = scale_exponent(stage_top[parity_of(stage)]);
   next_inverse_scale = inverse_scale(exponent);
   if (gl_LocalInvocationIndex == 0) stage_top[1 - parity_of(stage)] = 0;
-  UNROLL for (uint i = 0; i < load_count; ++i) {
-    uvec4 high, low;
-    split_octet(fetched[i], scale(exponent), high, low);
-    if (!has_slot(i)) continue;
-    tile[stage.base + slot_of(i)] = high;
-    tile[stage.base + part_octets + slot_of(i)] = low;
-  }
+  return scale(exponent);
+}
+
+// An octet scaled to the range of halves and split in two.
+void share_split(Stage stage, uint i, uvec4 octet[2], float scale) {
+  uvec4 high, low;
+  split_octet(octet, scale, high, low);
+  if (!has_slot(i)) return;
+  tile[stage.base + slot_of(i)] = high;
+  tile[stage.base + part_octets + slot_of(i)] = low;
+}
+
+void share_all(Stage stage) {
+  const float scale = take_scale(stage);
+  UNROLL for (uint i = 0; i < load_count; ++i) share_split(stage, i, fetched[i], scale);
 }
 
 void share_first(Stage stage) {
@@ -152,6 +179,52 @@ void bring(Stage stage, uint step, uint steps) {
 void finish_bringing(Stage stage, uint step, uint steps) {}
 #endif
 
+// Eight of the channels that are each one of the input's at a column tap. Columns outside read the nearest one inside:
+// loads without a branch go out together.
+uvec4[kParts] gather_octet(Source source, Stage stage, uint first) {
+  uvec4 octet[kParts];
+  [[unroll]] for (uint part = 0; part < kParts; ++part) octet[part] = uvec4(0);
+  uint64_t address;
+  if (!find_source(source, stage, address)) return octet;
+  UNROLL for (uint c = 0; c < 8; ++c) {
+    const int tap = int((first + c) / kColumnChannels), column = source.column + tap * params.geometry.dilation[2];
+    const int inside = clamp(column, 0, params.geometry.input_extent[2] - 1);
+    const int64_t offset =
+        strides_of(inside, params.input_stride[3], kFarInput) + int(first + c) - tap * int(kColumnChannels);
+    const bool exists = first + c < params.group_in && column == inside;
+    ElementAt element_at = ElementAt(address + offset * ELEMENT_BYTES);
+#ifdef VARIANT_F32
+    octet[c / 4][c % 4] = exists ? floatBitsToUint(element_at.value) : 0;
+#else
+    octet[0][c / 2] |= (exists ? uint(element_at.value) : 0) << (c % 2 * 16);
+#endif
+  }
+  return octet;
+}
+
+// A stage where taps are channels, in a real loop, since the code for one octet is long: of fp32 an octet waits as it is
+// in the slots of its parts until the stage's scale is known.
+void gather(Place at, Stage stage) {
+  uint top = 0;
+  [[dont_unroll]] for (uint i = 0; i < load_count; ++i) {
+    const uvec4 octet[kParts] = gather_octet(source_of(at, i), stage, stage.chunk * (kChunkOctets * 8) + octet_of(i) * 8);
+    if (!has_slot(i)) continue;
+    [[unroll]] for (uint part = 0; part < kParts; ++part) tile[stage.base + part * part_octets + slot_of(i)] = octet[part];
+#ifdef VARIANT_F32
+    top = max(top, top_of(octet));
+#endif
+  }
+#ifdef VARIANT_F32
+  note_maximum(stage_top[parity_of(stage)], top);
+  barrier();
+  const float scale = take_scale(stage);
+  [[dont_unroll]] for (uint i = 0; i < load_count; ++i) {
+    const uint slot = stage.base + slot_of(has_slot(i) ? i : 0);
+    share_split(stage, i, uvec4[2](tile[slot], tile[slot + part_octets]), scale);
+  }
+#endif
+}
+
 Stage stage_at(uint depth, uint chunk, uint base) {
   Stage stage;
   stage.depth = depth;
@@ -159,8 +232,8 @@ Stage stage_at(uint depth, uint chunk, uint base) {
   stage.base = base;
   stage.channels = int(params.group_in - chunk * (kChunkOctets * 8));
   const int64_t input_depth = int64_t(depth) * params.geometry.dilation[0];
-  stage.address = params.input_lowest +
-                  uint64_t(input_depth * params.input_stride[1] + chunk * (kChunkOctets * 8)) * ELEMENT_BYTES;
+  const uint channel = kTapsAreChannels ? 0 : chunk * (kChunkOctets * 8);
+  stage.address = params.input_lowest + uint64_t(input_depth * params.input_stride[1] + channel) * ELEMENT_BYTES;
   return stage;
 }
 

@@ -8,6 +8,7 @@
 
 layout(constant_id = 10) const uint kFragmentsN = 2;
 layout(constant_id = 11) const uint kChunkOctets = 4;
+layout(constant_id = 12) const bool kTapsAreChannels = false;  // the taps of a row are channels of the matrices
 
 const uint kMostBlockOctets = 64;
 shared uvec4 tile[kParts * kMostBlockOctets];
@@ -23,7 +24,7 @@ struct Block {
 Block block_of(uint index) {
   Block b;
   const uint fragment = take_digit(index, kFragmentsN), step = take_digit(index, kChunkOctets / kOctetsK);
-  b.tap[2] = int(take_digit(index, uint(params.geometry.kernel[2])));
+  b.tap[2] = int(take_digit(index, kTapsAreChannels ? 1 : uint(params.geometry.kernel[2])));
   b.tap[1] = int(take_digit(index, uint(params.geometry.kernel[1])));
   const uint chunk = take_digit(index, params.chunks);
   b.tap[0] = int(take_digit(index, uint(params.geometry.kernel[0])));
@@ -46,8 +47,10 @@ uvec4[kParts] octets_of(Block b, uint i) {
                    o % outputs * params.weight_stride.out_channel;
   for (int axis = 0; axis < 3; ++axis) offset += b.tap[axis] * params.weight_stride.tap[axis];
   for (uint c = first; c < min(first + 8, params.group_in); ++c) {
-    if (c / inputs != part_group) continue;
-    const int64_t channel = c % inputs * params.weight_stride.in_channel;
+    const uint owner = c / inputs;  // column tap, or group of the convolution
+    if (!kTapsAreChannels && owner != part_group) continue;
+    const int64_t channel = c % inputs * params.weight_stride.in_channel +
+                            (kTapsAreChannels ? owner * params.weight_stride.tap[2] : 0);
     ElementAt element_at = ElementAt(params.weight_array + uint64_t(offset + channel) * ELEMENT_BYTES);
 #ifdef VARIANT_F32
     octet[(c - first) / 4][c % 4] = floatBitsToUint(element_at.value);

@@ -9,7 +9,7 @@ const uint kStepOctets = kParts * kFragmentsN * kBlockOctets;
 const uint kHeldOctets = kLaneOctets > 1 ? kLaneOctets : 1;
 
 #ifdef VARIANT_EMULATED
-#define GIVEN(constant, parameter) uint(params.geometry.parameter)
+#define GIVEN(constant, parameter) (constant != 0 ? constant : uint(params.geometry.parameter))
 #define SIZE(name, value) uint name;
 #else
 #define GIVEN(constant, parameter) constant

@@ -7,6 +7,13 @@
 
 namespace vkconv::vulkan {
 
+// The convolution that matrices compute.
+struct MatrixProblem {
+  ConvProblem p;
+  bool taps_are_channels = false;  // a channel is one of the input's channels at one of the taps of a row
+  int siblings = 1;                // problems like this that run at the same time
+};
+
 // What a workgroup computes; the constants of direct_matrix.comp.
 struct MatrixTile {
   bool strip = false;  // one row of pixels, else shape.m columns of each row
@@ -36,16 +43,16 @@ struct MatrixGrid {
   double seconds = 0;
 };
 
-MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
-                       const Traits& traits, int siblings = 1);
+MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
+                       std::int64_t shares, const Traits& traits);
 
 // Loop iterations an invocation of an emulated kernel takes, at most; see kSoftwareLoopIterations.
 std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);
 
 // The grid with the least estimated time, or nothing when no tile's input fits shared memory. Siblings fill the device
 // together, and one that shares no sums needs no workspace for itself alone.
-std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits,
-                                             int siblings = 1);
+std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit,
+                                             const Traits& traits);
 
 // Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
 // often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.

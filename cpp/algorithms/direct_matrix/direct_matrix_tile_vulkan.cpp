@@ -26,10 +26,13 @@ struct Cycles {
   double step;       // that a subgroup alone waits each step
   double barrier;    // at the end of a stage, for each subgroup
   double load;       // an octet of each invocation's from memory to shared memory
+  double gather;     // the same, of eight channels that are not side by side
   double quad;       // four sums of each invocation's on their way to the output
   double workgroup;  // its beginning and end
+  double block;      // a matrix of sums that leaves its accumulators
 };
-constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 8.6, 4500}, kSplit{11.5, 4, 0.0188, 140, 95, 42, 60, 2000};
+constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 8.6, 4500, 16},
+    kSplit{11.5, 4, 0.0188, 140, 95, 42, 80, 60, 2000, 0};
 constexpr double kRunCycles = 200;                              // a run of steps that is not the whole stage
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
@@ -44,10 +47,11 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
 // Steps that a loop's body holds: the most that divide a stage's and that the driver unrolls. It weighs the code of a
 // step before it simplifies it; the measure and its limits were found on an H200 (driver 580), where kernels beyond
 // them take twice as long, and those of fp32 may be wrong.
-std::int64_t body_steps(const ConvProblem& p, const MatrixGrid& g) {
-  const bool split = parts_of(p.dtype) > 1;
+std::int64_t body_steps(const MatrixProblem& problem, const MatrixGrid& g) {
+  const bool split = parts_of(problem.p.dtype) > 1;
+  const double loads = problem.taps_are_channels ? 0 : double(g.loads);  // those come between stages
   const double sums = g.tile.fragments_m * g.tile.fragments_n;
-  const double step = g.tile.fragments_m / 2.0 + (split ? 2.5 : 0.85) * double(g.loads) + sums * (split ? 0.75 : 0.25);
+  const double step = g.tile.fragments_m / 2.0 + (split ? 2.5 : 0.85) * loads + sums * (split ? 0.75 : 0.25);
   const double limit = split ? 200 : 232;
   std::int64_t steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(limit / step), 1, g.stage_steps);
   while (g.stage_steps % steps != 0) --steps;
@@ -65,12 +69,16 @@ std::int64_t workgroups_at_once(const ConvProblem& p, const MatrixUnit& unit, co
 }
 
 // Cycles that a multiprocessor takes for `workgroups` at once.
-double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, std::int64_t workgroups) {
+double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, std::int64_t workgroups) {
+  const ConvProblem& p = problem.p;
   const MatrixTile& t = g.tile;
   const double parts = parts_of(p.dtype), subgroups = double(workgroups) * t.subgroups();
   const Cycles& c = parts > 1 ? kSplit : kHalves;
   const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
-  const double products = t.fragments_m * t.fragments_n * (parts > 1 ? 3 : 1) * c.product * volume;
+  const std::int64_t block = std::min<std::int64_t>(block_steps(p, unit), g.stage_steps);
+  const double sums = t.fragments_m * t.fragments_n;
+  const double products =
+      sums * ((parts > 1 ? 3 : 1) * c.product * volume + (block != 0 ? c.block / double(block) : 0));
   const double fetching =
       double(workgroups) * t.subgroups_n * t.fragments_n * parts * unit.shape.k * unit.shape.n * 2 * c.weight;
   // The busiest of the bounds, or more where they are near each other.
@@ -78,21 +86,23 @@ double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid&
   const double reading = subgroups * (t.fragments_m + t.fragments_n) * parts * c.operand;
   const double busy = std::cbrt(std::pow(multiplying, 3) + std::pow(reading, 3) + std::pow(fetching, 3));
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
-  const double stage = double(g.stage_steps) * std::max(products + c.step, busy) + runs * kRunCycles +
-                       t.subgroups() * c.barrier + double(g.loads) * subgroups * c.load;
-  const double quads = double(t.fragments_m * t.fragments_n) * unit.shape.m * unit.shape.n / (4 * unit.lanes);
+  const double loads = double(g.loads) * subgroups * (problem.taps_are_channels ? c.gather : c.load);
+  const double stage =
+      double(g.stage_steps) * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier + loads;
+  const double quads = sums * unit.shape.m * unit.shape.n / (4 * unit.lanes);
   return double(g.share_stages) * stage + c.workgroup + quads * subgroups * c.quad;
 }
 
 // Of siblings each one's part.
-double estimate(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits, int siblings) {
+double estimate(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
+  const ConvProblem& p = problem.p;
   const std::int64_t at_once = workgroups_at_once(p, unit, g), a_round = at_once * kProcessors;
-  const std::int64_t groups = checked_mul(g.groups, siblings), last_round = groups % a_round;
-  double cycles = double(groups / a_round) * cycles_of(p, unit, g, at_once);
-  if (last_round != 0) cycles += cycles_of(p, unit, g, ceil_div(last_round, kProcessors));
+  const std::int64_t groups = checked_mul(g.groups, problem.siblings), last_round = groups % a_round;
+  double cycles = double(groups / a_round) * cycles_of(problem, unit, g, at_once);
+  if (last_round != 0) cycles += cycles_of(problem, unit, g, ceil_div(last_round, kProcessors));
   const double rate =
       unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
-  const double seconds = cycles / siblings / kClock * kReferenceHalvesRate / rate;
+  const double seconds = cycles / problem.siblings / kClock * kReferenceHalvesRate / rate;
   const double bandwidth = traits.rates.memory_bytes_per_second;
   const double sum = 2 * traits.rates.launch_seconds + double(g.sums_bytes) * (1 + 1 / double(g.shares)) / bandwidth;
   return std::max(seconds, p.bytes_moved() / bandwidth) + (g.shares > 1 ? sum : 0);
@@ -124,8 +134,9 @@ bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, con
 
 }  // namespace
 
-MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& tile, std::int64_t shares,
-                       const Traits& traits, int siblings) {
+MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
+                       std::int64_t shares, const Traits& traits) {
+  const ConvProblem& p = problem.p;
   MatrixGrid g;
   g.tile = tile;
   g.layout = side_by_side(p);
@@ -150,7 +161,7 @@ MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Matri
   const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 2);
   g.shared_octets = std::max(g.stage_octets * 2, scratch);
   g.loads = ceil_div(g.stage_octets / parts, tile.subgroups() * unit.lanes);
-  g.body_steps = body_steps(p, g);
+  g.body_steps = body_steps(problem, g);
   // The step ahead of the last is read and not used.
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
   const std::int64_t block_bytes = parts * s.k * s.n / kOctet * kOctetBytes;
@@ -158,7 +169,7 @@ MatrixGrid matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Matri
   const std::int64_t scales = parts > 1 ? p.groups * g.runs * tile.fragments_n * s.n : 0;
   g.packed_bytes = g.blocks_bytes + static_cast<std::size_t>(scales) * sizeof(float);
   if (g.shares > 1) g.sums_bytes = static_cast<std::size_t>(checked_mul(g.shares, p.output_elements())) * sizeof(float);
-  g.seconds = estimate(p, unit, g, traits, siblings);
+  g.seconds = estimate(problem, unit, g, traits);
   return g;
 }
 
@@ -171,12 +182,13 @@ std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit) {
   return checked_add(checked_mul(g.steps, step), stage_and_outputs);
 }
 
-std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits,
-                                             int siblings) {
+std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit,
+                                             const Traits& traits) {
+  const ConvProblem& p = problem.p;
   std::optional<MatrixGrid> best;
   const auto consider = [&](MatrixTile t, std::int64_t shares) {
     t.strip = p.output[1] == 1;
-    const MatrixGrid g = matrix_grid(p, unit, t, shares, traits, siblings);
+    const MatrixGrid g = matrix_grid(problem, unit, t, shares, traits);
     if (fits(p, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
     return g;
   };
@@ -186,11 +198,11 @@ std::optional<MatrixGrid> choose_matrix_grid(const ConvProblem& p, const MatrixU
     t.chunk_octets = std::max(t.chunk_octets, least_octets);
     for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
     // Sums of few outputs are shared too, so that this is tested.
-    if (best && best->groups < 4 && siblings == 1) best = matrix_grid(p, unit, best->tile, 2, traits);
+    if (best && best->groups < 4 && problem.siblings == 1) best = matrix_grid(problem, unit, best->tile, 2, traits);
     return best;
   }
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
-  const std::int64_t most_shares = siblings > 1 ? 1 : kMostShares;
+  const std::int64_t most_shares = problem.siblings > 1 ? 1 : kMostShares;
   const std::uint32_t most_octets = p.kernel[1] * p.kernel[2] > 1 ? 4 : 8;
   for (std::uint32_t octets = least_octets; octets <= std::max(most_octets, least_octets); octets *= 2)
     for (const std::uint32_t subgroups_m : kPowers)

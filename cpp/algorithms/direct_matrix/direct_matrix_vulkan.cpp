@@ -1,8 +1,9 @@
 // direct_matrix: the forward pass on cooperative matrices (tensor cores). The input under a tile of outputs, with its
 // halo, lies in shared memory once and every tap of the kernel multiplies it in place; weights are packed in the order
 // registers hold them and never pass through shared memory. 16-bit operands, fp32 sums, any rank, size, stride,
-// dilation and grouping; it wins wherever a device has such matrices and a group has more than a few channels. On
-// software devices, which have none, emulated kernels with the same indices keep it tested. Source: the direct
+// dilation and grouping. Matrices want sixteen channels: of an image with fewer the taps of a row count as channels
+// too, gathered to shared memory one by one. It wins wherever a device has such matrices, depthwise convolutions aside.
+// On software devices, which have none, emulated kernels with the same indices keep it tested. Source: the direct
 // convolution of Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
 // (2018), on matrix registers.
 #include <algorithm>
@@ -45,9 +46,34 @@ std::int64_t groups_together(const ConvProblem& p) {
   return together;
 }
 
-ConvProblem arranged(ConvProblem p) {
+// Column x of the input of this problem is what the taps of a row read for output column x.
+ConvProblem with_taps_as_channels(ConvProblem p) {
+  p.in_channels *= p.kernel[2];
+  p.input[2] = p.output[2];
+  p.kernel[2] = p.stride[2] = p.dilation[2] = 1;
+  p.pad_lo[2] = 0;
+  return p;
+}
+
+// What matrices compute in place of a problem, and how.
+struct Arrangement {
+  MatrixProblem problem;
+  MatrixGrid grid;
+};
+
+// Nothing when no tile's input fits shared memory.
+std::optional<Arrangement> arrange(ConvProblem p, const MatrixUnit& unit, const Context<Device>& c) {
+  p = rows_as_slices(p);
+  const bool few_channels = p.groups == 1 && p.in_channels < unit.shape.k && p.kernel[2] > 1 && p.input[2] > 0;
   p.groups /= groups_together(p);
-  return rows_as_slices(p);
+  std::optional<Arrangement> best;
+  const auto consider = [&](const MatrixProblem& problem) {
+    const auto grid = choose_matrix_grid(problem, unit, c.traits);
+    if (grid && (!best || grid->seconds < best->grid.seconds)) best = Arrangement{problem, *grid};
+  };
+  consider({p, false, c.siblings});
+  if (few_channels) consider({with_taps_as_channels(p), true, c.siblings});
+  return best;
 }
 
 // The elements that the input of the first depth tap spans below and above the array's first, depths outside included.
@@ -87,10 +113,12 @@ bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
 class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
-      : original_(p),
-        p_(arranged(p)),
-        unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
-        grid_(*choose_matrix_grid(p_, unit_, c.traits, c.siblings)) {}
+      : original_(p), unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))) {
+    const auto [problem, grid] = *arrange(p, unit_, c);
+    p_ = problem.p;
+    taps_are_channels_ = problem.taps_are_channels;
+    grid_ = grid;
+  }
 
   std::string describe() const override { return p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix"; }
   std::size_t workspace_bytes() const override { return sums_offset() + grid_.sums_bytes; }
@@ -102,7 +130,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     for (const std::int64_t v : {std::int64_t{s.n}, std::int64_t{s.k}, std::int64_t{grid_.tile.fragments_n},
                                  std::int64_t{grid_.tile.chunk_octets}, grid_.runs, p_.groups})
       name += " " + std::to_string(v);
-    return name + (rows_are_slices(original_) ? " rows" : "");
+    return name + (rows_are_slices(original_) ? " rows" : "") + (taps_are_channels_ ? " taps" : "");
   }
 
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
@@ -163,17 +191,17 @@ class DirectMatrixPlan final : public Plan<Device> {
     }
     params.groups = narrow(grid_.packed_blocks);
     Kernel k{shader("direct_matrix_pack"), unit_constants(stream), required_subgroup(stream)};
-    k.constants.insert(k.constants.end(), {grid_.tile.fragments_n, grid_.tile.chunk_octets});
+    k.constants.insert(k.constants.end(),
+                       {grid_.tile.fragments_n, grid_.tile.chunk_octets, std::uint32_t{taps_are_channels_}});
     stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(grid_.packed_blocks)));
   }
 
   // Whether sums have zero terms that an infinity turns into NaN.
-  bool has_zeros() const { return has_padding(p_) || p_.groups != original_.groups; }
+  bool has_zeros() const { return has_padding(original_) || p_.groups != original_.groups; }
 
   Params make_params(const Operands<Device>& a, Pointer packed) const {
-    GeometryParams geometry = geometry_params(p_);
-    geometry.groups = narrow(original_.groups);
-    const std::int64_t below = input_span(p_, a.input).below;
+    const ConvProblem p = rows_as_slices(original_);
+    const std::int64_t below = input_span(p, a.input).below;
     return {a.input.data,
             a.weight.data,
             a.output.data,
@@ -185,7 +213,7 @@ class DirectMatrixPlan final : public Plan<Device> {
             pixel_strides(a.output),
             weight_strides(a.weight),
             epilogue_params(p_, a),
-            geometry,
+            geometry_params(p),
             divisor(narrow(grid_.layout.pitch)),
             divisor(narrow(grid_.layout.pitch * p_.stride[2])),
             divisor(narrow(p_.output[0])),
@@ -223,7 +251,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     if (p_.out_channels_per_group() % 4 != 0) k.constants[4] = 0;  // a group's fours straddle its neighbour's
     const MatrixTile& t = grid_.tile;
     const auto octet_aligned = [](std::int64_t v) { return v % 8 == 0; };
-    const bool octets = octet_aligned(p_.in_channels_per_group()) && a.input.data % 16 == 0 &&
+    const bool octets = !taps_are_channels_ && octet_aligned(p_.in_channels_per_group()) && a.input.data % 16 == 0 &&
                         std::all_of(a.input.stride.begin(), a.input.stride.begin() + 4, octet_aligned);
     // One emulated kernel serves every size; a GPU's knows its own.
     const std::int64_t shared = most_tile_octets(stream.traits());
@@ -233,22 +261,31 @@ class DirectMatrixPlan final : public Plan<Device> {
                                   std::uint32_t{octets}, std::uint32_t{has_zeros()}, block_steps(p_, unit_)})
       k.constants.push_back(v);
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
-      for (int axis = 1; axis < 3; ++axis) k.constants.push_back(unit_.emulated ? 0 : narrow(e[axis]));
-    const Span span = input_span(p_, a.input);
+      for (int axis = 1; axis < 3; ++axis) {
+        const bool given = unit_.emulated && !(taps_are_channels_ && axis == 2);
+        k.constants.push_back(given ? 0 : narrow(e[axis]));
+      }
+    const Span span = input_span(rows_as_slices(original_), a.input);
     const std::int64_t last_depth = (p_.output[0] - 1) * p_.stride[0] - p_.pad_lo[0];
     const bool depth_taps = p_.pad_lo[0] > 0 || last_depth + (p_.kernel[0] - 1) * p_.dilation[0] >= p_.input[0];
-    const bool whole_chunks = p_.in_channels_per_group() % (t.chunk_octets * 8) == 0;
+    const bool whole_chunks = !taps_are_channels_ && p_.in_channels_per_group() % (t.chunk_octets * 8) == 0;
     for (const std::uint32_t v :
          {std::uint32_t{depth_taps},
           std::uint32_t{(span.below + span.above) * std::int64_t(size_bytes(p_.dtype)) >> 32 != 0},
           std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
-          std::uint32_t{stores_eights(p, a)}, narrow(grid_.body_steps == grid_.stage_steps ? 0 : grid_.body_steps),
-          std::uint32_t{grid_.shares > 1}, std::uint32_t{whole_chunks}})
+          std::uint32_t{stores_eights(p, a)}, body_steps(), std::uint32_t{grid_.shares > 1},
+          std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0)})
       k.constants.push_back(v);
     return k;
   }
 
-  ConvProblem original_, p_;
+  // Of the loop between two stages; 0: the body is the stage, and the next one's input comes while it runs.
+  std::uint32_t body_steps() const {
+    return !taps_are_channels_ && grid_.body_steps == grid_.stage_steps ? 0 : narrow(grid_.body_steps);
+  }
+
+  ConvProblem original_, p_;  // p_ is what the matrices compute
+  bool taps_are_channels_ = false;
   MatrixUnit unit_;
   MatrixGrid grid_;
 };
@@ -259,8 +296,9 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = matrix_support(p, c.traits); !s) return s;
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
   constexpr std::int64_t limit = std::int64_t{1} << 30;
-  const auto grid = choose_matrix_grid(arranged(p), *unit, c.traits, c.siblings);
-  if (!grid) return Support::no("the input of a tile does not fit shared memory");
+  const auto arrangement = arrange(p, *unit, c);
+  if (!arrangement) return Support::no("the input of a tile does not fit shared memory");
+  const MatrixGrid* const grid = &arrangement->grid;
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated)
     if (Support s = loop_support(emulated_iterations(*grid, *unit)); !s) return s;
@@ -271,7 +309,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
-  return choose_matrix_grid(arranged(p), *unit, c.traits, c.siblings)->seconds + 2 * c.traits.rates.launch_seconds;
+  return arrange(p, *unit, c)->grid.seconds + 2 * c.traits.rates.launch_seconds;
 }
 
 }  // namespace
