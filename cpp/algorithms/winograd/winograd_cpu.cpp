@@ -107,12 +107,18 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 
 // With weights given per call, as a planner cannot know better. The transforms, which read and write the arrays, and
 // the products follow each other, so the time of memory is not hidden; that of the weights is part of the blocking.
+// Pixels wider than a panel reach memory in pieces, a panel's channels at a time, which takes four times as long.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
+  constexpr double kMoreForPieces = 3;
   const Geometry g = *choose_geometry(p, context.traits);
-  const auto b = choose_blocking(g, context.traits, lanes_of(context.traits), false, context.workspace_limit_bytes);
   const Traits& t = context.traits;
+  const auto b = choose_blocking(g, t, lanes_of(t), false, context.workspace_limit_bytes);
   const double weight_bytes = static_cast<double>(p.weight_elements()) * static_cast<double>(size_bytes(p.dtype));
-  return t.launch_seconds + b->seconds + (p.bytes_moved() - weight_bytes) / t.memory_bytes_per_second;
+  double bytes = p.bytes_moved() - weight_bytes;
+  if (p.bytes_moved() > static_cast<double>(t.l3_bytes) / 2 && p.out_channels > b->columns)
+    bytes +=
+        kMoreForPieces * static_cast<double>(p.output_elements()) * static_cast<double>(size_bytes(p.output_dtype));
+  return t.launch_seconds + b->seconds + bytes / t.memory_bytes_per_second;
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
