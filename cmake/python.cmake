@@ -1,7 +1,7 @@
 # The extension module vkconv._core. pybind11 comes from the build environment of pip, the system, or the interpreter
 # that CMake found.
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
-find_package(pybind11 2.10 CONFIG QUIET)
+find_package(pybind11 2.13 CONFIG QUIET)
 if(NOT pybind11_FOUND)
   execute_process(COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir OUTPUT_VARIABLE pybind11_DIR
                   OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE VKCONV_PYBIND11_MISSING)
@@ -9,7 +9,7 @@ if(NOT pybind11_FOUND)
     message(FATAL_ERROR "pybind11 not found: pip install pybind11, apt-get install pybind11-dev, "
                         "or configure with -DVKCONV_PYTHON=OFF")
   endif()
-  find_package(pybind11 2.10 CONFIG REQUIRED)
+  find_package(pybind11 2.13 CONFIG REQUIRED)
 endif()
 
 file(GLOB VKCONV_BINDING_SOURCES CONFIGURE_DEPENDS cpp/bindings/*.cpp)

@@ -1,6 +1,7 @@
 #include "bindings/arrays.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <numeric>
@@ -24,7 +25,7 @@ const NumPy* numpy = nullptr;
 
 // ml_dtypes is never imported here: who passes a bfloat16 array has imported it.
 bool is_bfloat16(const py::dtype& dtype, int number) {
-  static int known = -1;
+  static std::atomic<int> known = -1;
   if (number < kFirstUserType) return false;
   if (number == known) return true;
   if (dtype.attr("name").cast<std::string>() != "bfloat16") return false;

@@ -117,7 +117,7 @@ void bind_prepared(py::module_& m) {
 }  // namespace
 }  // namespace vkconv::bindings
 
-PYBIND11_MODULE(_core, m) {
+PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   using namespace vkconv::bindings;
   m.doc() = "The compiled half of vkconv. Use the functions of the package vkconv.";
   load_numpy();
