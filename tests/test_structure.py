@@ -64,6 +64,20 @@ def test_no_path_of_a_machine() -> None:
     assert found == []
 
 
+def test_tools_are_pinned_with_hashes() -> None:
+    """Those that build the package, and the compiler of the shaders."""
+    pinned = {}
+    for path in (ROOT / "requirements").glob("*.txt"):
+        for line in path.read_text().replace("\\\n", " ").splitlines():
+            if not line.startswith("#"):
+                found = re.fullmatch(r"([\w-]+)==([\d.]+)( ; [^-]+)?(\s+--hash=sha256:[0-9a-f]{64})+", line)
+                assert found, line
+                pinned[found[1]] = found[2]
+    wanted = re.search(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert set(re.findall(r'"([\w-]+)', wanted)) < set(pinned)
+    assert f'"slangpy=={pinned["slangpy"]}"' in (ROOT / "tools/compile_shaders.py").read_text()
+
+
 def test_functions_are_found_in_cpp() -> None:
     source = """
     namespace a { struct S { int v{1}; int get() const { return v; } };
