@@ -23,10 +23,12 @@ constexpr std::int64_t kMostRows = 4, kMostLanesO = 4;
 constexpr std::int64_t kBlockTaps = 512;              // the longest chain of additions
 constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
 
-constexpr double kRateShare = 0.65, kSoftwareRateShare = 0.05;  // of the multiply-add rate
-constexpr double kStagingFlops = 64;                            // an input moved to shared memory costs as many
-constexpr double kSectorBytes = 32;                             // the least a load moves,
-constexpr double kCacheRate = 2;                                // from a cache of so many times memory's rate
+// Of the multiply-add rate: of one output channel, of four, and a rasteriser's.
+constexpr double kRateShare = 0.65, kFourChannelsShare = 0.45, kSoftwareRateShare = 0.05;
+constexpr double kStagingFlops = 64;   // an input moved to shared memory costs as many
+constexpr double kRoundingFlops = 80;  // and an output rounded to 16 bits
+constexpr double kSectorBytes = 32;    // the least a load moves,
+constexpr double kCacheRate = 2;       // from a cache of so many times memory's rate
 
 struct Params {
   Pointer input, weight, output;
@@ -110,9 +112,12 @@ double estimate(const ConvProblem& p, const Traits& traits) {
       static_cast<double>(p.kernel[0] * ceil_div(p.kernel[1], t.taps_h) * ceil_div(p.kernel[2], t.taps_w));
   const double sums = 2.0 * static_cast<double>(t.width() * t.height() * t.depth() * t.taps_h * t.taps_w);
   const double staged = static_cast<double>(t.input_elements());
-  const double share = traits.type == DeviceType::software ? kSoftwareRateShare : kRateShare;
+  const bool software = traits.type == DeviceType::software;
+  const double share = software ? kSoftwareRateShare : t.channels == 4 ? kFourChannelsShare : kRateShare;
+  const double rounding =
+      size_bytes(p.output_dtype) == 2 ? kRoundingFlops * static_cast<double>(p.output_elements()) : 0;
   const double compute =
-      groups * blocks * (sums + kStagingFlops * staged) / (share * flops_per_second(traits, p.dtype));
+      (groups * blocks * (sums + kStagingFlops * staged) + rounding) / (share * flops_per_second(traits, p.dtype));
   // A load of one channel moves those beside it.
   const double bytes = std::min<double>(kSectorBytes, static_cast<double>(p.in_channels) * double(size_bytes(p.dtype)));
   const double moved =
