@@ -108,7 +108,7 @@ WeightView<Pointer> packed_view(const ConvProblem& p, Pointer data) {
 }
 
 // Shares of the multiply-add rate, measured: an H200's, and a rasteriser's that gathers every operand lane by lane.
-constexpr double kRowsShare = 0.2, kShare = 0.05, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
+constexpr double kRowsShare = 0.2, kShare = 0.04, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
 
 double estimate(const ConvProblem& p, const Traits& traits) {
   const bool rows = has_depthwise_rows(p), software = traits.type == DeviceType::software;

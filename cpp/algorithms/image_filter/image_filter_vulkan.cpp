@@ -25,10 +25,11 @@ constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
 
 // Of the multiply-add rate: of one output channel, of four, and a rasteriser's.
 constexpr double kRateShare = 0.65, kFourChannelsShare = 0.45, kSoftwareRateShare = 0.05;
-constexpr double kStagingFlops = 64;   // an input moved to shared memory costs as many
-constexpr double kRoundingFlops = 80;  // and an output rounded to 16 bits
-constexpr double kSectorBytes = 32;    // the least a load moves,
-constexpr double kCacheRate = 2;       // from a cache of so many times memory's rate
+// An input moved to shared memory costs as many, more where its neighbours are of other channels, as does an output
+// stored there; and an output rounded to 16 bits.
+constexpr double kStagingFlops = 64, kScatteredFlops = 160, kRoundingFlops = 80;
+constexpr double kSectorBytes = 32;  // the least a load moves,
+constexpr double kCacheRate = 2;     // from a cache of so many times memory's rate
 
 struct Params {
   Pointer input, weight, output;
@@ -114,10 +115,11 @@ double estimate(const ConvProblem& p, const Traits& traits) {
   const double staged = static_cast<double>(t.input_elements());
   const bool software = traits.type == DeviceType::software;
   const double share = software ? kSoftwareRateShare : t.channels == 4 ? kFourChannelsShare : kRateShare;
-  const double rounding =
-      size_bytes(p.output_dtype) == 2 ? kRoundingFlops * static_cast<double>(p.output_elements()) : 0;
-  const double compute =
-      (groups * blocks * (sums + kStagingFlops * staged) + rounding) / (share * flops_per_second(traits, p.dtype));
+  const double staging = groups * blocks * staged * (p.groups > 1 ? kScatteredFlops : kStagingFlops);
+  const double storing = (p.out_channels > 1 && t.channels == 1 ? kScatteredFlops : 0) +
+                         (size_bytes(p.output_dtype) == 2 ? kRoundingFlops : 0);
+  const double flops = groups * blocks * sums + staging + storing * static_cast<double>(p.output_elements());
+  const double compute = flops / (share * flops_per_second(traits, p.dtype));
   // A load of one channel moves those beside it.
   const double bytes = std::min<double>(kSectorBytes, static_cast<double>(p.in_channels) * double(size_bytes(p.dtype)));
   const double moved =
