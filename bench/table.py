@@ -117,18 +117,18 @@ def _halves(rows: list[dict[str, Any]]) -> str:
 
     Of Winograd, which rounds its points too, each c.
     """
-    halves = [row for row in rows if row["dtype"] != "f32" and report.own(row)]
-    winograd = [row for row in halves if "winograd" in row["plan"]]
-    halves = [row for row in halves if row not in winograd]
-    shares = {row["case"]: row["results"][report.own(row)]["rounded"] for row in halves}
+    halves = [(row, row["results"][report.own(row)]) for row in rows if row["dtype"] != "f32" and report.own(row)]
+    winograd = [result["c"] for row, result in halves if "winograd" in row["plan"]]
+    shares = {row["case"]: result["rounded"] for row, result in halves if "winograd" not in row["plan"]}
     if not shares:
         return ""
     worst = min(shares, key=lambda case: shares[case])
     below = sum(share < HALVES_ROUNDED for share in shares.values())
-    return (
+    text = (
         f": of the halves' samples {HALVES_ROUNDED:.1%} should be correctly rounded, which {below} of {len(shares)} "
         f"cases miss (least: {shares[worst]:.1%}, {worst})"
-    ) + "".join(f"; c of {row['case']} by Winograd is {row['results'][report.own(row)]['c']:.2g}" for row in winograd)
+    )
+    return text + (f"; Winograd's error c is at most {max(winograd):.2g} in {len(winograd)}" if winograd else "")
 
 
 def main() -> int:
