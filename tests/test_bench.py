@@ -17,7 +17,7 @@ import vkconv
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
-from bench import calibrate, cases, gpu, peers, planner_regret, report, table  # noqa: E402
+from bench import calibrate, cases, gpu, peers, planner_regret, plot, report, table  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
@@ -101,6 +101,18 @@ def test_the_table_names_the_command_that_measures_it() -> None:
     text = table.table(result | {"rows": [_row("a", "one", vkconv=1.0, torch_cl=2.0, torch=4.0)]})
     assert "`./run bench --suite peers --peers torch_cl,torch,ncnn`" in text
     assert table.command(result | {"versions": {"vkconv": "0"}}) == "./run bench --suite peers --peers none"
+
+
+@pytest.mark.parametrize("name", ["cpu_peers", "h200"])
+def test_figures_show_every_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib").rcParams["svg.fonttype"] = "none"  # text stays text
+    result = cases.HERE / "results" / f"{name}.json"
+    monkeypatch.setattr(sys, "argv", ["plot.py", str(result), "--to", str(tmp_path / "figures")])
+    assert plot.main() == 0
+    rows = json.loads(result.read_text())["rows"]
+    for kind, shown in (("speedup", [r for r in rows if report.ratio(r)]), ("roofline", rows)):
+        text = (tmp_path / "figures" / f"{name}_{kind}.svg").read_text()
+        assert [r["case"] for r in shown if plot.name(r) not in text] == []
 
 
 def test_a_library_is_all_its_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
