@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::int64_t kInvocations = 128;               // a workgroup; every device has them
 constexpr std::int64_t kColumns = 8;                     // of an invocation, as in image_filter.comp
-constexpr std::int64_t kMostTapsH = 8, kMostTapsW = 16;  // of the kernel in shared memory at a time
+constexpr std::int64_t kMostTapsH = 6, kMostTapsW = 16;  // of the kernel in shared memory at a time
 constexpr std::int64_t kSoftwareTapsW = 4;               // unrolled code that is compiled in a fraction of a second
 constexpr std::int64_t kMostRows = 4, kMostLanesO = 4;
-constexpr std::int64_t kBlockTaps = 512;              // the longest chain of additions
+constexpr std::int64_t kBlockTaps = 96;               // the longest chain of additions
 constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
 
 // Of the multiply-add rate: of one output channel, of four, and a rasteriser's.
