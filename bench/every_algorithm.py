@@ -28,15 +28,10 @@ TIMEOUT_SECONDS = 900.0  # of a row; a software device compiles for a second a k
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/every_algorithm.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--bench", help="the vkconv_bench to run (default: that of build/dev or build/release)")
-    parser.add_argument("--device", type=int, default=0, help="Vulkan device (default: 0)")
+    parser = gpu.parser_of("every_algorithm", __doc__, "f32,f16,bf16,f64")
     parser.add_argument("--suite", default="all", help="cases of bench/run.py's --suite (default: all)")
-    parser.add_argument("--dtypes", default="f32,f16,bf16,f64", help="default: f32,f16,bf16,f64")
     parser.add_argument("--gflop-limit", type=float, default=math.inf, help="scale larger cases down")
     parser.add_argument("--ratio", type=float, default=1e6, help="leave out algorithms so many times the best")
-    parser.add_argument("--commit", help="of vkconv_bench, where this is no git checkout")
-    parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
     options.bench = options.bench or machine.find_tool()
     return options
@@ -71,8 +66,7 @@ def as_json(result: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 def main() -> int:
     """Command line entry point."""
     options = arguments()
-    about = machine.describe() | {"gpu": gpu.driver()} | ({"commit": options.commit} if options.commit else {})
-    result = {"suite": options.suite, "device": "vulkan", "machine": about}
+    result = {"suite": options.suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
     cases = [case.mini(options.gflop_limit * 1e9) for case in select_cases(options.suite)]
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):

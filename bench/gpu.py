@@ -32,17 +32,23 @@ QUIET_SECONDS = 40.0  # vkconv_bench compiles for seconds before it prints
 SMALL_FLOPS = 0.5e9  # of cases that leave most of a large GPU idle
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/gpu.py", description=(__doc__ or "").partition("\n")[0])
+def parser_of(tool: str, doc: str | None, dtypes: str) -> argparse.ArgumentParser:
+    """The options of what runs vkconv_bench on a Vulkan device."""
+    parser = argparse.ArgumentParser(prog=f"bench/{tool}.py", description=(doc or "").partition("\n")[0])
     parser.add_argument("--bench", help="the vkconv_bench to run (default: that of build/dev or build/release)")
     parser.add_argument("--device", type=int, default=0, help="Vulkan device (default: 0)")
+    parser.add_argument("--dtypes", default=dtypes, help=f"default: {dtypes}")
+    parser.add_argument("--commit", help="of vkconv_bench, where this is no git checkout")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    return parser
+
+
+def arguments() -> argparse.Namespace:
+    parser = parser_of("gpu", __doc__, "f32,f16,bf16")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
-    parser.add_argument("--dtypes", default="f32,f16,bf16", help="default: f32,f16,bf16")
     parser.add_argument("--seconds", type=float, default=0.05, help="timing budget of a case (default: 0.05)")
     parser.add_argument("--regret", action="store_true", help="time the other algorithms too")
     parser.add_argument("--no-peer", action="store_true", help="vkconv alone")
-    parser.add_argument("--commit", help="of vkconv_bench, where this is no git checkout")
-    parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
     options.bench = options.bench or machine.find_tool()
     return options
@@ -140,6 +146,11 @@ def driver() -> str:
         return ""
 
 
+def about_machine(commit: str | None) -> dict[str, Any]:
+    """What ran: the machine, its GPU, and the commit, which may have been given."""
+    return machine.describe() | {"gpu": driver()} | ({"commit": commit} if commit else {})
+
+
 def row_of(case: Case, timing: Timing, peer: float | None, others: list[Timing]) -> dict[str, Any]:
     row = {"case": case.name, "family": kind_of(case), "dtype": case.dtype, "problem": problem_of(case)}
     row |= {"gflop": case.flops * 1e-9, "megabytes": case.bytes * 1e-6, "plan": timing["plan"]}
@@ -180,8 +191,7 @@ def measure(options: argparse.Namespace, cases: list[Case]) -> tuple[str, list[d
 def main() -> int:
     """Command line entry point."""
     options = arguments()
-    about = machine.describe() | {"gpu": driver()}
-    about |= {"commit": options.commit} if options.commit else {}
+    about = about_machine(options.commit)
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):
         version, of_dtype = measure(options, chosen(options, dtype))

@@ -6,9 +6,7 @@ python bench/jax_calls.py [--threads 2]
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,25 +16,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
+from bench.timing import interleaved
 
 LAYERS = {"8x8, 8 to 8": (8, 8), "56x56, 64 to 64": (56, 64), "256x256, 64 to 64": (256, 64)}
-ROUNDS = 30
+SECONDS = 2.0  # of timing a line
 
 
-def milliseconds(calls: list[Callable[[], Any]]) -> list[float]:
-    """Medians, of calls that take turns."""
-    times: list[list[float]] = [[] for _ in calls]
-    for i in range(ROUNDS + 3):
-        for call, taken in zip(calls, times, strict=True):
-            start = time.perf_counter()
-            call().block_until_ready()
-            taken.append(time.perf_counter() - start)
-            if i < 3:
-                taken.clear()
-    return [statistics.median(taken) * 1e3 for taken in times]
-
-
-def calls(extent: int, channels: int) -> list[Callable[[], Any]]:
+def calls(extent: int, channels: int) -> dict[str, Callable[[], Any]]:
     """Forward by vkconv and by JAX, and the gradients by both."""
     import jax
 
@@ -53,9 +39,13 @@ def calls(extent: int, channels: int) -> list[Callable[[], Any]]:
     def theirs(x: Any, w: Any) -> Any:
         return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
 
-    forward = [jax.jit(f) for f in (ours, theirs)]
-    backward = [jax.jit(jax.grad(lambda x, w, f=f: (f(x, w) ** 2).sum(), (0, 1))) for f in (ours, theirs)]
-    return [lambda f=f: f(x, w) for f in forward] + [lambda f=f: f(x, w)[1] for f in backward]
+    made: dict[str, Callable[[], Any]] = {}
+    for name, f in (("vkconv.jax", ours), ("jax.lax", theirs)):
+        forward = jax.jit(f)
+        backward = jax.jit(jax.grad(lambda x, w, f=f: (f(x, w) ** 2).sum(), (0, 1)))
+        made[name] = lambda forward=forward: forward(x, w).block_until_ready()
+        made[f"{name}, gradients"] = lambda backward=backward: jax.block_until_ready(backward(x, w))
+    return made
 
 
 def main() -> int:
@@ -64,9 +54,9 @@ def main() -> int:
     options = parser.parse_args()
     machine.require("jax")
     machine.pin(options.threads)
-    print(f"{'3x3, ms':<20}{'vkconv.jax':>12}{'jax.lax':>12}{'gradients':>12}{'jax.lax':>12}")
-    for name, (extent, channels) in LAYERS.items():
-        print(f"{name:<20}" + "".join(f"{ms:>12.3f}" for ms in milliseconds(calls(extent, channels))))
+    for layer, (extent, channels) in LAYERS.items():
+        times = interleaved(calls(extent, channels), SECONDS)
+        print(f"3x3, {layer}, ms: " + "; ".join(f"{name} {t.median_ms:.3f}" for name, t in times.items()))
     return 0
 
 

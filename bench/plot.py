@@ -56,12 +56,8 @@ def draw_speedups(axis: Any, rows: list[Row]) -> None:
 
 def points(rows: list[Row]) -> list[tuple[Row, float, float]]:
     """Of each case operations a byte, and billion operations a second."""
-    own = [(row, report.own(row)) for row in rows]
-    return [
-        (row, 1e3 * row["gflop"] / row["megabytes"], 1e3 * row["gflop"] / row["results"][mine]["ms"])
-        for row, mine in own
-        if mine
-    ]
+    speeds = [1e3 * row["gflop"] / row["results"][report.own(row)]["ms"] for row in rows]
+    return [(row, 1e3 * row["gflop"] / row["megabytes"], speed) for row, speed in zip(rows, speeds, strict=True)]
 
 
 def draw_roofline(axis: Any, rows: list[Row], peak: float | None, bandwidth: float | None) -> None:
