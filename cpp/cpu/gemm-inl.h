@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "cpu/gemm.h"
+#include "cpu/simd-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -86,12 +87,21 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
       });
     }
   }
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      T* c = to + r * t.ldc + v * lanes;
-      hn::StoreU(kAccumulate ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
+  const auto finish = [&](auto partial) __attribute__((always_inline)) {
+    const auto last = static_cast<std::size_t>(t.last_lanes);
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        T* c = to + r * t.ldc + v * lanes;
+        if constexpr (partial && v + 1 == kVectors)
+          store_n(kAccumulate ? hn::Add(load_n(d, c, last), sum[r][v]) : sum[r][v], d, c, last);
+        else
+          hn::StoreU(kAccumulate ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
+      });
     });
-  });
+  };
+  if constexpr (kMaskedMemory)
+    if (t.last_lanes > 0 && panel + 1 == t.panels) return finish(std::true_type());
+  finish(std::false_type());
 }
 
 template <class T, int kRows, int kVectors, bool kAccumulate>

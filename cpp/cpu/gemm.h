@@ -36,6 +36,8 @@ struct GemmTile {
   // pay for a call.
   std::int64_t tiles = 1;
   std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
+  // Columns of C in the last vector of the last panel, where they are fewer than its lanes; only with kMaskedMemory.
+  std::int64_t last_lanes = 0;
 };
 
 // Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts

@@ -53,6 +53,12 @@ const char* const kForward[] = {
     "fwd_bf16_n1c64o96_i2x17_k3x3_p1x1_bias_relu",
     "fwd_bf16_n1c6o9g3_i4x7_k3x3_p1x1",
     "fwd_bf16_n1c16o40_i9x15_k3x3_p1x1_highest",
+    // parts of vectors, stored where they belong
+    "fwd_f32_n1c6o24_i9x45_k3x3_p1x1",
+    "fwd_f32_n2c5o3_i7x61_k1x1",
+    "fwd_f32_n1c70o56_i2x3x40_k2x1x1_p1x0x0",
+    "fwd_f64_n1c40o13_i3x50_k2x1",
+    "fwd_bf16>f32_n1c64o20_i2x17_k1x1",
     // few output channels: every count, whole and broken vectors of terms, several chains
     "fwd_f32_n1c32o1_i1100_k7_p6:0_bias",
     "fwd_f32_n2c40o2_i7x37_k3x3_p1x1_add_relu",

@@ -91,6 +91,9 @@ class Dense {
   }
 
  private:
+  // Whether the micro-kernel can store a part of a vector.
+  static constexpr bool kPartialVectors = kMaskedMemory && std::is_same_v<X, A>;
+
   // Panels that meet a tile together, and their outputs.
   struct Panels {
     const X* b;
@@ -116,7 +119,7 @@ class Dense {
   template <int kVectors>
   void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    const bool in_place = plain_ && panels.channels == columns;
+    const bool in_place = plain_ && (panels.channels == columns || kPartialVectors);
     const std::int64_t most = s_.terms > kBlockTerms ? 1 : in_place ? tiles.size() : kMostTogether / panels.count;
     const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
     for (const Row& row : rows)
@@ -142,6 +145,7 @@ class Dense {
     tile.tiles = count;
     tile.panels = panels.count;
     tile.panel_stride = s_.panel_stride(sizeof(X));
+    if (in_place) tile.last_lanes = panels.channels % s_.tile.lanes;
     if (takes_all_taps(w, panels) && !row.outside())
       sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size() / count, input, panels, tile, false);
     else
@@ -159,8 +163,9 @@ class Dense {
   // The sums of tiles that reach padding: taps along W that reach the same rows go together.
   template <int kVectors>
   void sum_border(const Row& row, Range w, const Input& input, const Panels& panels, GemmTile<X, A> tile) const {
+    const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     for (std::int64_t r = 0; r < w.size(); ++r)
-      std::fill_n(tile.c + r * tile.ldc, panels.count * kVectors * s_.tile.lanes, A{0});
+      std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
     if (row.outside()) return;
     const auto reach = [&](std::int64_t k) {
       const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
