@@ -69,6 +69,16 @@ constexpr auto dot_table(std::integer_sequence<int, i...>) {
 }
 
 }  // namespace
+
+void round_to_bf16(const float* sums, std::int64_t sum_stride, std::int64_t rows, std::int64_t columns,
+                   hwy::bfloat16_t* to, std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r, sums += sum_stride, to += stride)
+    for (std::int64_t c = 0; c < columns; c += 2 * kDotLanes) {
+      const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + c + kDotLanes), _mm512_loadu_ps(sums + c));
+      _mm512_storeu_si512(to + c, (__m512i)rounded);
+    }
+}
+
 }  // namespace vkconv::cpu
 HWY_POP_ATTRIBUTES
 
@@ -97,7 +107,9 @@ void bf16_dot_tile(const Tile& tile, int rows, int vectors, bool accumulate) {
 namespace vkconv::cpu {
 
 bool bf16_dot_available() { return false; }
-void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>&, int, int, bool) {}  // never called: not available
+// Never called: not available.
+void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>&, int, int, bool) {}
+void round_to_bf16(const float*, std::int64_t, std::int64_t, std::int64_t, hwy::bfloat16_t*, std::int64_t) {}
 
 }  // namespace vkconv::cpu
 

@@ -4,6 +4,8 @@
 //
 // A panel holds pairs of terms: [k / 2][columns][2]. Slices have an even number of terms.
 #pragma once
+#include <cmath>
+
 #include "cpu/gemm.h"
 #include "hwy/base.h"
 
@@ -13,7 +15,19 @@ inline constexpr int kDotMaxRows = 14, kDotLanes = 16;
 
 bool bf16_dot_available();
 
+// Terms a block for a sum of `terms`: as long as lets the errors of all its chains add up to that of one chain of
+// kBlockTerms, sqrt(terms * kBlockTerms), in multiples of that. Twice as fast as FMA, the products between two blocks
+// should be twice as many.
+inline std::int64_t dot_block_terms(std::int64_t terms) {
+  const double blocks = std::sqrt(static_cast<double>(terms) / static_cast<double>(kBlockTerms));
+  return kBlockTerms * std::max<std::int64_t>(1, static_cast<std::int64_t>(blocks));
+}
+
 // vectors is 1 or 2: the panel has vectors * kDotLanes columns. Chains are those of for_each_block().
 void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>& tile, int rows, int vectors, bool accumulate);
+
+// Rounds `rows` rows of `columns` sums, a multiple of two vectors, to nearest even.
+void round_to_bf16(const float* sums, std::int64_t sum_stride, std::int64_t rows, std::int64_t columns,
+                   hwy::bfloat16_t* to, std::int64_t stride);
 
 }  // namespace vkconv::cpu

@@ -34,6 +34,7 @@ const char* const kForward[] = {
     // two rows of outputs at a time, and what is left of them
     "fwd_f32_n2c32o32g8_i3x9x30_k2x3x4_p1x1x1_bias_relu",
     "fwd_f16_n1c32o32g8_i9x31_k5x3_p2x1",
+    "fwd_bf16_n2c32o32g4_i9x31_k3x3_p1x1",
     "fwd_f64_n1c32o32g16_i6x25_k2x3_p1x1_add",
     "fwd_f64_n1c32o32g16_i5x9_k3x3_p1x1",
     "fwd_f32_n2c12o24g3_i11x6_k3x2_p1x1_s1x2_bias",
@@ -59,6 +60,7 @@ const char* const kForward[] = {
     "fwd_f32_n1c70o56_i2x3x40_k2x1x1_p1x0x0",
     "fwd_f64_n1c40o13_i3x50_k2x1",
     "fwd_bf16>f32_n1c64o20_i2x17_k1x1",
+    "fwd_bf16_n1c600o64_i2x17_k1x1",
     // few output channels: every count, whole and broken vectors of terms, several chains
     "fwd_f32_n1c32o1_i1100_k7_p6:0_bias",
     "fwd_f32_n2c40o2_i7x37_k3x3_p1x1_add_relu",
@@ -174,7 +176,8 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
   for (const char* text :
        {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
         "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1", "fwd_f32_n1c32o3_i5x20_k3x3_p1x1",
-        "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1"}) {
+        "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1",
+        "fwd_f16_n1c32o32g8_i5x20_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);
@@ -221,8 +224,8 @@ TEST(Dense, HalvesConvertAlikeOnEveryInstructionSet) {
 
 // Long sums of positive terms stay within a few roundings.
 TEST(Dense, LongReductions) {
-  for (const char* text :
-       {"fwd_f32_n1c1024o8_i5x5_k3x3_p1x1", "fwd_f32_n1c1o2_i5000_k4096", "fwd_f32_n1c3000o1_i9_k1"}) {
+  for (const char* text : {"fwd_f32_n1c1024o8_i5x5_k3x3_p1x1", "fwd_f32_n1c1o2_i5000_k4096", "fwd_f32_n1c3000o1_i9_k1",
+                           "fwd_bf16>f32_n1c1024o40_i5x5_k3x3_p1x1", "fwd_bf16>f32_n1c250o40_i40_k1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);

@@ -141,7 +141,7 @@ class Dense {
     GemmTile<X, A> tile;
     tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
     tile.ldc = in_place ? to.out_stride : columns;
-    tile.block = block_terms(s_.terms);
+    tile.block = s_.dot ? dot_block_terms(s_.terms) : block_terms(s_.terms);
     tile.tiles = count;
     tile.panels = panels.count;
     tile.panel_stride = s_.panel_stride(sizeof(X));
@@ -150,7 +150,11 @@ class Dense {
       sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size() / count, input, panels, tile, false);
     else
       sum_border<kVectors>(row, w, input, panels, tile);
-    if (!in_place) store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
+    if (in_place) return;
+    if constexpr (std::is_same_v<X, Out> && !std::is_same_v<X, A>)
+      if (only_rounds(p_.epilogue) && panels.channels == columns && kVectors == 2)
+        return round_to_bf16(sums, columns, w.size(), columns, to.out, to.out_stride);
+    store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
   }
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.

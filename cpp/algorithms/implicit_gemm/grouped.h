@@ -25,6 +25,8 @@ struct GroupedLayout {
 
   std::int64_t terms() const { return p.taps() * p.in_channels_per_group(); }
   std::int64_t chunks() const { return ceil_div(rows, chunk_rows); }
+  // Where the packed weights of all vectors are followed by a mark for each: whether they are finite.
+  std::int64_t mark(std::int64_t vector) const { return vectors * terms() * lanes + vector; }
   std::size_t workspace_bytes() const { return packed_bytes + stage_bytes * static_cast<std::size_t>(slots); }
 };
 

@@ -1,6 +1,7 @@
 // Tiles of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels, of one row or two,
 // stay in registers. Three neighbouring taps share each permuted input vector when stride and dilation along W are 1;
-// two rows do when they are 1 along H.
+// two rows do when they are 1 along H. The copied rows of halves have zeros at their ends, which are multiplied like
+// input, unless an infinite weight would make NaN of that.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/grouped_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -180,6 +181,7 @@ class Grouped {
           const std::int64_t channel = group * p_.in_channels_per_group() + c - window(v);
           indices_.push_back(static_cast<Index>(std::clamp<std::int64_t>(channel, 0, s.lanes - 1)));
         }
+    for (std::int64_t v = 0; v < s.vectors; ++v) zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
   }
 
   void task(std::int64_t chunk, std::byte* scratch) const {
@@ -207,8 +209,9 @@ class Grouped {
     return std::min(v * s_.vector_groups * p_.in_channels_per_group(), p_.in_channels - s_.lanes);
   }
 
-  // Whether the taps of all outputs `w` of a row are inside the input along W.
+  // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
   bool inside(Range w) const {
+    if (zero_ends_) return true;
     const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
     return first >= 0 && first + (w.size() - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2] < p_.input[2];
   }
@@ -282,18 +285,22 @@ class Grouped {
   const ConvProblem& p_;
   const Operands<Device>& a_;
   const A* packed_;
-  const std::int64_t block_ = block_terms(s_.terms());
+  const bool one_chain_ = 3 * s_.terms() <= 4 * kBlockTerms;  // a third more at most, as in gemm.h
+  const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
   const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
-  const bool pairs_ = kRowPairs && p_.stride[1] == 1 && p_.dilation[1] == 1 && p_.kernel[1] > 1 && s_.terms() <= block_;
-  std::vector<Index> indices_;  // [vector][in channel][lanes]
+  const bool pairs_ = kRowPairs && p_.stride[1] == 1 && p_.dilation[1] == 1 && p_.kernel[1] > 1 && one_chain_;
+  bool zero_ends_ = !std::is_same_v<T, A>;  // of the rows, and all weights are finite
+  std::vector<Index> indices_;              // [vector][in channel][lanes]
 };
 
 template <class T>
 void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
   const ConvProblem& p = s.p;
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  auto* all = reinterpret_cast<Accumulator<T>*>(packed);
   thread_pool().run(s.vectors, [&](std::int64_t v) {
-    auto* to = reinterpret_cast<Accumulator<T>*>(packed) + v * s.terms() * s.lanes;
+    auto* const first = all + v * s.terms() * s.lanes;
+    auto* to = first;
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
       const std::int64_t d = tap / (p.kernel[1] * p.kernel[2]), h = tap / p.kernel[2] % p.kernel[1],
                          w = tap % p.kernel[2];
@@ -307,6 +314,7 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
               used ? widened(from + group * weight.group + lane % out * weight.out + c * weight.in) : Accumulator<T>{0};
         }
     }
+    all[s.mark(v)] = all_finite(first, to - first) ? 1 : 0;
   });
 }
 
