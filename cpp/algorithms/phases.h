@@ -5,6 +5,7 @@
 // d kernel dilation).
 #pragma once
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,18 +32,19 @@ inline AxisPhase whole_axis(const ConvProblem& p, int a) {
 inline std::vector<AxisPhase> input_dilation_phases(const ConvProblem& p, int a) {
   const std::int64_t s = p.stride[a], d = p.dilation[a], t = p.input_dilation[a];
   const std::int64_t period = t / std::gcd(s, t), tap_step = t / std::gcd(d, t);
+  std::unordered_map<std::int64_t, std::int64_t> first_taps;  // k with k d = key (mod t)
+  for (std::int64_t k = 0; k < std::min(tap_step, p.kernel[a]); ++k) first_taps[floor_mod(k * d, t)] = k;
   std::vector<AxisPhase> phases;
   for (std::int64_t r = 0; r < std::min(period, p.output[a]); ++r) {
-    const auto aligned = [&](std::int64_t k) { return floor_mod(r * s + k * d - p.pad_lo[a], t) == 0; };
-    std::int64_t k0 = 0;
-    while (k0 < tap_step && !aligned(k0)) ++k0;
+    const auto first_tap = first_taps.find(floor_mod(p.pad_lo[a] - r * s, t));
     AxisPhase phase = whole_axis(p, a);
     phase.output_start = r;
     phase.output_step = period;
     phase.output = ceil_div(p.output[a] - r, period);
     phase.stride = period * s / t;
     phase.dilation = d / std::gcd(d, t);
-    if (k0 < tap_step && k0 < p.kernel[a]) {
+    if (first_tap != first_taps.end()) {
+      const std::int64_t k0 = first_tap->second;
       phase.tap_start = k0;
       phase.tap_step = tap_step;
       phase.kernel = ceil_div(p.kernel[a] - k0, tap_step);
@@ -108,6 +110,7 @@ inline std::pair<ConvProblem, Slice> phase_child(const ConvProblem& parent, cons
 inline std::vector<std::pair<ConvProblem, Slice>> phase_children(const ConvProblem& parent,
                                                                  const std::vector<AxisPhase> (&axes)[3]) {
   std::vector<std::pair<ConvProblem, Slice>> children;
+  children.reserve(axes[0].size() * axes[1].size() * axes[2].size());
   for (const AxisPhase& d : axes[0])
     for (const AxisPhase& h : axes[1])
       for (const AxisPhase& w : axes[2]) children.push_back(phase_child(parent, {&d, &h, &w}));

@@ -18,19 +18,13 @@ AxisSteps axis_steps(const ConvProblem& p, int axis) {
   return {step, p.stride[axis] / step, dilation / step};
 }
 
-std::int64_t input_extent(const ConvProblem& p, int axis, std::int64_t outputs) {
-  const AxisSteps s = axis_steps(p, axis);
-  return (outputs - 1) * s.stride + (p.kernel[axis] - 1) * s.dilation + 1;
-}
-
 std::uint32_t reciprocal(std::uint32_t extent) { return ((1u << 20) + extent - 1) / extent; }
 
 }  // namespace
 
-std::int64_t input_tile_pixels(const ConvProblem& p, const Tile4& outputs) {
-  std::int64_t pixels = outputs[0];
-  for (int a = 0; a < 3; ++a) pixels = checked_mul(pixels, input_extent(p, a, outputs[1 + a]));
-  return pixels;
+InputReach input_reach(const ConvProblem& p, int axis) {
+  const AxisSteps s = axis_steps(p, axis);
+  return {(p.kernel[axis] - 1) * s.dilation + 1, s.stride};
 }
 
 std::int64_t tile_count(const ConvProblem& p, const Tile4& outputs) {
@@ -46,7 +40,7 @@ TileParams tile_params(const ConvProblem& p, const Tile4& outputs) {
   t.counts[0] = static_cast<std::uint32_t>(ceil_div(p.batch, outputs[0]));
   for (int a = 0; a < 3; ++a) {
     const AxisSteps s = axis_steps(p, a);
-    t.inputs[1 + a] = static_cast<std::uint32_t>(input_extent(p, a, outputs[1 + a]));
+    t.inputs[1 + a] = static_cast<std::uint32_t>(input_reach(p, a).of(outputs[1 + a]));
     t.counts[1 + a] = static_cast<std::uint32_t>(ceil_div(p.output[a], outputs[1 + a]));
     t.step[a] = narrow(s.step), t.stride[a] = narrow(s.stride), t.dilation[a] = narrow(s.dilation);
   }

@@ -17,8 +17,13 @@ struct TileParams {
 
 inline constexpr std::int64_t kMaxTilePixels = 1024;  // of outputs or inputs: the reach of the reciprocals
 
-// Pixels of the input under a tile; positions that stride and dilation both skip are left out.
-std::int64_t input_tile_pixels(const ConvProblem& p, const Tile4& outputs);
+// Inputs under neighbouring outputs of an axis; positions that stride and dilation both skip are left out.
+struct InputReach {
+  std::int64_t one, step;  // under one output, and more for each further one
+  std::int64_t of(std::int64_t outputs) const { return one + (outputs - 1) * step; }
+};
+InputReach input_reach(const ConvProblem& p, int axis);
+
 // Tiles that cover all outputs.
 std::int64_t tile_count(const ConvProblem& p, const Tile4& outputs);
 // Both pixel counts are at most kMaxTilePixels, and the positions fit as kernel_support says.

@@ -54,7 +54,7 @@ TEST(InputTile, SkipsWhatStrideAndDilationSkip) {
   const TileParams t = tile_params(p, {1, 1, 5, 6});
   EXPECT_EQ(t.step, (std::array<std::int32_t, 3>{1, 2, 4}));
   EXPECT_EQ(t.inputs, (Tile4{1, 1, 4 + 2 * 2 + 1, 6}));
-  EXPECT_EQ(std::int64_t{t.input_count}, input_tile_pixels(p, {1, 1, 5, 6}));
+  EXPECT_EQ(std::int64_t{t.input_count}, input_reach(p, 1).of(5) * input_reach(p, 2).of(6));
 }
 
 std::string chosen(const Traits& traits, const char* text) {

@@ -1,6 +1,6 @@
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <vector>
 
 #include "algorithms/direct/direct_tile.h"
 #include "core/checked.h"
@@ -23,15 +23,9 @@ std::uint32_t tile_width(std::int64_t channels) {
   return round_up(channels, 32) * 10 < round_up(channels, 64) * 9 ? 32 : 64;
 }
 
-// Extents that cut an axis evenly: ceil(extent / parts) for every number of parts.
-std::vector<std::uint32_t> even_cuts(std::int64_t extent, std::int64_t limit) {
-  std::vector<std::uint32_t> cuts;
-  for (std::int64_t size = std::min(extent, limit); size > 0;) {
-    cuts.push_back(static_cast<std::uint32_t>(size));
-    if (size == 1) break;
-    size = ceil_div(extent, ceil_div(extent, size - 1));
-  }
-  return cuts;
+// The next smaller extent that cuts an axis evenly, ceil(extent / parts) for some number of parts; 0 after 1.
+std::int64_t next_cut(std::int64_t extent, std::int64_t size) {
+  return size == 1 ? 0 : ceil_div(extent, ceil_div(extent, size - 1));
 }
 
 // The shape of this register tile, without its pixels.
@@ -54,31 +48,60 @@ DirectTile software_tile(const ConvProblem& p) {
   return t;
 }
 
-// Sets the pixels and makes the chunk of channels as thin as it must be.
-bool fits(DirectTile& t, const ConvProblem& p, const Tile4& outputs, std::size_t limit) {
-  const std::int64_t pixels = input_tile_pixels(p, outputs);
-  if (pixels > (t.input_room > 0 ? t.input_room : kMaxTilePixels)) return false;
-  t.outputs = outputs;
-  t.input_pixels = static_cast<std::uint32_t>(pixels);
-  while (t.quads > 1 && t.shared_bytes(p.dtype) > limit) --t.quads;
-  return t.shared_bytes(p.dtype) <= limit;
-}
+// Finds the best pixels for register tiles.
+class TileSearch {
+ public:
+  TileSearch(const ConvProblem& p, std::size_t shared_bytes)
+      : p_(p), shared_bytes_(shared_bytes), reach_{input_reach(p, 0), input_reach(p, 1), input_reach(p, 2)} {}
 
-double cost(const ConvProblem& p, const DirectTile& t) {
-  return direct_tile_cost(p, t) * double(tile_count(p, t.outputs));
-}
-
-// The best pixels for a register tile.
-void improve(std::optional<DirectTile>& best, const ConvProblem& p, const DirectTile& blank, std::size_t limit) {
-  const std::int64_t rows = blank.rows();
-  for (const std::uint32_t w : even_cuts(p.output[2], rows))
-    for (const std::uint32_t h : even_cuts(p.output[1], rows / w))
-      for (const std::uint32_t d : even_cuts(p.output[0], rows / w / h)) {
-        const auto images = static_cast<std::uint32_t>(std::min<std::int64_t>(p.batch, rows / w / h / d));
-        DirectTile t = blank;
-        if (fits(t, p, {images, d, h, w}, limit) && (!best || cost(p, t) < cost(p, *best))) best = t;
+  void improve(const DirectTile& blank) {
+    const std::int64_t rows = blank.rows(), most = blank.input_room > 0 ? blank.input_room : kMaxTilePixels;
+    const double least = least_cost(blank), slices = double(p_.batch) * double(p_.output[0]);
+    const auto hopeless = [&](double tiles, double pixels) {
+      return best && tiles * (least + least_load_ * pixels) >= best_cost_;
+    };
+    for (std::int64_t w = std::min(p_.output[2], rows); w > 0; w = next_cut(p_.output[2], w)) {
+      const std::int64_t row = reach_[2].of(w);
+      if (row > most) continue;
+      const auto tiles_w = double(ceil_div(p_.output[2], w));
+      for (std::int64_t h = std::min(p_.output[1], rows / w); h > 0; h = next_cut(p_.output[1], h)) {
+        const std::int64_t slice = row * reach_[1].of(h), most_slices = rows / w / h;
+        const double tiles_hw = tiles_w * double(ceil_div(p_.output[1], h));
+        if (slice > most || hopeless(tiles_hw * slices / double(most_slices), double(slice * most_slices))) continue;
+        for (std::int64_t d = std::min(p_.output[0], most_slices); d > 0; d = next_cut(p_.output[0], d)) {
+          const std::int64_t images = std::min(p_.batch, most_slices / d), pixels = images * slice * reach_[0].of(d);
+          const double tiles = tiles_hw * double(ceil_div(p_.output[0], d)) * double(ceil_div(p_.batch, images));
+          if (pixels <= most && !hopeless(tiles, double(pixels))) consider(blank, {images, d, h, w}, pixels, tiles);
+        }
       }
-}
+    }
+  }
+
+  std::optional<DirectTile> best;
+
+ private:
+  // A bound of direct_tile_cost for no pixels, whatever the chunk of channels.
+  double least_cost(DirectTile t) const {
+    double least = direct_tile_cost(p_, t);
+    while (--t.quads > 0) least = std::min(least, direct_tile_cost(p_, t));
+    return least;
+  }
+
+  // Makes the chunk of channels as thin as it must be.
+  void consider(DirectTile t, const std::array<std::int64_t, 4>& outputs, std::int64_t pixels, double tiles) {
+    std::ranges::copy(outputs, t.outputs.begin());
+    t.input_pixels = static_cast<std::uint32_t>(pixels);
+    while (t.quads > 1 && t.shared_bytes(p_.dtype) > shared_bytes_) --t.quads;
+    const double cost = direct_tile_cost(p_, t) * tiles;
+    if (t.shared_bytes(p_.dtype) <= shared_bytes_ && (!best || cost < best_cost_)) best = t, best_cost_ = cost;
+  }
+
+  const ConvProblem& p_;
+  const std::size_t shared_bytes_;
+  const std::array<InputReach, 3> reach_;
+  const double least_load_ = kLoadCost * double(ceil_div(p_.in_channels_per_group(), 4));  // of a pixel
+  double best_cost_ = 0;
+};
 
 }  // namespace
 
@@ -99,16 +122,16 @@ double direct_tile_cost(const ConvProblem& p, const DirectTile& t) {
 }
 
 std::optional<DirectTile> choose_direct_tile(const ConvProblem& p, const Traits& traits) {
-  std::optional<DirectTile> best;
-  const std::uint32_t n = tile_width(p.out_channels_per_group());
   if (traits.type == DeviceType::software) {
-    improve(best, p, software_tile(p), traits.limits.shared_memory_bytes);
-    return best;
+    TileSearch search(p, traits.limits.shared_memory_bytes);
+    search.improve(software_tile(p));
+    return search.best;
   }
-  const std::size_t limit = std::min(traits.limits.shared_memory_bytes, kSharedBytes);
+  TileSearch search(p, std::min(traits.limits.shared_memory_bytes, kSharedBytes));
+  const std::uint32_t n = tile_width(p.out_channels_per_group());
   for (const std::uint32_t group_size : {128u, 64u})
-    for (const std::uint32_t reg_m : {8u, 7u, 6u, 4u}) improve(best, p, blank_tile(p, n, reg_m, group_size), limit);
-  return best;
+    for (const std::uint32_t reg_m : {8u, 7u, 6u, 4u}) search.improve(blank_tile(p, n, reg_m, group_size));
+  return search.best;
 }
 
 }  // namespace vkconv::vulkan

@@ -30,9 +30,9 @@ struct MatrixTile {
 struct MatrixGrid {
   MatrixTile tile;
   SideBySide layout;
-  std::int64_t tiles_x = 0, tiles_y = 0, tiles_o = 0, groups = 0;  // workgroups along each, and all of them
-  std::int64_t shares = 1, share_stages = 0;                       // workgroups that share a sum, and stages of each
-  std::int64_t chunks = 0, runs = 0;                               // of input and output channels of a group
+  std::int64_t tiles_x = 0, tiles_y = 0, tiles_o = 0, tiles = 0;  // along each, and all of them
+  std::int64_t shares = 1, share_stages = 0, groups = 0;  // workgroups that share a sum, stages of each, all workgroups
+  std::int64_t chunks = 0, runs = 0;                      // of input and output channels of a group
   std::int64_t stages = 0, steps = 0;            // of one sum: times shared memory is filled, matrix products along k
   std::int64_t stage_steps = 0, body_steps = 0;  // of a stage, and of those the ones in the body of a loop
   std::int64_t stage_octets = 0, shared_octets = 0, loads = 0;

@@ -44,6 +44,8 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
   return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
 }
 
+double cube(double v) { return v * v * v; }
+
 // Steps that a loop's body holds: the most that divide a stage's and that the driver unrolls. It weighs the code of a
 // step before it simplifies it; the measure and its limits were found on an H200 (driver 580), where kernels beyond
 // them take twice as long, and those of fp32 may be wrong.
@@ -84,7 +86,7 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   // The busiest of the bounds, or more where they are near each other.
   const double multiplying = subgroups / double(kSchedulers) * products;
   const double reading = subgroups * (t.fragments_m + t.fragments_n) * parts * c.operand;
-  const double busy = std::cbrt(std::pow(multiplying, 3) + std::pow(reading, 3) + std::pow(fetching, 3));
+  const double busy = std::cbrt(cube(multiplying) + cube(reading) + cube(fetching));
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
   const double loads = double(g.loads) * subgroups * (problem.taps_are_channels ? c.gather : c.load);
   const double stage =
@@ -132,10 +134,8 @@ bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, con
          g.tile.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
 }
 
-}  // namespace
-
-MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
-                       std::int64_t shares, const Traits& traits) {
+// With nothing that depends on the number of workgroups that share a sum.
+MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile) {
   const ConvProblem& p = problem.p;
   MatrixGrid g;
   g.tile = tile;
@@ -149,10 +149,7 @@ MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, con
   g.stages = checked_mul(p.kernel[0], g.chunks);
   g.stage_steps = checked_mul(p.kernel[1] * p.kernel[2], tile.chunk_octets * kOctet / s.k);
   g.steps = checked_mul(g.stages, g.stage_steps);
-  g.share_stages = ceil_div(g.stages, shares);
-  g.shares = ceil_div(g.stages, g.share_stages);
-  g.groups = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
-  g.groups = checked_mul(g.groups, g.shares);
+  g.tiles = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
   const std::int64_t halo_rows = extent_of(tile.rows(), p.kernel[1], p.stride[1], p.dilation[1]);
   const std::int64_t halo_columns = extent_of(tile.columns(unit), p.kernel[2], p.stride[2], p.dilation[2]);
   const std::int64_t column = halo_rows * tile.chunk_octets | 1;
@@ -168,8 +165,25 @@ MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, con
   g.blocks_bytes = static_cast<std::size_t>(checked_mul(checked_add(g.packed_blocks, tile.fragments_n), block_bytes));
   const std::int64_t scales = parts > 1 ? p.groups * g.runs * tile.fragments_n * s.n : 0;
   g.packed_bytes = g.blocks_bytes + static_cast<std::size_t>(scales) * sizeof(float);
-  if (g.shares > 1) g.sums_bytes = static_cast<std::size_t>(checked_mul(g.shares, p.output_elements())) * sizeof(float);
+  return g;
+}
+
+void set_shares(const MatrixProblem& problem, const MatrixUnit& unit, std::int64_t shares, const Traits& traits,
+                MatrixGrid& g) {
+  g.share_stages = ceil_div(g.stages, shares);
+  g.shares = ceil_div(g.stages, g.share_stages);
+  g.groups = checked_mul(g.tiles, g.shares);
+  const std::int64_t sums = g.shares > 1 ? checked_mul(g.shares, problem.p.output_elements()) : 0;
+  g.sums_bytes = static_cast<std::size_t>(sums) * sizeof(float);
   g.seconds = estimate(problem, unit, g, traits);
+}
+
+}  // namespace
+
+MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
+                       std::int64_t shares, const Traits& traits) {
+  MatrixGrid g = unshared_grid(problem, unit, tile);
+  set_shares(problem, unit, shares, traits, g);
   return g;
 }
 
@@ -186,11 +200,15 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
                                              const Traits& traits) {
   const ConvProblem& p = problem.p;
   std::optional<MatrixGrid> best;
-  const auto consider = [&](MatrixTile t, std::int64_t shares) {
+  const auto consider = [&](MatrixTile t, std::int64_t most_shares) {
     t.strip = p.output[1] == 1;
-    const MatrixGrid g = matrix_grid(problem, unit, t, shares, traits);
-    if (fits(p, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
-    return g;
+    MatrixGrid g = unshared_grid(problem, unit, t);
+    if (!fits(p, unit, g, traits)) return;
+    for (std::int64_t shares = 1; shares == 1 || (shares <= most_shares && g.tiles * shares <= kSharedGroups);
+         ++shares) {
+      set_shares(problem, unit, shares, traits, g);
+      if (!best || g.seconds < best->seconds) best = g;
+    }
   };
   const std::uint32_t least_octets = unit.shape.k / kOctet;
   if (unit.emulated) {
@@ -210,10 +228,7 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
         for (std::uint32_t fragments_m = 1; fragments_m <= 7; ++fragments_m)
           for (const std::uint32_t fragments_n : kPowers) {
             if (subgroups_m * subgroups_n < 4 || subgroups_m * subgroups_n > 8) continue;
-            const MatrixTile tile{false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets};
-            const MatrixGrid whole = consider(tile, 1);
-            for (std::int64_t shares = 2; shares <= most_shares && whole.groups * shares <= kSharedGroups; ++shares)
-              consider(tile, shares);
+            consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets}, most_shares);
           }
   return best;
 }
