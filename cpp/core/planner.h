@@ -2,6 +2,7 @@
 // a decomposition plans its children through the same planner.
 #pragma once
 #include <algorithm>
+#include <any>
 #include <limits>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 namespace vkconv {
 
 inline constexpr std::size_t kDefaultPlanCacheCapacity = 128;
+inline constexpr std::size_t kRememberedChoices = 512;
 inline constexpr std::size_t kDefaultWorkspaceLimitBytes = std::size_t{256} << 20;
 
 // A problem with everything that can change its plan. `algorithm` is a registry name, or empty for the fastest.
@@ -59,11 +61,23 @@ class Planner {
     return made;
   }
 
+  // What `choose` returns, which depends on the request alone, searched for once: the functions of an algorithm share
+  // it under the algorithm's name, and all decompositions share estimates under the empty name.
+  template <class F>
+  auto remembered(const PlanRequest& request, F&& choose) {
+    if (auto known = choices_.find(request)) return std::any_cast<decltype(choose())>(*std::move(known));
+    auto made = choose();
+    choices_.insert(request, made);
+    return made;
+  }
+
   // Estimate of the fastest algorithm: what a decomposition adds up over its children. Of siblings each one's part.
   double seconds(const ConvProblem& problem, std::size_t workspace_limit_bytes, int siblings = 1) {
-    double best = std::numeric_limits<double>::infinity();
-    for (const Candidate& c : explain(problem, workspace_limit_bytes, siblings)) best = std::min(best, c.seconds);
-    return best;
+    return remembered({problem, "", workspace_limit_bytes, siblings}, [&] {
+      double best = std::numeric_limits<double>::infinity();
+      for (const Candidate& c : explain(problem, workspace_limit_bytes, siblings)) best = std::min(best, c.seconds);
+      return best;
+    });
   }
 
   std::vector<Candidate> explain(const ConvProblem& problem, std::size_t workspace_limit_bytes, int siblings = 1) {
@@ -95,7 +109,10 @@ class Planner {
   const typename Device::Traits& traits() const { return traits_; }
   std::span<const Algorithm<Device>> table() const { return table_; }
   CacheInfo cache_info() const { return cache_.info(); }
-  void clear_cache() { cache_.clear(); }
+  void clear_cache() {
+    cache_.clear();
+    choices_.clear();
+  }
   void set_cache_capacity(std::size_t capacity) { cache_.set_capacity(capacity); }
 
  private:
@@ -140,6 +157,7 @@ class Planner {
   mutable ForkMutex preferences_mutex_;
   Preferences preferences_;
   LruCache<PlanRequest, PlanPtr> cache_;
+  LruCache<PlanRequest, std::any> choices_{kRememberedChoices};
 };
 
 }  // namespace vkconv

@@ -96,6 +96,23 @@ TEST(Planner, ADescribedDeviceDecides) {
   EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "slow");
 }
 
+TEST(Planner, RemembersChoicesUntilTheCacheIsCleared) {
+  auto planner = make_planner();
+  const ConvProblem one, two = parse_problem("fwd_f32_n2c4o4_i8_k3");
+  int searches = 0;
+  const auto choice = [&](const PlanRequest& request) {
+    return planner.remembered(request, [&] { return "choice " + std::to_string(++searches); });
+  };
+  EXPECT_EQ(choice({one, "halves"}), "choice 1");
+  EXPECT_EQ(choice({one, "halves"}), "choice 1");
+  EXPECT_EQ(choice({two, "halves"}), "choice 2");
+  EXPECT_EQ(choice({one, "halves", 0}), "choice 3");
+  EXPECT_EQ(choice({one, "halves", kDefaultWorkspaceLimitBytes, 2}), "choice 4");
+  EXPECT_EQ(choice({one, "fast"}), "choice 5");
+  planner.clear_cache();
+  EXPECT_EQ(choice({one, "halves"}), "choice 6");
+}
+
 TEST(Planner, ExplainsEveryAlgorithm) {
   auto planner = make_planner();
   const auto candidates = planner.explain(parse_problem("fwd_f32_n1c4o4g2_i8_k3"), 0);

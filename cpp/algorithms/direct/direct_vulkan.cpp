@@ -11,6 +11,7 @@
 #include "algorithms/direct/direct_tile.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
+#include "core/planner.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/pack_panels.h"
 
@@ -77,6 +78,17 @@ struct Layout {
   double multiply_adds = 0;  // that would take the same time
 };
 
+// Nothing when no tile's input fits shared memory. Problems that differ in what it ignores share it.
+std::optional<Layout> layout_of(ConvProblem p, const Context<Device>& c) {
+  p.output_dtype = p.dtype;
+  p.pad_lo = {};
+  p.epilogue = {};
+  return c.planner.remembered({p, "direct", 0}, [&]() -> std::optional<Layout> {
+    const auto tile = choose_direct_tile(p, c.traits);
+    return tile ? std::optional<Layout>(std::in_place, p, c.traits, *tile) : std::nullopt;
+  });
+}
+
 double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
   const bool software = traits.type == DeviceType::software;
   const double efficiency = software ? kSoftwareEfficiency : kGpuEfficiency;
@@ -89,7 +101,7 @@ double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
 class DirectPlan final : public Plan<Device> {
  public:
   DirectPlan(const ConvProblem& p, const Context<Device>& c)
-      : p_(p), layout_(p, c.traits, *choose_direct_tile(p, c.traits)), seconds_(estimate(p, c.traits, layout_)) {}
+      : p_(p), layout_(*layout_of(p, c)), seconds_(estimate(p, c.traits, layout_)) {}
 
   std::string describe() const override {
     return layout_.parts > 1 ? "direct(" + std::to_string(layout_.parts) + " parts)" : "direct";
@@ -159,12 +171,11 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
     return Support::no("inserted zeros would fill its input tile");
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  const auto tile = choose_direct_tile(p, c.traits);
-  if (!tile) return Support::no("the input under one output does not fit shared memory");
-  const Layout layout(p, c.traits, *tile);
-  if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
-  if (layout.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
-  if (layout.panel_bytes(p) + layout.parts_bytes > c.workspace_limit_bytes)
+  const auto layout = layout_of(p, c);
+  if (!layout) return Support::no("the input under one output does not fit shared memory");
+  if (!supports_panels(p, layout->panels)) return Support::no("the packed weights exceed 2^32 elements");
+  if (layout->workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  if (layout->panel_bytes(p) + layout->parts_bytes > c.workspace_limit_bytes)
     return Support::no("packed weights and partial sums exceed the workspace limit");
   return Support::yes();
 }
@@ -174,7 +185,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 const Algorithm<Device> kDirect{
     "direct", supports,
     [](const ConvProblem& p, const Context<Device>& c) {
-      const Layout layout(p, c.traits, *choose_direct_tile(p, c.traits));
+      const Layout layout = *layout_of(p, c);
       return c.traits.rates.launch_seconds * (layout.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
     },
     [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {

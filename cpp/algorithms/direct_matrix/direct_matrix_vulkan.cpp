@@ -12,6 +12,7 @@
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
+#include "core/planner.h"
 #include "vulkan/divisor.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/matrix_layout.h"
@@ -61,8 +62,7 @@ struct Arrangement {
   MatrixGrid grid;
 };
 
-// Nothing when no tile's input fits shared memory.
-std::optional<Arrangement> arrange(ConvProblem p, const MatrixUnit& unit, const Context<Device>& c) {
+std::optional<Arrangement> best_arrangement(ConvProblem p, const MatrixUnit& unit, const Context<Device>& c) {
   p = rows_as_slices(p);
   const bool few_channels = p.groups == 1 && p.in_channels < unit.shape.k && p.kernel[2] > 1 && p.input[2] > 0;
   p.groups /= groups_together(p);
@@ -74,6 +74,11 @@ std::optional<Arrangement> arrange(ConvProblem p, const MatrixUnit& unit, const 
   consider({p, false, c.siblings});
   if (few_channels) consider({with_taps_as_channels(p), true, c.siblings});
   return best;
+}
+
+// Nothing when no tile's input fits shared memory.
+std::optional<Arrangement> arrange(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
+  return c.planner.remembered({p, "direct_matrix", 0, c.siblings}, [&] { return best_arrangement(p, unit, c); });
 }
 
 // The elements that the input of the first depth tap spans below and above the array's first, depths outside included.

@@ -12,6 +12,7 @@
 #include "algorithms/registry_vulkan.h"
 #include "algorithms/weight_grad_matrix/weight_grad_matrix_tile.h"
 #include "core/checked.h"
+#include "core/planner.h"
 #include "vulkan/divisor.h"
 #include "vulkan/kernel_params.h"
 
@@ -44,13 +45,18 @@ bool whole_octets(const View<Pointer>& v, std::int64_t channels) {
          std::all_of(v.stride.begin(), v.stride.begin() + 4, [](std::int64_t s) { return s % 8 == 0; });
 }
 
+std::optional<GradientGrid> grid_of(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
+  return c.planner.remembered({p, "weight_grad_matrix", 0},
+                              [&] { return choose_gradient_grid(rows_as_slices(p), unit, c.traits); });
+}
+
 class WeightGradMatrixPlan final : public Plan<Device> {
  public:
   WeightGradMatrixPlan(const ConvProblem& p, const Context<Device>& c)
       : original_(p),
         p_(rows_as_slices(p)),
         unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
-        grid_(*choose_gradient_grid(p_, unit_, c.traits)),
+        grid_(*grid_of(p, unit_, c)),
         pass_tiles_(std::min<std::int64_t>(grid_.tiles, c.workspace_limit_bytes / grid_.tile_bytes)) {}
 
   std::string describe() const override {
@@ -174,7 +180,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^30 output pixels");
   if (unit->emulated)
     if (Support s = loop_support(p.batch * p.output_pixels()); !s) return s;
-  const auto grid = choose_gradient_grid(rows_as_slices(p), *unit, c.traits);
+  const auto grid = grid_of(p, *unit, c);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (checked_mul(grid->tiles, grid->chunks) >= kIndexLimit) return Support::no("needs over 2^30 workgroups");
   return grid->tile_bytes <= c.workspace_limit_bytes
@@ -187,8 +193,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 const Algorithm<Device> kWeightGradMatrix{
     "weight_grad_matrix", supports,
     [](const ConvProblem& p, const Context<Device>& c) {
-      const auto grid =
-          choose_gradient_grid(rows_as_slices(p), *matrix_unit(c.traits, matrix_operand(p.dtype)), c.traits);
+      const auto grid = grid_of(p, *matrix_unit(c.traits, matrix_operand(p.dtype)), c);
       return grid->seconds + 2 * c.traits.rates.launch_seconds;
     },
     [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
