@@ -2,8 +2,9 @@
 
     python bench/overhead.py [--tool build/dev/vkconv_bench] [--vulkan]
 
-The plan cache is timed by the tool, as no call from Python does nothing else, and so are the arrays of a Vulkan device:
-what recording a call costs, planned or not, and what a chain of ten adds to its kernels.
+The plan cache is timed by the tool, as no call from Python does nothing else, and so are the plans of every row of the
+suites for the described devices, and the arrays of a Vulkan device: what recording a call costs, planned or not, and
+what a chain of ten adds to its kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import machine
+from bench import cases, machine
 
 CALLS = 2000
 ROUNDS = 15
@@ -67,6 +68,19 @@ def calls() -> dict[str, Callable[[], Any]]:
     }
 
 
+def print_planning(tool: Path) -> None:
+    """What the first plan of a shape costs: the median and the most over the rows of all suites."""
+    suites = sorted(Path(__file__).parent.glob("suite*.json"))
+    rows = {case.problem for suite in suites for case in cases.load(suite)}
+    told = subprocess.run([str(tool), "--planning", *sorted(rows)], capture_output=True, text=True, check=True).stdout
+    times: dict[str, list[tuple[float, str]]] = {}
+    for problem, device, us, _ in map(str.split, told.splitlines()):
+        times.setdefault(device, []).append((float(us), problem))
+    for device, rows_of in times.items():
+        middle, (most, slowest) = statistics.median(us for us, _ in rows_of), max(rows_of)
+        print(f"{'a new shape for ' + device:<32}{middle:8.2f} us of {len(rows_of)}, at most {most:.0f}: {slowest}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/overhead.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tool", type=Path, help="a vkconv_bench: times the plan cache too")
@@ -79,6 +93,7 @@ def main() -> int:
     if options.tool:
         command = [str(options.tool), "--overhead", "fwd_f32_n1c4o4_i6x6_k3x3"]
         print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")
+        print_planning(options.tool)
     if options.tool and options.vulkan:
         command = [str(options.tool), "--vulkan", "--overhead", *LAYERS]
         print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")

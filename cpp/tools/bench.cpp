@@ -6,7 +6,8 @@
 // the best; with --seconds=0 everything runs once. Messages of a validation layer are printed and make it fail.
 //   vkconv_bench --calibrate [--isa=NAME] prints the rates of this machine, for bench/calibrate.py.
 //   vkconv_bench --overhead PROBLEM prints what its call costs inside the library, for bench/overhead.py; with --vulkan
-// what calls on device arrays cost the host, and what a chain of them adds to its kernels.
+// what calls on device arrays cost the host, and what a chain of them adds to its kernels. --planning PROBLEM... prints
+// what planning each costs the first time, for every described device.
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
 // to where NumPy puts large arrays.
 #include <algorithm>
@@ -31,7 +32,7 @@ using namespace vkconv;
 
 struct Options {
   std::string algorithm;
-  bool check = false, prepared = false, device_time = false, calibrate = false, overhead = false;
+  bool check = false, prepared = false, device_time = false, calibrate = false, overhead = false, planning = false;
   double seconds = 0.3, ratio = 5;
   std::size_t offset_bytes = 0;
   int vulkan = -1;  // device index, or the CPU
@@ -222,6 +223,8 @@ int main(int argc, char** argv) try {
       options.calibrate = true;
     else if (arg == "--overhead")
       options.overhead = true;
+    else if (arg == "--planning")
+      options.planning = true;
     else if (arg.starts_with("--isa="))
       use_instruction_set(value());
     else if (arg.starts_with("--seconds="))
@@ -237,8 +240,9 @@ int main(int argc, char** argv) try {
   }
   if (options.calibrate) return tools::print_rates(), 0;
 #if VKCONV_VULKAN
-  if (options.overhead && options.vulkan >= 0) {
-    for (const ConvProblem& p : options.problems) tools::print_device_overhead(p, options.vulkan);
+  if (options.planning || (options.overhead && options.vulkan >= 0)) {
+    for (const ConvProblem& p : options.problems)
+      options.planning ? tools::print_planning(p) : tools::print_device_overhead(p, options.vulkan);
     return 0;
   }
 #endif

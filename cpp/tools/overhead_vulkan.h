@@ -1,5 +1,6 @@
 // What calls on the arrays of a Vulkan device cost the host, and what a chain of them adds to its kernels:
-// `vkconv_bench --vulkan --overhead PROBLEM`. The problem's output is its next input.
+// `vkconv_bench --vulkan --overhead PROBLEM`. The problem's output is its next input. And what planning a new shape
+// costs for the described devices: `vkconv_bench --planning PROBLEM`.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 
 #include "harness.h"
 #include "vulkan/backend.h"
+#include "vulkan/description.h"
 
 namespace vkconv::tools {
 
@@ -74,20 +76,32 @@ double median_microseconds(F&& measured) {
   return us[us.size() / 2];
 }
 
+template <class F>
+double seconds_of(F&& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+inline void print_planning(const ConvProblem& p) {
+  for (const vulkan::Description& d : vulkan::descriptions()) {
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), vulkan::traits_from_json(d.json));
+    const double us = median_microseconds([&] {
+      planner.clear_cache();
+      return seconds_of([&] { planner.plan({without_flip(p), "", kDefaultWorkspaceLimitBytes}); });
+    });
+    std::printf("%s %.*s %.1f us\n", to_string(p).c_str(), int(d.name.size()), d.name.data(), us);
+  }
+}
+
 inline void print_device_overhead(const ConvProblem& p, int device) {
-  using Clock = std::chrono::steady_clock;
   constexpr int kChain = 10, kRecorded = 40, kWarm = 200;
   if (p.input_elements() != p.output_elements() || p.dtype != p.output_dtype)
     throw ProblemError("the output of a layer that feeds itself must have the shape of its input");
   DeviceLayers layers(p, device);
-  const auto seconds = [](auto&& call) {
-    const auto start = Clock::now();
-    call();
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
   const auto before_wait = [&](auto&& call) {
     layers.wait();
-    const double s = seconds(call);
+    const double s = seconds_of(call);
     layers.wait();
     return s;
   };
@@ -104,13 +118,13 @@ inline void print_device_overhead(const ConvProblem& p, int device) {
                            return s;
                          });
   const double chain = median_microseconds([&] {
-    return seconds([&] {
+    return seconds_of([&] {
       layers.record(kChain);
       layers.wait();
     });
   });
-  const double there_and_back = median_microseconds([&] { return seconds([&] { layers.round_trip(kChain); }); });
-  const double transfers = median_microseconds([&] { return seconds([&] { layers.round_trip(0); }); });
+  const double there_and_back = median_microseconds([&] { return seconds_of([&] { layers.round_trip(kChain); }); });
+  const double transfers = median_microseconds([&] { return seconds_of([&] { layers.round_trip(0); }); });
   std::printf("%s %s\n", to_string(p).c_str(), layers.plan().c_str());
   std::printf("  recording a call, its plan cached   %10.1f us\n", recorded);
   std::printf("  first call of a shape, no plan yet  %10.1f us\n", first);
