@@ -82,6 +82,24 @@ def test_errors():
         vd.conv_general(x, w, padding="same")
 
 
+def test_errors_come_before_anything_is_computed():
+    x, w = da.ones((1, 8, 4), chunks=4, dtype=np.float32), np.ones((2, 3, 4), np.float32)
+    with pytest.raises(TypeError, match=r"input must be a dask\.array, got ndarray: dask\.array\.from_array makes one"):
+        vd.conv1d(np.ones((1, 8, 4), np.float32), w)
+    with pytest.raises(TypeError, match=r"input must be a dask\.array, got list"):
+        vd.conv_general([1.0], w)
+    with pytest.raises(ValueError, match="channels"):
+        vd.conv1d(x, w, groups=2)
+    with pytest.raises(TypeError, match="weight has dtype float64"):
+        vd.conv1d(x, w.astype(np.float64))
+    with pytest.raises(TypeError, match="weight must be a NumPy array"):
+        vd.conv1d(x, da.from_array(w))
+    with pytest.raises(ValueError, match="bias has shape"):
+        vd.conv1d(x, w, bias=np.ones(3, np.float32))
+    with pytest.raises(ValueError, match="activation"):
+        vd.conv1d(x, w, activation="relux")
+
+
 def test_on_a_cluster():
     distributed = pytest.importorskip("distributed")
     x, w = integers(1, 40, 30, 3), integers(4, 3, 3, 3)

@@ -65,10 +65,16 @@ def conv_general(
     -------
     dask.array.Array of shape (N, spatial..., O)
     """
-    rank = input.ndim - 2
+    rank = _lazy(input).ndim - 2
     check_ranks(rank, weight=weight)
     geometry = Geometry.of(rank, stride, padding, kernel_dilation, input_dilation, groups, flip)
     return _planned(input, weight, geometry, bias, activation, chunks)
+
+
+def _lazy(input: Any) -> Any:
+    if not isinstance(input, da.Array):
+        raise TypeError(f"input must be a dask.array, got {type(input).__name__}: dask.array.from_array makes one")
+    return input
 
 
 def _planned(
@@ -81,6 +87,7 @@ def _planned(
     axes = [_Axis(input, weight, g, a) for a in range(rank)]
     tiles = [axis.tiles(None if chunks is None else int(chunks[a])) for a, axis in enumerate(axes)]
     run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
+    _check(input, [t[0] for t in tiles], run)
     blocks = np.empty([len(t) for t in tiles], object)
     for place in np.ndindex(*blocks.shape):
         blocks[place] = _block(input, [t[i] for t, i in zip(tiles, place, strict=True)], run, len(weight))
@@ -116,6 +123,13 @@ class _Axis:
         return slice(begin, end + 1), (begin * self.step - first, last - end * self.step), stop - start
 
 
+def _check(input: Any, tiles: list[Any], run: Callable[..., Array]) -> None:
+    """Raise what the first block would raise, for dtypes and shapes that do not fit each other."""
+    extents = (t[0].stop - t[0].start for t in tiles)
+    block = np.empty((1, *extents, input.shape[-1]), input.dtype)  # its memory is not touched
+    _core.problem_of(lambda: run(block, pads=[t[1] for t in tiles]))
+
+
 def _block(input: Any, tiles: list[Any], run: Callable[..., Array], outputs: int) -> Any:
     window = (slice(None), *(t[0] for t in tiles), slice(None))
     part = input[window]
@@ -142,7 +156,7 @@ def _make_conv(rank: int) -> Callable[..., Any]:
         activation: Activation | None = None,
         chunks: Sequence[int] | None = None,
     ) -> Any:
-        check_ranks(rank, input=input, weight=weight)
+        check_ranks(rank, input=_lazy(input), weight=weight)
         if isinstance(padding, str):
             shapes = input.shape[1:-1], weight.shape[1:-1]
             numbers = _core.resolved_pads(*shapes, stride, padding, dilation, None)
@@ -167,7 +181,7 @@ def _make_transpose(rank: int) -> Callable[..., Any]:
         activation: Activation | None = None,
         chunks: Sequence[int] | None = None,
     ) -> Any:
-        check_ranks(rank, input=input, weight=weight)
+        check_ranks(rank, input=_lazy(input), weight=weight)
         kernel = weight.shape[1:-1]
         geometry = Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)
