@@ -86,6 +86,12 @@ std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operan
           p.output_dtype != p.dtype, fours};
 }
 
+std::vector<std::uint32_t> group_epilogue_constants(const ConvProblem& p, const Operands<Device>& a) {
+  std::vector<std::uint32_t> constants = epilogue_constants(p, a);
+  if (p.out_channels_per_group() % 4 != 0) constants.back() = 0;
+  return constants;
+}
+
 Strides4 pixel_strides(const View<Pointer>& v) { return {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}; }
 
 WeightStrides weight_strides(const WeightView<Pointer>& v) { return {v.group, v.out, v.in, v.tap}; }

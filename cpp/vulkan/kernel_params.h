@@ -47,6 +47,8 @@ GeometryParams geometry_params(const ConvProblem& p);
 EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a);
 // Specialization constants 0 to 4 of a forward kernel.
 std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
+// The same where fours of output channels start anew in each group, so that the last may straddle the next group's.
+std::vector<std::uint32_t> group_epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
 
 Strides4 pixel_strides(const View<Pointer>& v);
 WeightStrides weight_strides(const WeightView<Pointer>& v);

@@ -102,6 +102,7 @@ TEST_F(VulkanKernels, ImageFilter) {
            "fwd_bf16>f32_n1c1o1_i40_k21_p10",
            "fwd_f32_n1c1o16_i13x17_k4x5_p1x2_bias_add_relu6",  // four channels an invocation
            "fwd_f16_n1c1o7_i13x17_k3x3_p1x1_bias",
+           "fwd_f32_n1c4o28g4_i13_k5_p2:0",            // the fours of a group end amid its channels
            "fwd_f32_n1c3o6g3_i9x30_k17x19_p8x9_bias",  // blocks of the kernel, the last one cut short
            "fwd_bf16_n1c5o5g5_i4x9x10_k3x3x2_s2x1x1_d2x1x1_p2x1x0_add",
            "fwd_f32_n1c2o2g2_i30x40_k30x40_p3x2_flip",  // a total of several sums

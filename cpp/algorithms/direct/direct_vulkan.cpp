@@ -148,8 +148,7 @@ class DirectPlan final : public Plan<Device> {
   }
 
   Kernel kernel(const Operands<Device>& a) const {
-    Kernel k{shader_name("direct", p_.dtype), epilogue_constants(p_, a)};
-    if (p_.out_channels_per_group() % 4 != 0) k.constants[4] = 0;  // a group's fours straddle its neighbour's
+    Kernel k{shader_name("direct", p_.dtype), group_epilogue_constants(p_, a)};
     const DirectTile& t = layout_.tile;
     const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
     for (const std::uint32_t v :

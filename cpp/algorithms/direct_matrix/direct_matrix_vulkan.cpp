@@ -163,8 +163,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     of_shares.output_stride = pixel_strides(shares.output);
     multiply(stream, shares, share_problem(p_), of_shares);
     stream.barrier();
-    Kernel sum{shader("direct_matrix_sum"), epilogue_constants(p_, a)};
-    if (p_.out_channels_per_group() % 4 != 0) sum.constants[4] = 0;
+    Kernel sum{shader("direct_matrix_sum"), group_epilogue_constants(p_, a)};
     sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
     const std::int64_t outputs = p_.output_elements() / (sum.constants[4] ? 4 : 1);
     stream.dispatch(sum, params, stream.linear_groups(static_cast<std::uint64_t>(ceil_div(outputs, kSumGroupSize))));
@@ -252,8 +251,7 @@ class DirectMatrixPlan final : public Plan<Device> {
 
   Kernel kernel(Stream& stream, const Operands<Device>& a, const ConvProblem& p) const {
     Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
-    std::ranges::copy(epilogue_constants(p, a), k.constants.begin());
-    if (p_.out_channels_per_group() % 4 != 0) k.constants[4] = 0;  // a group's fours straddle its neighbour's
+    std::ranges::copy(group_epilogue_constants(p, a), k.constants.begin());
     const MatrixTile& t = grid_.tile;
     const auto octet_aligned = [](std::int64_t v) { return v % 8 == 0; };
     const bool octets = !taps_are_channels_ && octet_aligned(p_.in_channels_per_group()) && a.input.data % 16 == 0 &&

@@ -147,7 +147,7 @@ class FilterPlan final : public Plan<Device> {
     const Tile& t = grid_.tile;
     // Weights past the kernel's end are zeros, too.
     const bool padded = has_padding(p_) || p_.kernel[2] % t.taps_w != 0;
-    Kernel k{shader_name("image_filter", p_.dtype), epilogue_constants(p_, a)};
+    Kernel k{shader_name("image_filter", p_.dtype), group_epilogue_constants(p_, a)};
     for (const std::int64_t v :
          {t.invocations(), t.lanes_o, t.lanes_x, t.rows, t.channels, t.taps_h, t.taps_w,
           std::int64_t{p_.taps() > kBlockTaps}, std::int64_t{padded}, std::int64_t{has_column_fours(a.output)}})
