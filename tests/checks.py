@@ -69,6 +69,12 @@ def magnitudes(p: Problem, a: Operands) -> Array:
     return sums if p.activation is None else sums + np.abs(exact(p, a))
 
 
+def tile_magnitudes(p: Problem, a: Operands) -> Array:
+    """The same for Winograd. Its transforms mix a tile: where a window is nearly empty, the neighbours' errors remain."""
+    sums = magnitudes(p, a)
+    return sums.max(axis=tuple(range(1, p.rank + 1)), keepdims=True) if sums.size else sums
+
+
 def arguments(p: Problem) -> dict[str, Any]:
     """The keyword arguments that every vkconv operation on `p` takes."""
     return {
@@ -159,10 +165,7 @@ def assert_right(
             f"{got[tuple(wrong[0])]}, wanted {want[tuple(wrong[0])]}"
         )
         return
-    magnitude = magnitudes(p, a)
-    if winograd and magnitude.size:
-        # A transform mixes a tile: an element whose own window is nearly empty has the error of its neighbours.
-        magnitude = magnitude.max(axis=tuple(range(1, p.rank + 1)), keepdims=True)
+    magnitude = tile_magnitudes(p, a) if winograd else magnitudes(p, a)
     c = error_c(got, want, magnitude, p.dtype)
     # A rounding of each partial sum, of which the i-th of n is i / n of the last.
     most = bound(tree) if independent else max(bound(tree), 1 + p.terms / 2)
