@@ -64,6 +64,7 @@ std::string chosen(const Traits& traits, const char* text) {
 
 TEST(DirectTile, IsChosenOnGpus) {
   EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f32_n32c64o64_i56x56_k3x3_s2x2_p1x1"), "direct");
+  EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f32_n32c64o64_i56x56_k3x3_p1x1_highest"), "direct");
   EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f16_n8c256o64_i56x57_k1x1"), "direct");
   EXPECT_EQ(chosen(gpu(48 << 10), "fwd_f32_n1c96o96g96_i56x56_k3x3_p1x1"), "depthwise");
   Traits software = gpu(32 << 10);
