@@ -70,7 +70,7 @@ def magnitudes(p: Problem, a: Operands) -> Array:
 
 
 def tile_magnitudes(p: Problem, a: Operands) -> Array:
-    """The same for Winograd. Its transforms mix a tile: where a window is nearly empty, the neighbours' errors remain."""
+    """The same for Winograd: its transforms mix a tile, so that an element has its neighbours' errors too."""
     sums = magnitudes(p, a)
     return sums.max(axis=tuple(range(1, p.rank + 1)), keepdims=True) if sums.size else sums
 
