@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -22,40 +23,37 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // The input rows (n, id, ih) of one task as pixels of type X: in place, or copied into scratch. A copy widens halves,
-// has zeros where the kernel reaches past the ends of a row, and starts on a cache line: vectors that cross lines load
-// at a quarter of the rate.
+// unless X is T, has zeros where the kernel reaches past the ends of a row and behind an odd number of channels that is
+// to be even, and starts on a cache line: vectors that cross lines load at a quarter of the rate.
 template <class T, class X = Accumulator<T>>
 class InputRows {
  public:
-  // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least.
+  // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least. A
+  // copied pixel has `channels`, where these are given.
   InputRows(const ConvProblem& p, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch,
-            bool copy = !std::is_same_v<T, X>)
-      : p_(p), input_(input), copied_(copy) {
-    if constexpr (kCanCopy) {
-      if (!copy) return;
-      first_ = columns.begin * p_.stride[2] - p_.pad_lo[2];
-      width_ = (columns.size() - 1) * p_.stride[2] + dilated(p_.kernel[2], p_.dilation[2]);
-      copy_ = reinterpret_cast<X*>(scratch);
-      collect(rows);
-      for (std::size_t i = 0; i < keys_.size(); ++i)
-        copy_row(keys_[i], copy_ + static_cast<std::int64_t>(i) * width_ * p_.in_channels);
-    }
+            bool copy = !std::is_same_v<T, X>, std::int64_t channels = 0)
+      : p_(p), input_(input), copied_(copy), channels_(std::max(channels, p.in_channels)) {
+    if (!copy) return;
+    first_ = columns.begin * p_.stride[2] - p_.pad_lo[2];
+    width_ = (columns.size() - 1) * p_.stride[2] + dilated(p_.kernel[2], p_.dilation[2]);
+    copy_ = reinterpret_cast<X*>(scratch);
+    collect(rows);
+    for (std::size_t i = 0; i < keys_.size(); ++i)
+      copy_row(keys_[i], copy_ + static_cast<std::int64_t>(i) * width_ * channels_);
   }
 
   // Elements between pixels.
-  std::int64_t pixel_stride() const { return copied_ ? p_.in_channels : input_.stride[3]; }
+  std::int64_t pixel_stride() const { return copied_ ? channels_ : input_.stride[3]; }
   // Where pixel 0 of the row is, or would be.
   const X* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
     if (!copied_)
       return reinterpret_cast<const X*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
              h * input_.stride[2];
     const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
-    return copy_ + (at * width_ - first_) * p_.in_channels;
+    return copy_ + (at * width_ - first_) * channels_;
   }
 
  private:
-  static constexpr bool kCanCopy = std::is_same_v<X, Accumulator<T>>;
-
   std::int64_t key(std::int64_t n, std::int64_t d, std::int64_t h) const {
     return (n * p_.input[0] + d) * p_.input[1] + h;
   }
@@ -80,12 +78,19 @@ class InputRows {
     const std::int64_t end = std::clamp<std::int64_t>(p_.input[2] - first_, begin, width_);
     const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
                     h * input_.stride[2] + (first_ + begin) * input_.stride[3];
-    std::fill(to, to + begin * p_.in_channels, X{0});
-    std::fill(to + end * p_.in_channels, to + width_ * p_.in_channels, X{0});
-    to += begin * p_.in_channels;
+    std::fill(to, to + begin * channels_, X{});
+    std::fill(to + end * channels_, to + width_ * channels_, X{});
+    to += begin * channels_;
+    if constexpr (std::is_same_v<X, Accumulator<T>>)
+      widen_pixels(from, end - begin, to);
+    else
+      pad_pixels(from, end - begin, to);
+  }
+
+  void widen_pixels(const T* from, std::int64_t pixels, X* to) const {
     const bool dense = input_.stride[3] == p_.in_channels;
-    const std::int64_t runs = dense ? 1 : end - begin;
-    const std::int64_t length = dense ? (end - begin) * p_.in_channels : p_.in_channels;
+    const std::int64_t runs = dense ? 1 : pixels;
+    const std::int64_t length = dense ? pixels * p_.in_channels : p_.in_channels;
     const hn::ScalableTag<X> wide;
     const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
     for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) {
@@ -95,9 +100,32 @@ class InputRows {
     }
   }
 
+  // Zeros follow the channels of every pixel.
+  void pad_pixels(const T* from, std::int64_t pixels, X* to) const {
+    static_assert(sizeof(T) == 2);
+    constexpr std::int64_t kWord = 4;
+    const std::int64_t in = p_.in_channels;
+    std::int64_t i = 0;
+    if (in < kWord && input_.stride[3] == in) {
+      // A word a pixel, where all of it is this row's; the next pixel overwrites what is behind its own.
+      const std::uint64_t own = (std::uint64_t{1} << (16 * in)) - 1;
+      for (; i + kWord < pixels; ++i) {
+        std::uint64_t word;
+        std::memcpy(&word, from + i * in, sizeof word);
+        word &= own;
+        std::memcpy(to + i * channels_, &word, sizeof word);
+      }
+    }
+    for (; i < pixels; ++i) {
+      std::copy_n(from + i * input_.stride[3], in, to + i * channels_);
+      std::fill(to + i * channels_ + in, to + (i + 1) * channels_, X{});
+    }
+  }
+
   const ConvProblem& p_;
   const View<std::byte*>& input_;
   const bool copied_;
+  const std::int64_t channels_;     // of a copied pixel
   std::vector<std::int64_t> keys_;  // of the copied rows, ascending
   X* copy_ = nullptr;
   std::int64_t first_ = 0, width_ = 0;  // copied columns

@@ -119,24 +119,25 @@ void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::
 }
 
 // Whether none of `count` values is infinite or NaN.
-template <class A>
-bool all_finite(const A* values, std::int64_t count) {
-  const hn::ScalableTag<A> d;
+template <class T>
+bool all_finite(const T* values, std::int64_t count) {
+  const AccumulatorTag<T> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto zeros = hn::Zero(d);  // NaN from the first such value on
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) zeros = hn::MulAdd(hn::LoadU(d, values + i), hn::Zero(d), zeros);
-  A rest = 0;
-  for (; i < count; ++i) rest += values[i] * 0;
+  for (; i + lanes <= count; i += lanes) zeros = hn::MulAdd(load(d, values + i), hn::Zero(d), zeros);
+  Accumulator<T> rest = 0;
+  for (; i < count; ++i) rest += widened(values + i) * 0;
   return hn::AllTrue(d, hn::Eq(zeros, hn::Zero(d))) && rest == 0;
 }
 
-// The panel of the bf16 dot product: to[k / 2][columns][2]. `in_channels` is even.
+// The panel of the bf16 dot product: to[k / 2][columns][2]. An odd number of channels is followed by one of zeros.
 template <class T>
 void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, std::int64_t first,
                 std::int64_t count, T* to, std::int64_t columns) {
   const auto even = [](std::int64_t stride) { return stride % 2 == 0; };
-  if (weight.in == 1 && even(weight.out) && std::all_of(weight.tap.begin(), weight.tap.end(), even)) {
+  if (in_channels % 2 == 0 && weight.in == 1 && even(weight.out) &&
+      std::all_of(weight.tap.begin(), weight.tap.end(), even)) {
     // Pairs are whole: they are packed as if each were one float.
     const WeightView<const float*> pairs{reinterpret_cast<const float*>(weight.data),
                                          0,
@@ -152,7 +153,7 @@ void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::
     for (std::int64_t c = 0; c < in_channels; c += 2)
       for (std::int64_t o = 0; o < columns; ++o, to += 2) {
         to[0] = o < count ? from[o * weight.out + c * weight.in] : T{};
-        to[1] = o < count ? from[o * weight.out + (c + 1) * weight.in] : T{};
+        to[1] = o < count && c + 1 < in_channels ? from[o * weight.out + (c + 1) * weight.in] : T{};
       }
   }
 }

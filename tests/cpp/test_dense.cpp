@@ -61,6 +61,10 @@ const char* const kForward[] = {
     "fwd_f64_n1c40o13_i3x50_k2x1",
     "fwd_bf16>f32_n1c64o20_i2x17_k1x1",
     "fwd_bf16_n1c600o64_i2x17_k1x1",
+    // odd channels in pairs
+    "fwd_bf16_n1c3o40_i9x31_k5x5_p2x2_s2x2",
+    "fwd_bf16_n2c1o20_i7x40_k3x3_p1x1_bias",
+    "fwd_bf16>f32_n1c5o33_i4x4x9_k2x3x3_p1x1x1_add",
     // few output channels: every count, whole and broken vectors of terms, several chains
     "fwd_f32_n1c32o1_i1100_k7_p6:0_bias",
     "fwd_f32_n2c40o2_i7x37_k3x3_p1x1_add_relu",
@@ -176,8 +180,8 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
   for (const char* text :
        {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
         "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1", "fwd_f32_n1c32o3_i5x20_k3x3_p1x1",
-        "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1",
-        "fwd_f16_n1c32o32g8_i5x20_k3x3_p1x1"}) {
+        "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1", "fwd_f16_n1c32o32g8_i5x20_k3x3_p1x1",
+        "fwd_bf16_n1c3o40_i5x20_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);

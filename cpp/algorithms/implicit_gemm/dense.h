@@ -25,6 +25,7 @@ struct DenseLayout {
   TileShape tile;
   std::int64_t columns = 0;                      // of a panel: two vectors
   std::int64_t panels = 0;                       // a group; the last one may be one vector wide
+  std::int64_t in = 0;                           // channels of a tap: the dot product adds one of zeros to odd ones
   std::int64_t terms = 0;                        // rows of a panel
   std::vector<Range> tap_reach;                  // along W: the outputs whose tap kw is inside the input
   std::int64_t row_tiles = 0;                    // tiles along W

@@ -74,13 +74,15 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   const ConvProblem& p = s.p;
   s.columns = 2 * tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
-  s.terms = p.taps() * p.in_channels_per_group();
+  const std::int64_t in = p.in_channels_per_group();
+  s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && context.traits.bf16_dot &&
+          tile.lanes == kDotLanes && (in % 2 == 0 || p.groups == 1);
+  s.in = s.dot ? round_up(in, 2) : in;
+  s.terms = p.taps() * s.in;
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) s.tap_reach.push_back(outputs_inside(p, 2, k));
   s.row_tiles = ceil_div(p.output[2], tile.max_rows);
   s.rows = p.batch * p.output[0] * p.output[1];
-  s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && context.traits.bf16_dot &&
-          tile.lanes == kDotLanes && p.in_channels_per_group() % 2 == 0;
-  s.copied = !s.dot && (size_bytes(p.dtype) == 2 || worth_a_copy(p));
+  s.copied = s.dot ? s.in > in : size_bytes(p.dtype) == 2 || worth_a_copy(p);
   const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);
   s.panel_bytes = static_cast<std::size_t>(
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));

@@ -30,12 +30,12 @@ void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
   const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
   const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
-  if constexpr (std::is_same_v<X, Accumulator<T>>) {
+  if constexpr (std::is_same_v<X, Accumulator<T>>)
     pack_panel(w, p.kernel, in, first, count, to, columns);
-    to[s.mark(panel)] = all_finite(to, s.mark(panel)) ? X{1} : X{0};
-  } else {
+  else
     pack_pairs(w, p.kernel, in, first, count, to, columns);
-  }
+  const hn::CappedTag<Accumulator<T>, 1> one;
+  store(hn::Set(one, all_finite(to, s.mark(panel)) ? 1 : 0), one, to + s.mark(panel));
 }
 
 // T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16 for its dot product.
@@ -53,13 +53,13 @@ class Dense {
       std::int64_t term;
     };
     std::vector<Line> lines;
-    Row(const ConvProblem& p, std::int64_t r, const Input& input) : OutputRow(p, r) {
+    Row(const ConvProblem& p, std::int64_t in, std::int64_t r, const Input& input) : OutputRow(p, r) {
       for (std::int64_t d = kd.begin; d < kd.end; ++d)
         for (std::int64_t h = kh.begin; h < kh.end; ++h)
           lines.push_back({input.row(n, this->d * p.stride[0] + d * p.dilation[0] - p.pad_lo[0],
                                      this->h * p.stride[1] + h * p.dilation[1] - p.pad_lo[1]) -
                                p.pad_lo[2] * input.pixel_stride(),
-                           (d * p.kernel[1] + h) * p.kernel[2] * p.in_channels_per_group()});
+                           (d * p.kernel[1] + h) * p.kernel[2] * in});
     }
   };
 
@@ -76,10 +76,10 @@ class Dense {
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
     if (tiles.size() == 0) return;
     const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
-    const Input input(p_, a_.input, rows, pixels, scratch, s_.copied);
+    const Input input(p_, a_.input, rows, pixels, scratch, s_.copied, s_.in * p_.groups);
     std::vector<Row> lines;
     lines.reserve(static_cast<std::size_t>(rows.size()));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, r, input);
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first), panels.end - first);
       const Panels together = packed_panels(first, count, scratch);
@@ -111,8 +111,7 @@ class Dense {
                 group * p_.out_channels_per_group() + s_.first_channel(first),
                 count > 1 ? count * s_.columns : s_.channels(first),
                 true};
-    if constexpr (std::is_same_v<X, A>)
-      for (std::int64_t i = 0; i < count; ++i) made.finite &= made.b[i * stride + s_.mark(first)] != 0;
+    for (std::int64_t i = 0; i < count; ++i) made.finite &= widened(made.b + i * stride + s_.mark(first)) != 0;
     return made;
   }
 
@@ -191,8 +190,7 @@ class Dense {
   void sum_taps(const Row& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input, const Panels& panels,
                 GemmTile<X, A> tile, bool accumulate) const {
     constexpr int kBatch = 64;
-    const std::int64_t pixel = input.pixel_stride(), in = p_.in_channels_per_group(),
-                       columns = kVectors * s_.tile.lanes;
+    const std::int64_t pixel = input.pixel_stride(), in = s_.in, columns = kVectors * s_.tile.lanes;
     const bool whole_row = p_.dilation[2] == 1 && pixel == in;  // taps along W are one run of memory
     tile.kc = whole_row ? taps.size() * in : in;
     tile.lda = p_.stride[2] * pixel;
