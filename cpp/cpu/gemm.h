@@ -58,12 +58,12 @@ inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std
   }
   block.slice_count = 1;
   const std::int64_t parts = (tile.kc + tile.block - 1) / tile.block;
-  const auto cut = [&](std::int64_t i) { return i == parts ? tile.kc : tile.kc * i / parts / granule * granule; };
   for (std::int64_t s = 0; s < tile.slice_count; ++s)
-    for (std::int64_t i = 0; i < parts; ++i) {
-      const GemmSlice<T> part{tile.slices[s].a + cut(i), tile.slices[s].b + cut(i) * columns};
+    for (std::int64_t i = 1, begin = 0, end; i <= parts; ++i, begin = end) {
+      end = i == parts ? tile.kc : tile.kc * i / parts / granule * granule;
+      const GemmSlice<T> part{tile.slices[s].a + begin, tile.slices[s].b + begin * columns};
       block.slices = &part;
-      block.kc = cut(i + 1) - cut(i);
+      block.kc = end - begin;
       run(block);
     }
 }

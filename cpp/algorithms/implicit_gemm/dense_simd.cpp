@@ -119,7 +119,7 @@ class Dense {
   void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     const bool in_place = plain_ && (panels.channels == columns || kPartialVectors);
-    const std::int64_t most = s_.terms > kBlockTerms ? 1 : in_place ? tiles.size() : kMostTogether / panels.count;
+    const std::int64_t most = in_place && s_.terms <= kBlockTerms ? tiles.size() : kMostTogether / panels.count;
     const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
     for (const Row& row : rows)
       for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
