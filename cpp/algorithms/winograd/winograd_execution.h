@@ -11,7 +11,9 @@ namespace vkconv::cpu::winograd {
 inline constexpr std::int64_t kMaxLanes = 64;  // of float, in the widest vectors there are
 inline constexpr std::int64_t kMaxColumns = 2 * kMaxLanes;
 
-inline std::byte* at(std::byte* base, std::int64_t elements, DType t) {
+// Byte is std::byte or const std::byte.
+template <class Byte>
+Byte* at(Byte* base, std::int64_t elements, DType t) {
   return base + elements * static_cast<std::int64_t>(size_bytes(t));
 }
 
@@ -36,8 +38,9 @@ struct InputTile {
 
 // The pixels of a tile in the array: channel 0 of the first one, which may lie on padding, and those on the input.
 struct TilePixels {
-  const float* first;
-  std::int64_t row_stride, pixel_stride;
+  const std::byte* first;
+  DType dtype;
+  std::int64_t row_stride, pixel_stride;  // elements
   Range rows, columns;
 };
 

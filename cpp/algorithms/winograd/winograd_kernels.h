@@ -35,20 +35,21 @@ inline constexpr int kMaxTileTaps = 16;
 // Channels of weights staged at a time, so that all their taps stay in L1.
 inline constexpr std::int64_t kStagedChannels = 16;
 
-// The transforms of one tile shape. Strides are in floats; `point_stride` separates the points of the result (input,
-// weight) or of the sums (output).
+// The transforms of one tile shape. Strides are in elements; `point_stride` separates the points of the result (input,
+// weight) or of the sums (output). Pixels are float or halves, widened when loaded and rounded when stored.
 struct TileKernels {
   // x: points_h x points_w pixels of `channels` values, a multiple of the vector length.
-  void (*input)(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels, float* v,
-                std::int64_t point_stride);
+  void (*input)(const void* x, DType dtype, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels,
+                float* v, std::int64_t point_stride);
   // The same from points_h x points_w addresses.
-  void (*input_pixels)(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride);
+  void (*input_pixels)(const std::byte* const* pixels, DType dtype, std::int64_t channels, float* v,
+                       std::int64_t point_stride);
   // taps: rh x rw taps of `values` values, a multiple of the vector length.
   void (*weight)(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
                  std::int64_t point_stride);
-  // y: mh x mw pixels of `columns` values, bias added. False: some of them are infinite or NaN.
-  bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
-                 std::int64_t pixel_stride);
+  // y: mh x mw pixels of `columns` values, bias added. False: some of them, before rounding, are infinite or NaN.
+  bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
+                 std::int64_t row_stride, std::int64_t pixel_stride);
 };
 
 // `count` pixels of one tile row on their way from the staging buffer to the output array.

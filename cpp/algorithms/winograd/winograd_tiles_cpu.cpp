@@ -16,16 +16,17 @@ void transform_in_place(const TileKernels& tile, const TileShape& shape, const T
                         float* v, std::int64_t point_stride) {
   const std::int64_t points_h = shape.points_h(), points_w = shape.points_w();
   if (x.rows.size() == points_h && x.columns.size() == points_w)
-    return tile.input(x.first, x.row_stride, x.pixel_stride, channels, v, point_stride);
+    return tile.input(x.first, x.dtype, x.row_stride, x.pixel_stride, channels, v, point_stride);
   constexpr std::int64_t kZeroChannels = 256;
-  alignas(64) static constexpr float kZeros[kZeroChannels] = {};
+  alignas(64) static constexpr std::byte kZeros[kZeroChannels * sizeof(float)] = {};
   for (std::int64_t c = 0; c < channels; c += kZeroChannels) {
-    const float* pixels[kMaxTilePoints];
+    const std::byte* pixels[kMaxTilePoints];
     for (std::int64_t h = 0; h < points_h; ++h)
       for (std::int64_t w = 0; w < points_w; ++w)
-        pixels[h * points_w + w] =
-            x.rows.contains(h) && x.columns.contains(w) ? x.first + h * x.row_stride + w * x.pixel_stride + c : kZeros;
-    tile.input_pixels(pixels, std::min(kZeroChannels, channels - c), v + c, point_stride);
+        pixels[h * points_w + w] = x.rows.contains(h) && x.columns.contains(w)
+                                       ? at(x.first, h * x.row_stride + w * x.pixel_stride + c, x.dtype)
+                                       : kZeros;
+    tile.input_pixels(pixels, x.dtype, std::min(kZeroChannels, channels - c), v + c, point_stride);
   }
 }
 
@@ -96,15 +97,15 @@ void Execution::transform_slice(const Slab& slab, std::int64_t slice, float* v) 
     transform_tile(slab.group, pos, slice, v + t * b_.tile_pitch);
 }
 
-// Whole vectors of float are read in place. Other types, the channels behind the last whole vector, and few channels of
-// several parts together go through a copy; its result is padded and overwritten by what follows it.
+// Whole vectors are read in place. The channels behind the last whole vector, and few channels of several parts
+// together go through a copy; its result is padded and overwritten by what follows it.
 void Execution::transform_tile(std::int64_t group, const Position& pos, std::int64_t slice, float* v) const {
   const ConvProblem& p = g_.problem;
   if (g_.folded) slice = pos.d * p.stride[0] - p.pad_lo[0];
   const auto& stride = a_.input.stride;
   const InputTile t{pos.n * stride[0] + slice * stride[1] + group * g_.in_channels, pos.h * p.stride[1] - p.pad_lo[1],
                     pos.w * p.stride[2] - p.pad_lo[2], slice >= 0 && slice < p.input[0]};
-  const std::int64_t in = g_.in_channels, vectors = p.dtype == DType::f32 ? in / k_.lanes * k_.lanes : 0;
+  const std::int64_t in = g_.in_channels, vectors = in / k_.lanes * k_.lanes;
   for (std::int64_t c = 0, end; c < g_.channels(); c = end) {
     if (c % in < vectors) {
       end = c + vectors;
@@ -164,18 +165,18 @@ void Execution::transform_copy(const InputTile& t, Range channels, float* v) con
     k_.stage_pixels({at(a_.input.data, first, g_.problem.dtype), g_.problem.dtype, row_stride, pixel_stride, h.size(),
                      w.size(), end - c, copy + h.begin * row + w.begin * padded + c - channels.begin, row, padded});
   }
-  tile_.input(copy, row, padded, padded, v, b_.input_point_stride);
+  tile_.input(copy, DType::f32, row, padded, padded, v, b_.input_point_stride);
 }
 
-// The first `channels` channels, whole vectors of float, read in place.
+// The first `channels` channels, whole vectors, read in place.
 void Execution::transform_vectors(const InputTile& t, std::int64_t channels, float* v) const {
   const auto& stride = a_.input.stride;
-  const float* first = reinterpret_cast<const float*>(a_.input.data) + t.origin + t.h * stride[2] + t.w * stride[3];
+  const std::byte* first = at(a_.input.data, t.origin + t.h * stride[2] + t.w * stride[3], g_.problem.dtype);
   const Range rows = t.slice_inside ? points_inside(1, t.h) : Range{0, 0};
-  transform_in_place(
-      tile_, g_.shape,
-      {first, g_.problem.stride[1] * stride[2], g_.problem.stride[2] * stride[3], rows, points_inside(2, t.w)},
-      channels, v, b_.input_point_stride);
+  transform_in_place(tile_, g_.shape,
+                     {first, g_.problem.dtype, g_.problem.stride[1] * stride[2], g_.problem.stride[2] * stride[3], rows,
+                      points_inside(2, t.w)},
+                     channels, v, b_.input_point_stride);
 }
 
 void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const {
@@ -223,15 +224,13 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   const Range h = covered_h_, w = covered_w_;
   const bool whole = rows == g_.shape.mh && pixels == g_.shape.mw && block.channels == b_.columns;
   const bool covered = pos.h >= h.begin && pos.h + rows <= h.end && pos.w >= w.begin && pos.w + pixels <= w.end;
-  const bool plain = !p.epilogue.addend && p.epilogue.activation == Activation::identity &&
-                     p.output_dtype == DType::f32 && whole && covered;
-  if (plain &&
-      tile_.output(sums, b_.sum_point_stride, block.bias, reinterpret_cast<float*>(output), stride[2], stride[3]))
+  const bool plain = !p.epilogue.addend && p.epilogue.activation == Activation::identity && whole && covered;
+  if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, output, p.output_dtype, stride[2], stride[3]))
     return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
   const std::int64_t row_floats = g_.shape.mw * b_.columns;
   // An infinity or NaN spreads over the tile, and sums that fit may overflow between its points.
-  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, staged, row_floats, b_.columns))
+  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, staged, DType::f32, row_floats, b_.columns))
     sum_directly(block, pos, d, staged);
   // Outputs that read padding only are exactly zero, where the tile has the rounding error of its other outputs.
   if (!covered)

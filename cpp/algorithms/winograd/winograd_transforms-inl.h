@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "algorithms/winograd/winograd_points.h"
+#include "algorithms/winograd/winograd_staging-inl.h"
 #include "cpu/gemm-inl.h"
 #include "hwy/highway.h"
 
@@ -125,20 +126,24 @@ struct TileTransforms {
     }
   }
 
-  // pixel(i, j): channel 0 of a pixel of the tile. The pixels `ahead` of them are fetched: those of the tile to the
-  // right, which no hardware prefetcher expects where a tile has several rows.
+  // pixel(i, j): channel 0 of a pixel of the tile. The pixels `ahead` bytes of them are fetched: those of the tile to
+  // the right, which no hardware prefetcher expects where a tile has several rows.
   template <class Pixel>
-  static HWY_INLINE void input_from(Pixel pixel, std::int64_t ahead, std::int64_t channels, float* v,
+  static HWY_INLINE void input_from(Pixel pixel, DType dtype, std::int64_t ahead, std::int64_t channels, float* v,
                                     std::int64_t point_stride) {
     const FloatTag d;
     for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
       FloatVec rows[H::count][W::count];
       for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
         FloatVec column[H::count], points[H::count];
-        unroll<H::count>([&](auto i) __attribute__((always_inline)) {
-          column[i] = hn::LoadU(d, pixel(i, j) + c);
-          if constexpr (H::count > 1) hwy::Prefetch(pixel(i, j) + ahead + c);
-        });
+        with_simd_type(
+            dtype, [&](auto zero) __attribute__((always_inline)) {
+              unroll<H::count>([&](auto i) __attribute__((always_inline)) {
+                const auto* x = reinterpret_cast<const decltype(zero)*>(pixel(i, j)) + c;
+                column[i] = load(d, x);
+                if constexpr (H::count > 1) hwy::Prefetch(reinterpret_cast<const std::byte*>(x) + ahead);
+              });
+            });
         evaluate<H, H::input>(column, points);
         unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
       });
@@ -152,17 +157,20 @@ struct TileTransforms {
     }
   }
 
-  static void input(const float* x, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels, float* v,
-                    std::int64_t point_stride) {
+  static void input(const void* x, DType dtype, std::int64_t row_stride, std::int64_t pixel_stride,
+                    std::int64_t channels, float* v, std::int64_t point_stride) {
+    const auto element = static_cast<std::int64_t>(size_bytes(dtype));
+    const std::int64_t row_bytes = row_stride * element, pixel_bytes = pixel_stride * element;
     const auto pixel = [=](int i, int j) __attribute__((always_inline)) {
-      return x + i * row_stride + j * pixel_stride;
+      return static_cast<const std::byte*>(x) + i * row_bytes + j * pixel_bytes;
     };
-    input_from(pixel, kMW * pixel_stride, channels, v, point_stride);
+    input_from(pixel, dtype, kMW * pixel_bytes, channels, v, point_stride);
   }
 
-  static void input_pixels(const float* const* pixels, std::int64_t channels, float* v, std::int64_t point_stride) {
+  static void input_pixels(const std::byte* const* pixels, DType dtype, std::int64_t channels, float* v,
+                           std::int64_t point_stride) {
     const auto pixel = [=](int i, int j) __attribute__((always_inline)) { return pixels[i * W::count + j]; };
-    input_from(pixel, 0, channels, v, point_stride);
+    input_from(pixel, dtype, 0, channels, v, point_stride);
   }
 
   static void weight(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
@@ -188,8 +196,8 @@ struct TileTransforms {
   }
 
   // Fetches the sums of the next tile, which lie behind those of this one.
-  static bool output(const float* sums, std::int64_t point_stride, const float* bias, float* y, std::int64_t row_stride,
-                     std::int64_t pixel_stride) {
+  static bool output(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
+                     std::int64_t row_stride, std::int64_t pixel_stride) {
     const FloatTag d;
     const std::int64_t lanes = hn::Lanes(d);
     FloatVec poison = hn::Zero(d);  // NaN from the first value on that is not finite
@@ -209,12 +217,15 @@ struct TileTransforms {
       for_each_line<kMH>([&](auto i) __attribute__((always_inline)) {
         FloatVec pixels[kMW];
         combine<W>(rows[i], pixels);
-        float* to = y + i * row_stride + at;
         unroll<kMW>([&](auto j) __attribute__((always_inline)) {
-          const FloatVec v = hn::Add(pixels[j], b);
-          poison = hn::MulAdd(v, hn::Zero(d), poison);
-          hn::StoreU(v, d, to + j * pixel_stride);
+          pixels[j] = hn::Add(pixels[j], b);
+          poison = hn::MulAdd(pixels[j], hn::Zero(d), poison);
         });
+        with_simd_type(
+            dtype, [&](auto zero) __attribute__((always_inline)) {
+              auto* to = static_cast<decltype(zero)*>(y) + i * row_stride + at;
+              unroll<kMW>([&](auto j) __attribute__((always_inline)) { store(pixels[j], d, to + j * pixel_stride); });
+            });
       });
     }
     return hn::AllTrue(d, hn::Eq(poison, hn::Zero(d)));

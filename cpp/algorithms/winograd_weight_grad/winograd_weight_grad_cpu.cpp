@@ -171,25 +171,26 @@ class Execution {
     }
   }
 
-  // Whole vectors of float are read in place.
+  // Whole vectors are read in place.
   void transform_input(const Place& at, float* v) const {
     const auto& x = a_.input;
     const std::int64_t in = p_.in_channels_per_group(), h = at.h - p_.pad_lo[1], w = at.w - p_.pad_lo[2];
     const Range rows = inside(h, at.inside ? p_.input[1] : 0, kPointsAxis);
     const Range columns = inside(w, p_.input[2], kPointsAxis);
-    const std::int64_t vectors = p_.dtype == DType::f32 ? in / k_.lanes * k_.lanes : 0;
+    const std::int64_t vectors = in / k_.lanes * k_.lanes;
     const std::int64_t first = at.input + h * x.stride[2] + w * x.stride[3];
     if (vectors > 0) {
-      const float* pixel = reinterpret_cast<const float*>(x.data) + first;
-      if (rows.size() == kPointsAxis) fetch(pixel + kPointsAxis * x.stride[3], x, kPointsAxis, vectors);
-      winograd::transform_in_place(tile_, winograd::kTileShapes[shape_index()],
-                                   {pixel, x.stride[2], x.stride[3], rows, columns}, vectors, v, l_.input_stride);
+      if (rows.size() == kPointsAxis) fetch(x, first + kPointsAxis * x.stride[3], kPointsAxis, vectors);
+      winograd::transform_in_place(
+          tile_, winograd::kTileShapes[shape_index()],
+          {winograd::at(x.data, first, p_.dtype), p_.dtype, x.stride[2], x.stride[3], rows, columns}, vectors, v,
+          l_.input_stride);
     }
     alignas(64) float copy[kPoints * kCopiedChannels];
     for (std::int64_t c = vectors; c < in; c += kCopiedChannels) {
       const std::int64_t count = std::min(kCopiedChannels, in - c), padded = round_up(count, k_.lanes);
       copy_pixels(x, first + c, rows, columns, kPointsAxis, count, padded, copy);
-      tile_.input(copy, kPointsAxis * padded, padded, padded, v + c, l_.input_stride);
+      tile_.input(copy, DType::f32, kPointsAxis * padded, padded, padded, v + c, l_.input_stride);
     }
   }
 
@@ -200,23 +201,23 @@ class Execution {
                        count = std::min(l_.columns, p_.out_channels_per_group() - channel);
     const std::int64_t first = at.gradient + channel + at.h * dy.stride[2] + at.w * dy.stride[3];
     if (p_.dtype == DType::f32 && count == l_.columns && rows.size() == kTile && columns.size() == kTile) {
-      const float* pixel = reinterpret_cast<const float*>(dy.data) + first;
-      fetch(pixel + kTile * dy.stride[3], dy, kTile, count);
-      return tile_.weight(pixel, dy.stride[2], dy.stride[3], count, u, l_.gradient_stride);
+      fetch(dy, first + kTile * dy.stride[3], kTile, count);
+      return tile_.weight(reinterpret_cast<const float*>(dy.data) + first, dy.stride[2], dy.stride[3], count, u,
+                          l_.gradient_stride);
     }
     alignas(64) float copy[kTile * kTile * winograd::kMaxColumns];
     copy_pixels(dy, first, rows, columns, kTile, count, l_.columns, copy);
     tile_.weight(copy, kTile * l_.columns, l_.columns, l_.columns, u, l_.gradient_stride);
   }
 
-  // Reads `values` values of `rows` x kTile pixels into the cache: the pixels that the tile to the right adds. Tiles
-  // are strided, which no hardware prefetcher expects.
-  static void fetch(const float* first, const View<std::byte*>& v, std::int64_t rows, std::int64_t values) {
-    constexpr std::int64_t kLine = 16;
+  // Reads `values` values of `rows` x kTile pixels, `first` elements into the array, into the cache: the pixels that
+  // the tile to the right adds. Tiles are strided, which no hardware prefetcher expects.
+  void fetch(const View<std::byte*>& v, std::int64_t first, std::int64_t rows, std::int64_t values) const {
+    const auto line = static_cast<std::int64_t>(64 / size_bytes(p_.dtype));
     for (std::int64_t h = 0; h < rows; ++h)
       for (std::int64_t w = 0; w < kTile; ++w)
-        for (std::int64_t i = 0; i < values; i += kLine)
-          __builtin_prefetch(first + h * v.stride[2] + w * v.stride[3] + i, 0, 2);
+        for (std::int64_t i = 0; i < values; i += line)
+          __builtin_prefetch(winograd::at(v.data, first + h * v.stride[2] + w * v.stride[3] + i, p_.dtype), 0, 2);
   }
 
   // Of `size` positions from `first` on, those inside of `extent`.
@@ -270,7 +271,7 @@ class Execution {
       bool finite = true;
       for (std::int64_t c = 0; c < count; ++c)
         finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
-                               y + c * kPixels * l_.columns, kTaps * l_.columns, l_.columns);
+                               y + c * kPixels * l_.columns, DType::f32, kTaps * l_.columns, l_.columns);
       if (!finite) finite_ = false;
       write(group, tap, block, {channel, channel + count}, y);
     }
