@@ -298,8 +298,70 @@ def test_complex_numbers(ours, theirs):
 def test_forward_mode(f):
     x, w, b = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((1, 2, 5), (2, 2, 3), (2,)))
     assert torch.autograd.gradcheck(f, (x, w, b), check_forward_ad=True, check_backward_ad=False)
+    assert torch.autograd.gradgradcheck(f, (x, w, b), check_fwd_over_rev=True)
     x0, w0 = x.detach(), w.detach()
     y, dy = torch.func.jvp(lambda x: f(x, w0), (x0,), (2 * x0,))
     torch.testing.assert_close(dy, 2 * y)
-    with pytest.raises(NotImplementedError):  # never a derivative that is silently zero
-        torch.autograd.gradgradcheck(f, (x, w, b), check_fwd_over_rev=True)
+
+
+FUNCTIONS = [(vt.conv2d, F.conv2d), (vt.conv_transpose2d, F.conv_transpose2d)]
+
+
+@pytest.mark.filterwarnings("error:There is a performance drop")
+@pytest.mark.parametrize("ours, theirs", FUNCTIONS)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    "in_dims", [(0, None, None), (None, 1, None), (None, None, 0), (1, 0, None), (None, 2, 1), (0, 0, 0)], ids=str
+)
+def test_vmap(ours, theirs, groups, in_dims):
+    shapes = (2, 4, 6, 5), (4, 4 // groups, 3, 2), (4,)
+    operands = [
+        torch.randn(*s, dtype=torch.float64) if d is None else torch.randn(3, *s, dtype=torch.float64).movedim(0, d)
+        for s, d in zip(shapes, in_dims, strict=True)
+    ]
+
+    def mapped(conv):
+        return torch.vmap(lambda x, w, b: conv(x, w, b, stride=2, padding=1, groups=groups), in_dims)(*operands)
+
+    torch.testing.assert_close(mapped(ours), mapped(theirs))
+
+
+@pytest.mark.parametrize("ours, theirs", FUNCTIONS)
+def test_functional_derivatives(ours, theirs):
+    x, w = (torch.randn(*s, dtype=torch.float64) for s in ((3, 2, 4, 3), (2, 2, 2, 2)))
+
+    def answers(conv):
+        def loss(w, x):
+            return conv(x[None], w, padding=1).pow(3).sum()
+
+        return {
+            "gradients of every sample": torch.vmap(torch.func.grad(loss), (None, 0))(w, x),
+            "reverse": torch.func.jacrev(conv, argnums=(0, 1))(x, w),
+            "forward over reverse": torch.func.hessian(loss)(w, x[0]),
+            "reverse over forward": torch.func.jacrev(torch.func.jacfwd(loss))(w, x[0]),
+        }
+
+    torch.testing.assert_close(answers(ours), answers(theirs))
+
+
+@pytest.mark.parametrize("ours, theirs", FUNCTIONS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast(ours, theirs, dtype):
+    pytest.importorskip("ml_dtypes")
+    x, w, b = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3, requires_grad=True), torch.randn(4)
+    with torch.autocast("cpu", dtype):
+        got, want = ours(x, w, b), theirs(x, w, b)
+        assert ours(x.double(), w.double()).dtype == torch.float64
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, want, rtol=0.02, atol=0.05)
+    (grad,) = torch.autograd.grad(got.float().sum(), w)
+    assert grad.dtype == torch.float32
+
+
+def test_traces_hold_for_other_sizes():
+    model = torch.nn.Sequential(vt.Conv2d(3, 4, 3), torch.nn.ReLU(), vt.ConvTranspose2d(4, 2, 2, stride=2))
+    traces = torch.jit.trace(model, torch.zeros(1, 3, 8, 8)), torch.fx.symbolic_trace(model)
+    for size in (8, 11):
+        x = torch.randn(1, 3, size, size)
+        for traced in traces:
+            torch.testing.assert_close(traced(x), model(x))

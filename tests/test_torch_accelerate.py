@@ -280,17 +280,32 @@ def test_change_of_dtype_and_copies():
 
 
 def test_autocast():
-    """Layers that train cast their operands like PyTorch's; packed weights keep their dtype."""
+    """Layers that train cast their operands like PyTorch's; packed weights keep their dtype, results do not."""
     pytest.importorskip("ml_dtypes")
     model, x = models.seeded(SMALL["convnext"][0]()), torch.randn(1, 3, 64, 64)
     want, fast = model(x), vt.accelerate(model)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert (fast(x) - want).abs().max() < 0.05 * want.abs().max()
+        got = fast(x)
+        assert got.dtype == model(x).dtype and (got - want).abs().max() < 0.05 * want.abs().max()
         layer = vt.Conv2d(3, 4, 3)
         assert layer(x).dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16):
         layer(x).float().sum().backward()
     assert layer.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("error:There is a performance drop")
+def test_functional_transformations():
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 2, 2), nn.Linear(7, 5)
+    model, x = models.seeded(nn.Sequential(*layers)), torch.randn(3, 1, 3, 6, 6)
+    fast = vt.accelerate(model)
+
+    def answers(m):
+        with torch.no_grad():
+            mapped, tangent = torch.vmap(m)(x), torch.func.jvp(m, (x[0],), (x[1],))
+        return mapped, tangent, torch.func.jacfwd(m)(x[0]), torch.func.jacrev(m)(x[0])
+
+    torch.testing.assert_close(answers(fast), answers(model), rtol=1e-4, atol=1e-5)
 
 
 def test_example_is_compared():

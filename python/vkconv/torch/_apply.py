@@ -1,4 +1,4 @@
-"""What stands around an operator: memory formats and complex numbers, as PyTorch has them."""
+"""What stands around an operator: autocast, memory formats and complex numbers, as PyTorch has them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from torch import Tensor
 
 from vkconv.torch import _ops
 from vkconv.torch._arrays import is_channels_last
-from vkconv.torch._forward_mode import Operator, with_tangents
+from vkconv.torch._autograd import Operator, call
 
 
 def apply(op: Operator, input: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
     """`_ops.conv` or `_ops.conv_input_grad`; the result is contiguous unless input or weight are channels last."""
     if input.is_complex() and weight.is_complex():
         return _complex(op, input, weight, bias, *geometry)
-    y = with_tangents(op, input, weight, bias, *geometry)
+    if torch.is_autocast_enabled("cpu"):
+        input, weight, bias = _autocast(input), _autocast(weight), None if bias is None else _autocast(bias)
+    y = call(op, input, weight, bias, *geometry)
     return y if is_channels_last(input) or is_channels_last(weight) else y.contiguous()
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """Autocast leaves float64 as it is."""
+    narrowed = tensor.is_floating_point() and tensor.dtype != torch.float64
+    return tensor.to(torch.get_autocast_dtype("cpu")) if narrowed else tensor
 
 
 def _complex(op: Operator, input: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:

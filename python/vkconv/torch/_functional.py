@@ -147,6 +147,8 @@ def _conv_transpose(
     groups: int,
     dilation: Axes,
 ) -> Tensor:
+    if torch.jit.is_tracing():  # a trace would keep the output's extents for inputs of any
+        return _TRANSPOSED[rank](input, weight, bias, stride, padding, output_padding, groups, dilation)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
         pads, extra = per_axis(padding, rank, "padding"), per_axis(output_padding, rank, "output_padding")
@@ -227,3 +229,7 @@ def conv_transpose3d(
     torch.Size([1, 4, 8, 8, 8])
     """
     return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+for _name in ("_conv", "_conv_transpose"):  # one node of a graph that torch.fx traces
+    torch.fx.wrap(_name)

@@ -1,9 +1,8 @@
 """The operators `vkconv::conv`, `vkconv::conv_input_grad` and `vkconv::conv_weight_grad` of PyTorch.
 
-Each is registered with a fake, so that torch.compile can trace it, and with gradients in terms of the three: they are
-bilinear and closed under differentiation, so gradients of any order exist. Shapes are PyTorch's, (N, C, spatial...)
-and (O, C / groups, kernel...); every result but the weight gradient has the memory format `channels_last`. `pads` are
-the low sides of all spatial axes, then the high sides.
+Each is registered with a fake, so that torch.compile can trace it; their derivatives are in _autograd.py. Shapes are
+PyTorch's, (N, C, spatial...) and (O, C / groups, kernel...); every result but the weight gradient has the memory format
+`channels_last`. `pads` are the low sides of all spatial axes, then the high sides.
 """
 
 from __future__ import annotations
@@ -169,68 +168,3 @@ def _(
     groups: int,
 ) -> Tensor:
     return grad.new_empty((grad.shape[1], input.shape[1] // groups, *kernel))
-
-
-def _bias_grad(grad: Tensor) -> Tensor:
-    return grad.sum([0, *range(2, grad.dim())])
-
-
-def _in_format_of(tensor: Tensor, grad: Tensor) -> Tensor:
-    """The gradient with respect to `tensor`, where what follows in a backward pass reads both side by side."""
-    return grad.contiguous() if tensor.is_contiguous() else grad
-
-
-def _save_conv(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    input, weight, _, *ctx.geometry = inputs
-    ctx.save_for_backward(input, weight)
-
-
-def _conv_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    input, weight = ctx.saved_tensors
-    grad = innermost(grad)
-    of_input, of_weight, of_bias = ctx.needs_input_grad[:3]
-    return (
-        _in_format_of(input, conv_input_grad(grad, weight, None, input.shape[2:], *ctx.geometry)) if of_input else None,
-        conv_weight_grad(grad, input, weight.shape[2:], *ctx.geometry) if of_weight else None,
-        _bias_grad(grad) if of_bias else None,
-        *[None] * 4,
-    )
-
-
-def _save_input_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, weight, _, _, *ctx.geometry = inputs
-    ctx.save_for_backward(grad, weight)
-
-
-def _input_grad_backward(ctx: Any, double: Tensor) -> tuple[Tensor | None, ...]:
-    grad, weight = ctx.saved_tensors
-    double = innermost(double)
-    of_grad, of_weight, of_bias = ctx.needs_input_grad[:3]
-    return (
-        _in_format_of(grad, conv(double, weight, None, *ctx.geometry)) if of_grad else None,
-        conv_weight_grad(grad, double, weight.shape[2:], *ctx.geometry) if of_weight else None,
-        _bias_grad(double) if of_bias else None,
-        *[None] * 5,
-    )
-
-
-def _save_weight_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, input, _, *ctx.geometry = inputs
-    ctx.save_for_backward(grad, input)
-
-
-def _weight_grad_backward(ctx: Any, double: Tensor) -> tuple[Tensor | None, ...]:
-    grad, input = ctx.saved_tensors
-    of_grad, of_input = ctx.needs_input_grad[:2]
-    return (
-        conv(input, double, None, *ctx.geometry) if of_grad else None,
-        conv_input_grad(grad, double, None, input.shape[2:], *ctx.geometry) if of_input else None,
-        *[None] * 5,
-    )
-
-
-for _op in (conv, conv_input_grad):  # under torch.autocast, like PyTorch's convolutions
-    _op.register_autocast("cpu", torch.bfloat16)
-conv.register_autograd(_conv_backward, setup_context=_save_conv)
-conv_input_grad.register_autograd(_input_grad_backward, setup_context=_save_input_grad)
-conv_weight_grad.register_autograd(_weight_grad_backward, setup_context=_save_weight_grad)

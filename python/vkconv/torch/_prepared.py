@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 import vkconv
 from vkconv._types import Activation, PaddingMode
-from vkconv.torch import _ops
+from vkconv.torch import _functional, _ops
 from vkconv.torch._arrays import channels_first, channels_last, innermost, is_channels_last, to_array
+from vkconv.torch._autograd import call, differentiated, merged
 from vkconv.torch._functional import pads_of, per_axis
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -161,20 +162,28 @@ class FrozenConv(nn.Module):
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
         if input.dim() == self.geometry.rank + 1:
             return self.forward(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
-        if torch.is_autocast_enabled("cpu"):  # the packed weights keep their dtype
-            input = input.to(self.weight.dtype)
+        if torch.is_autocast_enabled("cpu"):
+            return self._autocast(input, addend)
         y = self._convolve(input, addend)
         keeps = self.any_format or is_channels_last(input) or is_channels_last(self.weight)
         return y if keeps else y.contiguous()
+
+    def _autocast(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        """The packed weights keep their dtype; the result has that of PyTorch's."""
+        dtype = torch.get_autocast_dtype("cpu")
+        if self.weight.dtype == torch.float64:  # which autocast leaves as it is
+            dtype = torch.float64
+        elif addend is not None:
+            dtype = torch.promote_types(dtype, addend.dtype)
+            addend = addend.to(torch.promote_types(self.weight.dtype, torch.float32))
+        with torch.autocast("cpu", enabled=False):
+            return self.forward(input.to(self.weight.dtype), addend).to(dtype)
 
     def _convolve(self, input: Tensor, addend: Tensor | None) -> Tensor:
         input = innermost(input)
         # A program that is stored knows nothing of what is packed in this process.
         stored = torch.jit.is_tracing() or torch.compiler.is_exporting()
-        differentiable = torch.is_grad_enabled() and (
-            input.requires_grad or (addend is not None and addend.requires_grad)
-        )
-        if stored or differentiable:
+        if stored or differentiated(input) or differentiated(addend):
             return self._differentiable(input, addend)
         if addend is None:
             return prepared_conv(input, self.handle)
@@ -192,12 +201,11 @@ class FrozenConv(nn.Module):
             if g.padding_mode != "zeros":
                 sides = [side for a in reversed(range(g.rank)) for side in (pads[a], pads[g.rank + a])]
                 input, pads = innermost(F.pad(input, sides, g.padding_mode)), (0,) * len(pads)
-            y = _ops.conv(input, self.weight, self.bias, g.stride, pads, g.dilation, g.groups)
+            y = call(_ops.conv, input, self.weight, self.bias, g.stride, pads, g.dilation, g.groups)
         else:
-            spatial = g.output_extents(input.shape[2:], self.weight.shape[2:])
-            ends = [hi - e for hi, e in zip(g.pads[g.rank :], g.output_padding, strict=True)]
-            y = _ops.conv_input_grad(
-                input, self.weight, self.bias, spatial, g.stride, [*g.pads[: g.rank], *ends], g.dilation, g.groups
+            transposed = getattr(_functional, f"conv_transpose{g.rank}d")
+            y = transposed(
+                input, self.weight, self.bias, g.stride, g.pads[: g.rank], g.output_padding, g.groups, g.dilation
             )
         return activate(y if addend is None else y + addend, self.activation)
 
@@ -302,5 +310,18 @@ def _fake(input: Tensor, handle: int) -> Tensor:
     return _ops.empty_channels_last(input, input.shape[0], spatial, channels_out(conv))
 
 
+def _mapped(op: Any) -> Callable[..., tuple[Tensor, int]]:
+    """The rule of `torch.vmap`: one larger batch."""
+
+    def rule(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
+        *tensors, handle = arguments
+        whole = (merged(t, d, info.batch_size, 0) for t, d in zip(tensors, in_dims, strict=False))
+        return op(*whole, handle).unflatten(0, (info.batch_size, -1)), 0
+
+    return rule
+
+
 prepared_conv.register_fake(_fake)
 prepared_conv_add.register_fake(lambda input, addend, handle: _fake(input, handle))
+for _op in (prepared_conv, prepared_conv_add):
+    _op.register_vmap(_mapped(_op))
