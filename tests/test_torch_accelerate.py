@@ -36,7 +36,8 @@ def runs(model: nn.Module) -> nn.Module:
 
 
 def inside(model: nn.Module, kind: type = FrozenConv) -> list:
-    return [m for m in runs(model).modules() if type(m) is kind]
+    """The modules of exactly this kind; those that are packed have a type for each of PyTorch's."""
+    return [m for m in runs(model).modules() if type(m) is kind or (kind is FrozenConv and isinstance(m, kind))]
 
 
 def check(model: nn.Module, *inputs: torch.Tensor, tolerance: float = 1e-5) -> nn.Module:
@@ -292,6 +293,31 @@ def test_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         layer(x).float().sum().backward()
     assert layer.weight.grad.dtype == torch.float32
+
+
+class Asks(nn.Module):
+    """Looks at its layers when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), nn.Linear(8, 3)])
+        self.layers.append(nn.ConvTranspose1d(4, 2, 3, stride=2))
+
+    def forward(self, x, extra=0):
+        for layer in self.layers:
+            x = layer(x) if isinstance(layer, nn.Conv1d | nn.Linear) else layer(x, output_size=[7 + extra])
+        return x
+
+
+def test_models_may_ask_for_the_types_of_their_layers():
+    model, x = Asks().eval(), torch.randn(1, 2, 8)
+    fast = vt.accelerate(model)
+    for extra in (0, 1):
+        torch.testing.assert_close(fast(x, extra), model(x, extra))
+    assert all(isinstance(ours, type(theirs)) for ours, theirs in zip(fast.layers, model.layers, strict=True))
+    first, same = fast.layers[0], model.layers[0]
+    torch.testing.assert_close(first._conv_forward(x, first.weight, None), same._conv_forward(x, same.weight, None))
+    assert [type(layer) for layer in copy.deepcopy(fast).layers] == [type(layer) for layer in fast.layers]
 
 
 @pytest.mark.filterwarnings("error:There is a performance drop")

@@ -136,7 +136,7 @@ def test_norms_of_weights_are_computed_once(norm):
         norm(model[i])
     model(image())  # what a forward with gradients leaves behind is copied too
     fast = same(model.eval(), image())
-    assert [type(m).__name__ for m in fast] == ["FrozenConv", "BatchNorm2d", "ReLU", "FrozenConv"]
+    assert [type(m).__name__ for m in fast] == ["FrozenConv2d", "BatchNorm2d", "ReLU", "FrozenConv2d"]
     trained = vt.accelerate(model.train())
     trained(image()).sum().backward()
     assert all(p.grad is not None for p in model.parameters())

@@ -59,7 +59,7 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     >>> layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()
     >>> fast = accelerate(layer, example=torch.ones(1, 3, 8, 8))
     >>> [type(m).__name__ for m in fast]
-    ['FrozenConv', 'BatchNorm2d', 'ReLU']
+    ['FrozenConv2d', 'BatchNorm2d', 'ReLU']
     >>> len(fast.forward.__self__.layers)  # the convolution computes all three
     1
     """

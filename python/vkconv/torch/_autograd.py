@@ -2,7 +2,7 @@
 
 The operators are bilinear and closed under differentiation: the derivatives of each are the other two. `torch.library`
 takes reverse-mode derivatives, which torch.compile traces. `torch.func` and forward mode need an `autograd.Function`,
-which torch.compile in turn does not take with all of its methods: `call` chooses.
+which costs more, and which torch.compile does not take with all of its methods: `call` chooses.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Grads = tuple[Tensor | None, ...]
 def call(op: Operator, first: Tensor, second: Tensor, *rest: Any) -> Tensor:
     """`op(first, second, *rest)` with derivatives. After two tensors comes the bias, which may be None, but in
     `conv_weight_grad`; the rest is geometry, `groups` last."""
-    if torch.compiler.is_compiling():
-        return op(first, second, *rest)
-    made: Tensor = _functions[op].apply(first, second, *rest)
+    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    run = _functions[op].apply if transformed and not torch.compiler.is_compiling() else op
+    made: Tensor = run(first, second, *rest)
     return made
 
 

@@ -196,8 +196,9 @@ class Fusion:
 
     def _pure(self, node: fx.Node) -> bool:
         """A node that writes into none of its arguments, as far as can be known."""
-        known = (*FROZEN, *NORMS, FrozenConv, FrozenLinear, nn.Identity)
-        return type(self._module(node)) in known or node.op in ("placeholder", "get_attr")
+        module, known = self._module(node), (*FROZEN, *NORMS, nn.Identity)
+        frozen = type(module) in known or isinstance(module, FrozenConv | FrozenLinear)
+        return frozen or node.op in ("placeholder", "get_attr")
 
     def _activation(self, node: fx.Node) -> Activation | None:
         module = self._module(node)

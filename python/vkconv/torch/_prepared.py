@@ -115,7 +115,7 @@ class FrozenConv(nn.Module):
         activation: Activation | None = None,
         any_format: bool = False,
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.weight = nn.Parameter(weight.detach(), requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
         self.geometry = geometry
@@ -130,8 +130,8 @@ class FrozenConv(nn.Module):
         weight, bias = conv.weight.detach(), conv.bias
         if norm is not None:
             weight, bias = _normalized(weight, bias, norm, geometry)
-        made = FrozenConv(weight, bias, geometry, activation, any_format)
-        made.__dict__.update({k: v for k, v in vars(conv).items() if not k.startswith("_")})
+        made = _KINDS[type(conv)](weight, bias, geometry, activation, any_format)
+        made.__dict__.update({k: v for k, v in vars(conv).items() if k == "training" or k not in vars(made)})
         return made
 
     def _renew(self) -> None:
@@ -203,11 +203,14 @@ class FrozenConv(nn.Module):
                 input, pads = innermost(F.pad(input, sides, g.padding_mode)), (0,) * len(pads)
             y = call(_ops.conv, input, self.weight, self.bias, g.stride, pads, g.dilation, g.groups)
         else:
-            transposed = getattr(_functional, f"conv_transpose{g.rank}d")
-            y = transposed(
-                input, self.weight, self.bias, g.stride, g.pads[: g.rank], g.output_padding, g.groups, g.dilation
-            )
+            y = self._transposed(input, g.output_padding)
         return activate(y if addend is None else y + addend, self.activation)
+
+    def _transposed(self, input: Tensor, output_padding: Sequence[int]) -> Tensor:
+        g, transposed = self.geometry, getattr(_functional, f"conv_transpose{self.geometry.rank}d")
+        pads = g.pads[: g.rank]
+        made: Tensor = transposed(input, self.weight, self.bias, g.stride, pads, output_padding, g.groups, g.dilation)
+        return made
 
     def extra_repr(self) -> str:
         shape, g = tuple(self.weight.shape), self.geometry
@@ -231,15 +234,41 @@ class FrozenConv(nn.Module):
         self._renew()
 
 
+class FrozenTransposed(FrozenConv):
+    """A transposed convolution with fixed weights; `output_size` as in `nn.ConvTranspose2d`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        if output_size is None:
+            return super().forward(input)
+        conv: Any = self
+        extra = tuple(
+            conv._output_padding(
+                input, output_size, conv.stride, conv.padding, conv.kernel_size, self.geometry.rank, conv.dilation
+            )
+        )
+        if extra == self.geometry.output_padding:
+            return super().forward(input)
+        return activate(self._transposed(input, extra), self.activation)
+
+
+# Models ask for the types of their layers: isinstance(layer, nn.Conv1d).
+_KINDS: dict[type[nn.Module], type[FrozenConv]] = {
+    kind: type(f"Frozen{kind.__name__}", (made, kind), {"__module__": __name__, "__doc__": made.__doc__})
+    for kinds, made in ((CONVOLUTIONS, FrozenConv), (TRANSPOSED, FrozenTransposed))
+    for kind in kinds
+}
+globals().update({kind.__name__: kind for kind in _KINDS.values()})  # where pickle looks for them
+
+
 def channels_out(conv: FrozenConv) -> int:
     return conv.weight.shape[1] * conv.geometry.groups if conv.geometry.transposed else conv.weight.shape[0]
 
 
-class FrozenLinear(nn.Module):
+class FrozenLinear(nn.Linear):
     """A linear layer with fixed weights, as a convolution whose kernel has one tap; `addend` as in FrozenConv."""
 
     def __init__(self, linear: nn.Linear, activation: Activation | None = None) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         one_tap = Geometry((1,), (0, 0), (1,), 1)
         self.conv = FrozenConv(linear.weight.unsqueeze(-1), linear.bias, one_tap, activation, any_format=True)
         self.in_features, self.out_features = linear.in_features, linear.out_features
