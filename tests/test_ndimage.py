@@ -221,3 +221,31 @@ def test_antisymmetric_weights_of_random_data():
 def test_a_filter_of_several_axes_has_one_mode():
     with pytest.raises(RuntimeError, match="mode is"):
         ndimage.correlate(array(5, 5), np.ones((3, 3)), mode=("wrap", "mirror"))
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i8", ">f8"])
+def test_outputs_are_cast_as_there(dtype):
+    x = array(40, 11) * 3
+    x = x > 0 if dtype == "?" else np.abs(x).astype(dtype)
+    calls = {"uniform_filter": (), "gaussian_filter": (0.8, 1), "correlate1d": ([-1, 0, 1],), "sobel": ()}
+    if dtype in ("?", "u8"):  # there, a negative truth is 255 for the next axis; sums of wrapped u8 round
+        del calls["sobel"], calls["gaussian_filter"]
+    for name, arguments in calls.items():
+        got, want = (getattr(module, name)(x, *arguments) for module in (ndimage, scipy_ndimage))
+        assert got.dtype == want.dtype
+        near(got, want) if dtype == ">f8" else np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["O", "g", "G", "M8[s]", "U1", "f4,f4"])
+def test_other_types_are_refused(dtype):
+    calls = {"uniform_filter": (3,), "gaussian_filter": (1,), "correlate": (np.ones(3),), "sobel": ()}
+    for name, arguments in calls.items():
+        for given in ({"input": np.zeros(4, dtype)}, {"input": np.zeros(4), "output": np.dtype(dtype)}):
+            with pytest.raises(RuntimeError, match=r"array type .* not supported"):
+                getattr(ndimage, name)(given.pop("input"), *arguments, **given)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_gaussians_of_one_element(order):
+    x = array(9, 8)
+    near(*(m.gaussian_filter(x, 1, order, truncate=0) for m in (ndimage, scipy_ndimage)))

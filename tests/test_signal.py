@@ -124,3 +124,35 @@ def test_scipys_rules_at_the_edges():
         signal.convolve([1.0, np.inf, 2.0], [1.0, 2.0], method="fft")
     chosen, times = signal.choose_conv_method(np.ones(50), np.ones(4), measure=True)
     assert chosen == min(times, key=times.__getitem__)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+def test_what_float64_cannot_hold(name, mode):
+    integers = np.random.default_rng(0).integers
+
+    def operands(dtype, *shapes):
+        return [(integers(0, 2**62, s).astype(dtype) * (2**18 if dtype == "O" else 1) + 1) for s in shapes]
+
+    line, plane = ((9,), (4,)), ((5, 6), (3, 2))
+    pairs = [operands(dtype, *shapes) for dtype in ("i8", "u8") for shapes in (line, plane)]
+    pairs += [operands("O", *line), [np.array([1, np.finfo("g").eps], "g")] * 2]
+    for a, b in pairs:
+        got, want = (getattr(module, name)(a, b, mode, "direct") for module in (signal, scipy_signal))
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+def test_correlations_of_truth():
+    a = np.array([True, False, True])
+    for module in (signal, scipy_signal):
+        assert module.correlate(a, a).dtype == bool
+
+
+@pytest.mark.parametrize("dtype", ["g", "G"])
+def test_long_doubles(dtype):
+    a, b = normal(30, 20).astype(dtype), normal(4, 5).astype(dtype)
+    for name in ("convolve", "fftconvolve", "oaconvolve"):
+        got, want = (getattr(module, name)(a, b) for module in (signal, scipy_signal))
+        assert got.dtype == want.dtype == dtype
+        assert np.abs(got - want).max() < 1e-16 * np.abs(want).max()

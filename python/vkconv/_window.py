@@ -64,9 +64,22 @@ def window_filter(
         result /= divisor
     if not isinstance(output, np.ndarray) and made.dtype == result.dtype:
         return result
-    with np.errstate(invalid="ignore"):  # a negative sum in an unsigned output wraps, as there
-        made[...] = result
+    with np.errstate(invalid="ignore"):
+        made[...] = _as_c_casts(result, made.dtype)
     return made
+
+
+def _as_c_casts(sums: Array, dtype: np.dtype[Any]) -> Array:
+    """SciPy's outputs: truth is at least 1, and an unsigned output keeps the low bits of the sum. NumPy's casts of what
+    an unsigned type cannot hold depend on the processor."""
+    if dtype.kind == "b":
+        return np.abs(sums) >= 1
+    if dtype.kind == "u" and dtype.itemsize < 8:
+        return sums.astype(np.int64)
+    if dtype.kind == "u" and sums.min() < 0:
+        sizes = np.abs(sums).astype(dtype)
+        return np.where(sums < 0, -sizes, sizes)
+    return sums
 
 
 def _sums_of_parts(sums: Callable[[Array, Array, float], Array], x: Array, w: Array, cval: complex) -> Array:
@@ -94,13 +107,16 @@ def _joined(real: Array, imaginary: Array) -> Array:
 def made_output(input: Array, output: Output, *, complex_weights: bool = False) -> Array:
     """The array that is returned: the caller's, or a new one of the input's shape."""
     needs_complex = complex_weights or input.dtype.kind == "c"
+    _check_type(input.dtype)
     if isinstance(output, np.ndarray):
+        _check_type(output.dtype)
         if output.shape != input.shape:
             raise RuntimeError(f"output shape {output.shape} not correct, wanted {input.shape}")
         if needs_complex and output.dtype.kind != "c":
             raise RuntimeError(f"output has dtype {output.dtype}: output must have complex dtype")
         return output
-    dtype = np.dtype(input.dtype if output is None else output)
+    dtype = np.dtype(input.dtype.newbyteorder("=") if output is None else output)
+    _check_type(dtype)
     if needs_complex and dtype.kind != "c":
         if isinstance(output, str):
             raise RuntimeError(f"output is {output!r}: output must have complex dtype")
@@ -108,6 +124,11 @@ def made_output(input: Array, output: Output, *, complex_weights: bool = False) 
             warnings.warn("promoting specified output dtype to complex", stacklevel=4)
         dtype = np.promote_types(dtype, np.complex64)
     return np.empty(input.shape, dtype)
+
+
+def _check_type(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biufc" or dtype.char in "gG":
+        raise RuntimeError(f"array type {dtype} not supported")
 
 
 def checked_axes(axes: int | Iterable[int] | None, ndim: int) -> list[int]:
@@ -177,7 +198,7 @@ def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, bo
 def _antisymmetric(kernel: Array) -> bool:
     """Whether w[k] = -w[-k], and the products are rounded: those of -1, 0, 1 are not."""
     rounded = len(kernel) > 3 or np.abs(kernel).max() != 1
-    return rounded and len(kernel) % 2 == 1 and np.array_equal(kernel, -kernel[::-1])
+    return rounded and len(kernel) % 2 == 1 and len(kernel) > 1 and np.array_equal(kernel, -kernel[::-1])
 
 
 def _line_filter(array: Array, kernel: Array, axes: list[int], pads: PlainPads, border: PaddingMode) -> Array:

@@ -53,6 +53,8 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
         return np.zeros(counts, result_type)
     if method == "auto":
         method = choose_conv_method(a, b, mode)
+    if method == "direct" and _needs_own_arithmetic(a, b, result_type):
+        return _tap_by_tap(a, b, starts, counts, result_type)
     a, b = _floating(a, b)
     if method == "direct":
         made = _direct(a, b, starts, counts)
@@ -68,7 +70,7 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
 def correlate(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> Array:
     """`scipy.signal.correlate`."""
     _, b = _operands(in1, in2)
-    return convolve(in1, np.conj(np.flip(b)), mode, method)
+    return convolve(in1, np.flip(b).conj(), mode, method)
 
 
 def fftconvolve(in1: Any, in2: Any, mode: Mode = "full", axes: Axes = None) -> Array:
@@ -112,7 +114,7 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
 def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", fillvalue: Any = 0) -> Array:
     """`scipy.signal.correlate2d`."""
     a, b = _operands(in1, in2)
-    flipped = np.conj(np.flip(b))
+    flipped = np.flip(b).conj()
     if mode == "same" and a.ndim == 2:  # SciPy's centre of a kernel of even extent is that of the flipped one
         full = convolve2d(a, flipped, "full", boundary, fillvalue)
         at = [slice(m // 2, m // 2 + n) for n, m in zip(a.shape, b.shape, strict=True)]
@@ -129,9 +131,9 @@ def choose_conv_method(in1: Any, in2: Any, mode: Mode = "full", measure: bool = 
         return min(times, key=lambda method: times[method]), times
     if a.ndim > _MOST_DIRECT_AXES:
         return "fft"
-    if np.result_type(a, b).kind in "iub" or a.ndim == 0 or a.size == 0 or b.size == 0:
+    if np.result_type(a, b).kind in "iubO" or a.ndim == 0 or a.size == 0 or b.size == 0:
         return "direct"
-    itemsize = np.real(_floating(a[:0], b[:0])[0]).itemsize
+    itemsize = min(np.real(_floating(a[:0], b[:0])[0]).itemsize, 8)
     shape = _transforms.full_shape(a, b, range(a.ndim))
     return "direct" if _direct_seconds(a, b, mode, itemsize) <= _transforms.seconds(shape, itemsize) else "fft"
 
@@ -156,9 +158,12 @@ def _operands(in1: Any, in2: Any) -> tuple[Array, Array]:
 
 
 def _floating(a: Array, b: Array) -> tuple[Array, Array]:
-    """In the type the computation runs in: double, unless both hold single or half precision."""
-    single = all(v.dtype in (np.float16, np.float32, np.complex64) for v in (a, b))
-    kinds = (np.complex64, np.float32) if single else (np.complex128, np.float64)
+    """In the type the computation runs in: double, unless both hold single or half precision or one holds more."""
+    kinds: Any = (np.complex128, np.float64)
+    if all(v.dtype in (np.float16, np.float32, np.complex64) for v in (a, b)):
+        kinds = (np.complex64, np.float32)
+    elif any(v.dtype.char in "gG" for v in (a, b)):
+        kinds = (np.clongdouble, np.longdouble)
     first, second = (v.astype(kinds[v.dtype.kind != "c"], copy=False) for v in (a, b))
     return first, second
 
@@ -250,6 +255,22 @@ def _direct(a: Array, b: Array, starts: list[int], counts: list[int]) -> Array:
         return _direct(b, a, starts, counts)
     made: Array = _single_channel.correlate(*_correlation(a, b, starts, counts))[0]
     return made
+
+
+def _needs_own_arithmetic(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
+    """Objects, long doubles, and integers whose sums may be beyond those that float64 holds exactly."""
+    if dtype.kind not in "iu":
+        return dtype.kind == "O" or dtype.char in "gG"
+    largest = [float(np.abs(v.astype(np.float64)).max()) for v in (a, b)]
+    return largest[0] * largest[1] * min(a.size, b.size) > 2.0**53
+
+
+def _tap_by_tap(a: Array, b: Array, starts: list[int], counts: list[int], dtype: np.dtype[Any]) -> Array:
+    signal, kernel = (a, b) if a.size >= b.size else (b, a)
+    full = np.zeros(_transforms.full_shape(a, b, range(a.ndim)), dtype)
+    for tap in np.ndindex(kernel.shape):
+        full[tuple(slice(i, i + n) for i, n in zip(tap, signal.shape, strict=True))] += signal * kernel[tap]
+    return _cut(full, starts, counts)
 
 
 def _direct_seconds(a: Array, b: Array, mode: Mode, itemsize: int) -> float:
