@@ -91,7 +91,7 @@ void fetch(Stage stage, uint i) {
 float next_inverse_scale = 1;  // of the stage that shared memory received last
 
 #ifdef VARIANT_F32
-// The largest finite magnitude of a stage as bits, for this stage and the next.
+// The largest order of a stage, for this stage and the next.
 shared uint stage_top[2];
 
 uint parity_of(Stage stage) { return stage.base == 0 ? 0 : 1; }
@@ -104,7 +104,7 @@ void start_scales() {
 uint top_of(uvec4 octet[2]) {
   uint top = 0;
   [[unroll]] for (uint part = 0; part < 2; ++part)
-    [[unroll]] for (uint c = 0; c < 4; ++c) top = max(top, finite_magnitude(octet[part][c]));
+    [[unroll]] for (uint c = 0; c < 4; ++c) top = max(top, finite_order(octet[part][c]));
   return top;
 }
 
@@ -114,7 +114,7 @@ void note_top(Stage stage) {
   note_maximum(stage_top[parity_of(stage)], top);
 }
 
-// The scale of a stage, once its largest magnitude is known.
+// The scale of a stage, once its largest order is known.
 float take_scale(Stage stage) {
   const uint exponent = scale_exponent(stage_top[parity_of(stage)]);
   next_inverse_scale = inverse_scale(exponent);

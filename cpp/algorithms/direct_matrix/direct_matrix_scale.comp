@@ -32,7 +32,7 @@ void main() {
     uint rest = i;
     int64_t offset = first + take_digit(rest, inputs) * params.weight_stride.in_channel;
     for (int axis = 2; axis >= 0; --axis) offset += take_digit(rest, uint(kernel[axis])) * params.weight_stride.tap[axis];
-    largest = max(largest, finite_magnitude(floatBitsToUint(load(params.weight_array, offset))));
+    largest = max(largest, finite_order(floatBitsToUint(load(params.weight_array, offset))));
   }
   atomicMax(top, largest);
   barrier();

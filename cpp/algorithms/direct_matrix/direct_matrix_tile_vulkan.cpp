@@ -17,8 +17,9 @@ constexpr std::int64_t kMostEmulatedLoads = 32;
 constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
 constexpr std::int64_t kOtherRegisters = 150;  // than those of sums
-// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves and 36 of fp32 on
-// an H200 (root mean square of the logarithm's error 0.17 and 0.07; the tile chosen takes 2.5 % longer than the best).
+// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves and 416 of fp32 on
+// an H200 (root mean square of the logarithm's error 0.17 and 0.08; the tile chosen takes 2.5 % and 1.4 % longer than
+// the best).
 struct Cycles {
   double product;    // of 16 x 16 x 16 by a subgroup
   double operand;    // of that size from shared memory or L1 to registers
@@ -32,8 +33,9 @@ struct Cycles {
   double block;      // a matrix of sums that leaves its accumulators
 };
 constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 8.6, 4500, 16},
-    kSplit{11.5, 4, 0.0188, 140, 95, 42, 80, 60, 2000, 0};
-constexpr double kRunCycles = 200;                              // a run of steps that is not the whole stage
+    kSplit{13.1, 3.25, 0.0133, 124, 73, 31, 123, 47, 960, 0};
+constexpr double kRunCycles = 200;  // a run of steps that is not the whole stage
+constexpr double kSplitRuns = 1.1;  // times longer are steps of fp32 in runs: octets on their way hold registers
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
 constexpr double kEmulatedEfficiency = 0.002;                             // of the fp32 rate, as one of halves
@@ -89,8 +91,9 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double busy = std::cbrt(cube(multiplying) + cube(reading) + cube(fetching));
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
   const double loads = double(g.loads) * subgroups * (problem.taps_are_channels ? c.gather : c.load);
+  const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : 1);
   const double stage =
-      double(g.stage_steps) * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier + loads;
+      steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier + loads;
   const double quads = sums * unit.shape.m * unit.shape.n / (4 * unit.lanes);
   return double(g.share_stages) * stage + c.workgroup + quads * subgroups * c.quad;
 }

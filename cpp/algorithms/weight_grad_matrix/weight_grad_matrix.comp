@@ -47,11 +47,14 @@ uint tap_columns() { return kTapColumns != 0 ? kTapColumns : uint(params.geometr
 
 #include "algorithms/weight_grad_matrix/weight_grad_matrix_stage.glsl"
 
-MatrixC sum[kTileTaps][kFragmentsM][kFragmentsN], total[kTileTaps][kFragmentsM][kFragmentsN];
-#define EACH_SUM                                                       \
+// Sums that leave their accumulators are computed one column of matrices after the other: accumulators of one column
+// serve all.
+const uint kSumsN = kFlushes ? 1 : kFragmentsN;
+MatrixC sum[kTileTaps][kFragmentsM][kSumsN], total[kTileTaps][kFragmentsM][kFragmentsN];
+#define EACH_SUM(columns)                                              \
   UNROLL for (uint t = 0; t < loop_count(kTileTaps); ++t)              \
     UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)          \
-      UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j)
+      UNROLL for (uint j = 0; j < loop_count(columns); ++j)
 
 uint grad_slot;                  // of a subgroup's first row of the gradient
 uint column_slots[kFragmentsN];  // of its columns: under their taps
@@ -87,16 +90,16 @@ void add_products(uint t, uint j, MatrixA a[kParts][kFragmentsM], TileB b[kParts
   }
 }
 
-// The products of input row y, kMatrixK columns from `line` runs on: with the gradients, held from row to row, of every
-// row that reads it under one of the taps.
-void multiply_row(uint base, uint line, uint y, inout MatrixA a[kRuns][kParts][kFragmentsM]) {
-  if (y % stride_rows() == 0 && y / stride_rows() < kTileRows)
+// The products of input row y, kMatrixK columns from `line` runs on, under kSumsN columns of matrices: with the
+// gradients, held from row to row, of every row that reads it under one of the taps.
+void multiply_row(uint base, uint line, uint y, uint first, inout MatrixA a[kRuns][kParts][kFragmentsM]) {
+  if (first == 0 && y % stride_rows() == 0 && y / stride_rows() < kTileRows)
     load_gradients(a[line + y / stride_rows()], base, line + y / stride_rows());
-  UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
+  UNROLL for (uint j = 0; j < loop_count(kSumsN); ++j) {
     TileB b[kParts];
     UNROLL for (uint part = 0; part < kParts; ++part) {
       load_b(b[part],
-             base + column_slots[j] + part * input_octets() + line * kMatrixK * input_column() + y * kChunkOctets,
+             base + column_slots[first + j] + part * input_octets() + line * kMatrixK * input_column() + y * kChunkOctets,
              input_column());
     }
     UNROLL for (uint t = 0; t < loop_count(kTileTaps); ++t) {
@@ -106,26 +109,30 @@ void multiply_row(uint base, uint line, uint y, inout MatrixA a[kRuns][kParts][k
   }
 }
 
-// The products of the pixel tile at `base`, input row after input row; meanwhile the next comes in.
-void multiply(uint base, Stage following, bool wanted, uint parity) {
-  const uint lines = kStrip ? kRuns : 1, steps = lines * halo_rows(), fetching = steps < kLateSteps ? 0 : 1;
-  MatrixA a[kRuns][kParts][kFragmentsM];
-  if (!kSpreads && wanted) fetch(following);
-  UNROLL for (uint line = 0; line < loop_count(lines); ++line)
-    UNROLL for (uint y = 0; y < halo_rows(); ++y) {
-      const uint step = line * halo_rows() + y;
-      if (kSpreads && step == fetching && wanted) fetch(following);
-      multiply_row(base, line, y, a);
-      if (kSpreads) bring(following, step, steps);
-    }
-  if (!kSpreads) bring_all(following, parity);
-}
-
-void flush(float scale) {
-  EACH_SUM {
-    add_scaled(total[t][i][j], scale, sum[t][i][j]);
+// Sums of a column of matrices that leave their accumulators.
+void flush(uint column, float scale) {
+  EACH_SUM(1) {
+    add_scaled(total[t][i][column], scale, sum[t][i][j]);
     clear(sum[t][i][j]);
   }
+}
+
+// The products of the pixel tile at `base`, input row after input row; meanwhile the next comes in.
+void multiply(uint base, float scale, Stage following, bool wanted, uint parity) {
+  const uint lines = kStrip ? kRuns : 1, rows = lines * halo_rows(), fetching = rows < kLateSteps ? 0 : 1;
+  MatrixA a[kRuns][kParts][kFragmentsM];
+  if (!kSpreads && wanted) fetch(following);
+  UNROLL for (uint first = 0; first < loop_count(kFragmentsN); first += kSumsN) {
+    UNROLL for (uint line = 0; line < loop_count(lines); ++line)
+      UNROLL for (uint y = 0; y < halo_rows(); ++y) {
+        const uint step = first / kSumsN * rows + line * halo_rows() + y, steps = kFragmentsN / kSumsN * rows;
+        if (kSpreads && step == fetching && wanted) fetch(following);
+        multiply_row(base, line, y, first, a);
+        if (kSpreads) bring(following, step, steps);
+      }
+    if (kFlushes) flush(first, scale);
+  }
+  if (!kSpreads) bring_all(following, parity);
 }
 
 // A stage is one pixel tile.
@@ -141,8 +148,7 @@ void multiply_stages(uint first, uint count) {
     barrier();
     const bool wanted = s + 1 < count;
     if (wanted && following.column != stage.column) plan_loads(following.column);
-    multiply(stage.base, following, wanted, (s + 1) % 2);
-    if (kFlushes) flush(scale);
+    multiply(stage.base, scale, following, wanted, (s + 1) % 2);
     stage = following;
   }
 }
@@ -152,7 +158,7 @@ void store_tile(uint64_t sums_address) {
   const uint columns = kMatricesN * kMatrixN, rows = kSubgroupsM * kFragmentsM * kMatrixM;
   const uint row = subgroup_index() / kSubgroupsN * (kFragmentsM * kMatrixM);
   const uint column = subgroup_index() % kSubgroupsN * (kFragmentsN * kMatrixN);
-  EACH_SUM {
+  EACH_SUM(kFragmentsN) {
     const uint index = (t * rows + row + i * kMatrixM) * columns + column + j * kMatrixN;
     if (kFlushes) {
       store_sums(total[t][i][j], sums, index, columns);
@@ -169,10 +175,8 @@ void main() {
   const Tile at = tile_at(params.first_tile + index % params.tile_count);
   place_arrays(at);
   place_subgroup(at);
-  EACH_SUM {
-    clear(sum[t][i][j]);
-    if (kFlushes) { clear(total[t][i][j]); }
-  }
+  EACH_SUM(kSumsN) { clear(sum[t][i][j]); }
+  if (kFlushes) EACH_SUM(kFragmentsN) { clear(total[t][i][j]); }
   const uint first = chunk * params.chunk_tiles;
   multiply_stages(first, min(params.chunk_tiles, params.pixel_tiles - first));
   const uint tile_bytes = kTileTaps * kSubgroupsM * kFragmentsM * kMatrixM * kMatricesN * kMatrixN * 4;

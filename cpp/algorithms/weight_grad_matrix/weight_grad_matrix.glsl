@@ -23,12 +23,13 @@ struct Params {
   Geometry geometry;
   Divisor pitch, input_pitch;          // of output and input columns, see side_by_side.glsl
   Divisor depths;
-  uint pixels, slices;                 // of the output
-  uint pixel_rows, pixel_tiles;        // pixel tiles of the output's rows, and all
-  uint chunks, chunk_tiles;            // of pixel tiles
-  uint tiles_m, tiles_n, tap_blocks;   // of output channels, of column taps of a chunk of channels, of row taps
-  uint channel_chunks;                 // of input channels of a group
-  uint first_tile, tile_count;         // of all groups' tiles, those of this pass
+  Divisor pixel_rows;                     // pixel tiles of the output's rows
+  Divisor tiles_m, tiles_n;               // of output channels, of column taps of a chunk of channels
+  Divisor tap_blocks, depth_taps;         // of row taps
+  Divisor channel_chunks;                 // of input channels of a group
+  uint pixels, slices;                    // of the output
+  uint pixel_tiles, chunks, chunk_tiles;  // all pixel tiles, and chunks of them
+  uint first_tile, tile_count;            // of all groups' tiles, those of this pass
 };
 #include "vulkan/glsl/dispatch.glsl"
 
@@ -44,7 +45,7 @@ Tile tile_at(uint index) {
   t.m = take_digit(index, params.tiles_m);
   t.n = take_digit(index, params.tiles_n);
   t.row_tap = take_digit(index, params.tap_blocks) * kTileTaps;
-  t.depth_tap = take_digit(index, uint(params.geometry.kernel[0]));
+  t.depth_tap = take_digit(index, params.depth_taps);
   t.channel_chunk = take_digit(index, params.channel_chunks);
   t.group = index;
   return t;

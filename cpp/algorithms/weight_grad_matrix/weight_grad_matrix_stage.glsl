@@ -156,7 +156,7 @@ float next_scale = 1;  // that the sums of the pixel tile shared last are multip
 // A wait among the products would make the driver leave matrices in memory.
 const bool kSpreads = false;
 float scales[2];  // of the input and of the output gradients on their way
-// The largest finite magnitudes of a pixel tile as bits, for this stage and the next: of the input and of the output
+// The largest orders of a pixel tile, for this stage and the next: of the input and of the output
 // gradients.
 shared uint stage_top[2][2];
 
@@ -169,7 +169,7 @@ void note_top(uint parity, uint operand, uint first, uint end) {
   uint top = 0;
   UNROLL for (uint i = first; i < end; ++i)
     [[unroll]] for (uint part = 0; part < 2; ++part)
-      [[unroll]] for (uint c = 0; c < 4; ++c) top = max(top, finite_magnitude(fetched[i][part][c]));
+      [[unroll]] for (uint c = 0; c < 4; ++c) top = max(top, finite_order(fetched[i][part][c]));
   note_maximum(stage_top[parity][operand], top);
 }
 

@@ -7,6 +7,7 @@
 
 layout(constant_id = 1) const bool kStoresReal = false;  // output_dtype is the accumulator type
 layout(constant_id = 2) const uint kSharers = 4;
+layout(constant_id = 3) const bool kStoresFours = false;  // of neighbouring input channels, aligned in the weight
 layout(constant_id = 5) const uint kMatrixM = 16;
 layout(constant_id = 6) const uint kMatrixN = 16;
 
@@ -16,6 +17,7 @@ const bool kInsertedZeros = false;
 const uint kRowQuads = kMatricesN * kMatrixN / 4, kTileRows = kSubgroupsM * kFragmentsM * kMatrixM;
 const uint kTileQuads = kTileTaps * kTileRows * kRowQuads;
 const uint kSums = kThreads / kSharers;
+const uint kTileGroups = (kTileQuads + kSums - 1) / kSums;  // workgroups
 
 shared vec4 shares[kThreads];
 
@@ -29,57 +31,71 @@ bool is_suspect(float v) {
 }
 
 // Four neighbouring elements of a tile: input channels from `first` on under one tap.
-void finish(uint64_t quad, vec4 sum) {
-  const Tile at = tile_at(params.first_tile + uint(quad / kTileQuads));
-  const uint within = uint(quad % kTileQuads), matrices = kChunkOctets * 8 / kMatrixN;
+void finish(uint tile, uint quad, vec4 sum) {
+  const Tile at = tile_at(params.first_tile + tile);
+  const uint matrices = kChunkOctets * 8 / kMatrixN;
   const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
   const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
-  const uint o = at.m * kTileRows + within / kRowQuads % kTileRows;
-  const uint column = at.n * (kMatricesN * kMatrixN) + within % kRowQuads * 4;
+  const uint o = at.m * kTileRows + quad / kRowQuads % kTileRows;
+  const uint column = at.n * (kMatricesN * kMatrixN) + quad % kRowQuads * 4;
   uint rest = column / kMatrixN;  // then the column tap
   const uint first = (at.channel_chunk * matrices + take_digit(rest, matrices)) * kMatrixN + column % kMatrixN;
-  const uint taps[3] = {at.depth_tap, at.row_tap + within / kRowQuads / kTileRows, rest};
+  const uint taps[3] = {at.depth_tap, at.row_tap + quad / kRowQuads / kTileRows, rest};
   if (o >= group_out || taps[1] >= uint(params.geometry.kernel[1]) || taps[2] >= uint(params.geometry.kernel[2])) return;
   Column source;
   source.exists = true;
-  int64_t offset = at.group * params.weight_stride.group + o * params.weight_stride.out_channel;
+  int64_t offset = at.group * params.weight_stride.group + o * params.weight_stride.out_channel +
+                   first * params.weight_stride.in_channel;
   for (int axis = 0; axis < 3; ++axis) {
     source.offset[axis] = int(taps[axis]) * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
     offset += taps[axis] * params.weight_stride.tap[axis];
   }
-  for (uint j = 0; j < 4 && first + j < group_in; ++j) {
+  const uint channels = first < group_in ? min(group_in - first, 4) : 0;
+  for (uint j = 0; j < channels; ++j) {
     source.channel = at.group * group_in + first + j;
-    const float v = is_suspect(sum[j]) ? gradient_sum(source, at.group * group_out + o, 0, params.pixels) : sum[j];
-    const int64_t element_offset = offset + (first + j) * params.weight_stride.in_channel;
+    if (is_suspect(sum[j])) sum[j] = gradient_sum(source, at.group * group_out + o, 0, params.pixels);
+    const int64_t element_offset = offset + j * params.weight_stride.in_channel;
+    if (kStoresFours) continue;
     if (kStoresReal)
-      store_real(params.weight_array, element_offset, v);
+      store_real(params.weight_array, element_offset, sum[j]);
     else
-      store(params.weight_array, element_offset, v);
+      store(params.weight_array, element_offset, sum[j]);
   }
+  if (!kStoresFours || channels == 0) return;
+  if (kStoresReal)
+    store_real4(params.weight_array, offset, sum);
+  else
+    store4(params.weight_array, offset, sum);
 }
 
 // Chunks `first` to `end` of a quad, loaded several at once.
-vec4 add_chunks(uint64_t quad, uint first, uint end, uint64_t quads) {
+vec4 add_chunks(uint64_t quad, uint first, uint end) {
   const uint together = 4;
+  const uint64_t quads = uint64_t(params.tile_count) * kTileQuads;
+  uint64_t address = params.workspace + (first * quads + quad) * 16;
   vec4 sum = vec4(0);
   for (uint chunk = first; chunk < end; chunk += together) {
     vec4 sums[together];
-    [[unroll]] for (uint i = 0; i < together; ++i)
-      sums[i] = chunk + i < end ? load_real4(params.workspace, int64_t(((chunk + i) * quads + quad) * 4)) : vec4(0);
+    [[unroll]] for (uint i = 0; i < together; ++i, address += quads * 16)
+      sums[i] = chunk + i < end ? load_real4(address, 0) : vec4(0);
     [[unroll]] for (uint i = 0; i < together; ++i) sum += sums[i];
   }
   return sum;
 }
 
 void main() {
-  const uint64_t quads = uint64_t(params.tile_count) * kTileQuads;
-  const uint64_t quad = uint64_t(linear_group()) * kSums + gl_LocalInvocationID.x % kSums;
+  const uint group = linear_group(), tile = group / kTileGroups;
+  if (tile >= params.tile_count) return;
+  const uint quad = group % kTileGroups * kSums + gl_LocalInvocationID.x % kSums;
   const uint share = gl_LocalInvocationID.x / kSums, share_chunks = (params.chunks + kSharers - 1) / kSharers;
   vec4 sum = vec4(0);
-  if (quad < quads) sum = add_chunks(quad, share * share_chunks, min((share + 1) * share_chunks, params.chunks), quads);
+  if (quad < kTileQuads) {
+    const uint first = share * share_chunks;
+    sum = add_chunks(uint64_t(tile) * kTileQuads + quad, first, min(first + share_chunks, params.chunks));
+  }
   shares[gl_LocalInvocationID.x] = sum;
   barrier();
-  if (share != 0 || quad >= quads) return;
+  if (share != 0 || quad >= kTileQuads) return;
   for (uint s = 1; s < kSharers; ++s) sum += shares[s * kSums + gl_LocalInvocationID.x];
-  finish(quad, sum);
+  finish(tile, quad, sum);
 }

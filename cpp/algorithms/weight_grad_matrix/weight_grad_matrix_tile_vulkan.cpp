@@ -9,13 +9,13 @@
 namespace vkconv::vulkan {
 namespace {
 
-// Matrices of sums a subgroup holds, with those that sums are moved to.
-constexpr std::uint32_t kMostSums = 20, kMostFlushedSums = 9;
+// Matrices of sums a subgroup holds.
+constexpr std::uint32_t kMostSums = 20, kMostFlushedSums = 18;
 constexpr std::int64_t kMostFlushedPixels = 64;  // whose products are added before sums move
 // A multiprocessor, and how many of them share the work: those of an H200. It has four schedulers of one subgroup each.
 constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 227 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
-// The estimate's constants in cycles of a multiprocessor, fitted to the times of 490 tiles of halves and 280 of fp32 on
+// The estimate's constants in cycles of a multiprocessor, fitted to the times of 490 tiles of halves and 380 of fp32 on
 // an H200 (root mean square of the logarithm's error 0.08).
 struct Cycles {
   double product;    // of 16 x 16 x 16 by a subgroup
@@ -25,7 +25,7 @@ struct Cycles {
   double load;       // an octet of each invocation's from memory to shared memory
   double workgroup;  // its beginning and end
 };
-constexpr Cycles kHalves{9.6, 3.3, 19, 610, 8.4, 5600}, kSplit{9.2, 0.5, 8.6, 1400, 29, 0};
+constexpr Cycles kHalves{9.6, 3.3, 19, 610, 8.4, 5600}, kSplit{9.4, 4.4, 13, 1030, 30, 840};
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostRounds = 4;                         // of workgroups on all multiprocessors
 constexpr double kEmulatedEfficiency = 0.002;                   // of the fp32 rate
@@ -43,17 +43,17 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
 }
 
 std::int64_t sums_registers(const ConvProblem& p, const MatrixUnit& unit, const GradientTile& t) {
-  return std::int64_t{t.taps} * t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n / unit.lanes *
-         (flushes(p) ? 2 : 1);
+  return std::int64_t{t.taps} * t.fragments_m * (t.fragments_n + (flushes(p) ? 1 : 0)) * unit.shape.m * unit.shape.n /
+         unit.lanes;
 }
 
-// Registers of an invocation: sums, the operands of a run, octets on their way to shared memory with where they come
-// from and go, and the rest.
+// Registers of an invocation: sums, the operands of a run or, for several columns of matrices, of all runs, octets on
+// their way to shared memory with where they come from and go, and the rest.
 std::int64_t registers(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g) {
   constexpr std::int64_t rest = 44;
   const GradientTile& t = g.tile;
   const std::int64_t parts = parts_of(p.dtype);
-  const std::int64_t rows = std::min(t.taps, t.runs);
+  const std::int64_t rows = flushes(p) && t.fragments_n > 1 ? t.runs : std::min(t.taps, t.runs);
   const std::int64_t operands =
       (rows * t.fragments_m * unit.shape.m + 2 * unit.shape.n) * unit.shape.k / 2 * parts / unit.lanes;
   return sums_registers(p, unit, t) + operands + (g.input_loads + g.grad_loads) * (parts * kOctetBytes / 4 + 2) + rest;
@@ -129,7 +129,7 @@ GradientGrid make_grid(const ConvProblem& p, const MatrixUnit& unit, const Gradi
 }
 
 // Matrices that do not fit registers go to memory, which costs time.
-std::int64_t most_registers(const ConvProblem& p) { return flushes(p) ? 244 : 220; }
+std::int64_t most_registers(const ConvProblem& p) { return flushes(p) ? 256 : 220; }
 // What the driver unrolls without leaving matrices in memory, in matrix products; a load weighs three of them.
 constexpr std::int64_t kMostBody = 93;
 

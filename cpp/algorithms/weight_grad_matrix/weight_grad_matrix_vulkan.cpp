@@ -29,8 +29,8 @@ struct Params {
   WeightStrides weight_stride;
   GeometryParams geometry;
   Divisor pitch, input_pitch, depths;
-  std::uint32_t pixels, slices, pixel_rows, pixel_tiles, chunks, chunk_tiles, tiles_m, tiles_n, tap_blocks,
-      channel_chunks, first_tile, tile_count;
+  Divisor pixel_rows, tiles_m, tiles_n, tap_blocks, depth_taps, channel_chunks;
+  std::uint32_t pixels, slices, pixel_tiles, chunks, chunk_tiles, first_tile, tile_count;
 };
 
 std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& extent) {
@@ -67,7 +67,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     const Operands<Device> a = rows_as_slices(original_, operands);
     Params params = make_params(a, workspace);
-    const Kernel product = product_kernel(stream, a), sum = sum_kernel();
+    const Kernel product = product_kernel(stream, a), sum = sum_kernel(a);
     for (std::int64_t first = 0; first < grid_.tiles; first += pass_tiles_) {
       const std::int64_t tiles = std::min(pass_tiles_, grid_.tiles - first);
       params.first_tile = narrow(first);
@@ -76,9 +76,8 @@ class WeightGradMatrixPlan final : public Plan<Device> {
       stream.dispatch(product, params, stream.linear_groups(static_cast<std::uint64_t>(tiles * grid_.chunks)),
                       grid_.seconds * double(tiles) / double(grid_.tiles));
       stream.barrier();
-      const std::int64_t quads = tiles * grid_.tile.elements(unit_) / 4;
-      stream.dispatch(sum, params,
-                      stream.linear_groups(static_cast<std::uint64_t>(ceil_div(quads, kSumThreads / sharers()))));
+      const std::int64_t tile_groups = ceil_div(grid_.tile.elements(unit_) / 4, kSumThreads / sharers());
+      stream.dispatch(sum, params, stream.linear_groups(static_cast<std::uint64_t>(tiles * tile_groups)));
     }
   }
 
@@ -95,16 +94,17 @@ class WeightGradMatrixPlan final : public Plan<Device> {
             divisor(narrow(grid_.layout.pitch)),
             divisor(narrow(grid_.layout.pitch * p_.stride[2])),
             divisor(narrow(p_.output[0])),
+            divisor(narrow(grid_.pixel_rows)),
+            divisor(narrow(grid_.tiles_m)),
+            divisor(narrow(grid_.tiles_n)),
+            divisor(narrow(grid_.tap_blocks)),
+            divisor(narrow(p_.kernel[0])),
+            divisor(narrow(grid_.channel_chunks)),
             narrow(p_.batch * p_.output_pixels()),
             narrow(grid_.layout.slices),
-            narrow(grid_.pixel_rows),
             narrow(grid_.pixel_tiles),
             narrow(grid_.chunks),
             narrow(grid_.chunk_tiles),
-            narrow(grid_.tiles_m),
-            narrow(grid_.tiles_n),
-            narrow(grid_.tap_blocks),
-            narrow(grid_.channel_chunks),
             0,
             0};
   }
@@ -156,10 +156,14 @@ class WeightGradMatrixPlan final : public Plan<Device> {
     return k;
   }
 
-  Kernel sum_kernel() const {
+  Kernel sum_kernel(const Operands<Device>& a) const {
+    const WeightView<Pointer>& w = a.weight;
+    const auto fours = [](std::int64_t v) { return v % 4 == 0; };
     Kernel k{shader_name("weight_grad_matrix_sum", p_.dtype), tile_constants(kSumThreads)};
     k.constants[1] = p_.output_dtype != p_.dtype;
     k.constants[2] = sharers();
+    k.constants[3] = w.in == 1 && fours(p_.in_channels_per_group()) && fours(w.group) && fours(w.out) &&
+                     std::all_of(w.tap.begin(), w.tap.end(), fours) && w.data % (4 * size_bytes(p_.output_dtype)) == 0;
     return k;
   }
 
