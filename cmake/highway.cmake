@@ -31,12 +31,9 @@ endif()
 # Kernels are compiled for SSE4 (the baseline: every x86 processor since 2009), AVX2 and AVX-512, or for NEON. AVX3_DL
 # adds no instruction that they use; scalable vectors (SVE, RVV) cannot lie in the arrays that hold register tiles.
 set(VKCONV_DISABLED_TARGETS "HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV")
-# Instrumented kernels compile slowly: the narrowest and the widest find what AVX2 would, and races are the same in all.
+# Instrumented kernels compile slowly: the narrowest and the widest find what AVX2 would.
 if(VKCONV_SANITIZE)
   string(APPEND VKCONV_DISABLED_TARGETS "|HWY_AVX2")
-endif()
-if(VKCONV_SANITIZE STREQUAL "thread")
-  string(APPEND VKCONV_DISABLED_TARGETS "|HWY_AVX3")
 endif()
 add_library(vkconv_targets INTERFACE)
 target_link_libraries(vkconv_targets INTERFACE hwy::hwy)
