@@ -51,6 +51,11 @@ def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tenso
     return run(input)
 
 
+def _whole_numbers(input: Tensor) -> bool:
+    """Whether PyTorch's own convolution has to run: vkconv has none of integers."""
+    return isinstance(input, Tensor) and not (input.is_floating_point() or input.is_complex())
+
+
 def _refused(theirs: Callable[..., Tensor], *arguments: object) -> None:
     """Raises what PyTorch raises for arguments that it refuses too."""
     with torch.no_grad():
@@ -67,6 +72,8 @@ def _conv(
     dilation: Axes,
     groups: int,
 ) -> Tensor:
+    if _whole_numbers(input):
+        return _CONV[rank](input, weight, bias, stride, padding, dilation, groups)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
         pads = pads_of(padding, weight.shape[2:], strides, dilations)
@@ -147,7 +154,8 @@ def _conv_transpose(
     groups: int,
     dilation: Axes,
 ) -> Tensor:
-    if torch.jit.is_tracing():  # a trace would keep the output's extents for inputs of any
+    # A trace would keep the output's extents for inputs of any.
+    if torch.jit.is_tracing() or _whole_numbers(input):
         return _TRANSPOSED[rank](input, weight, bias, stride, padding, output_padding, groups, dilation)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
