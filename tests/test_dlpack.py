@@ -48,6 +48,8 @@ def test_errors():
         vkconv.from_dlpack([1.0])
     with pytest.raises(BufferError, match="wanted the CPU"):
         vkconv.from_dlpack(Exporter(np.ones(3), device=2))
+    with pytest.raises(TypeError, match=r"input must be a NumPy array, got Exporter: vkconv\.from_dlpack views its"):
+        vkconv.conv1d(Exporter(np.ones((1, 8, 2), np.float32)), np.ones((4, 3, 2), np.float32))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bfloat16"])

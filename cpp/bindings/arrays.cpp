@@ -127,8 +127,11 @@ void run_copy(const cpu::StridedCopy& copy, std::size_t bytes) {
 }
 
 py::array require_array(py::handle value, const char* name) {
-  if (!py::isinstance<py::array>(value))
-    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value));
+  if (!py::isinstance<py::array>(value)) {
+    const bool of_another_library = py::hasattr(value, "__dlpack__") && !py::isinstance<DeviceArray>(value);
+    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value) +
+                         (of_another_library ? ": vkconv.from_dlpack views its memory as one" : ""));
+  }
   // Elements that a mask hides must not be read as numbers.
   if (!py::type::handle_of(value).is(numpy->ndarray) && py::hasattr(value, "mask"))
     throw py::type_error(std::string(name) + " must be an array without a mask, got " + type_name(value));
