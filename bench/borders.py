@@ -6,9 +6,7 @@ python bench/borders.py [--threads 2] [--mode reflect]
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
+from bench.timing import interleaved
 
 # input, weight, padding
 LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
@@ -30,21 +29,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     "2048x2048, one channel, 7x7": ((1, 2048, 2048, 1), (1, 7, 7, 1), 3),
 }
 MODES = {"reflect": "reflect", "symmetric": "symmetric", "edge": "edge", "circular": "wrap"}
-SECONDS = 1.0
-
-
-def milliseconds(calls: list[Callable[[], Any]]) -> list[float]:
-    """Medians, of calls that take turns."""
-    times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    stop = time.perf_counter() + SECONDS
-    while time.perf_counter() < stop or len(times[0]) < 5:
-        for call, taken in zip(calls, times, strict=True):
-            start = time.perf_counter()
-            call()
-            taken.append(time.perf_counter() - start)
-    return [statistics.median(taken) * 1e3 for taken in times]
+SECONDS = 1.0  # of timing a line
 
 
 def mebibytes(call: Callable[[], Any]) -> float:
@@ -104,7 +89,8 @@ def main() -> int:
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for layer in LAYERS:
         for name, of_pass in zip(("forward", "weight_grad", "input_grad"), calls(layer, options.mode), strict=True):
-            cells = [f"{v:.3g}" for v in milliseconds(of_pass)], [f"{mebibytes(c):.1f}" for c in of_pass]
+            times = interleaved({str(i): call for i, call in enumerate(of_pass)}, SECONDS, rest_seconds=0)
+            cells = [f"{t.median_ms:.3g}" for t in times.values()], [f"{mebibytes(c):.1f}" for c in of_pass]
             rows = [[*cell, "", ""][:3] for cell in cells]
             print(f"| {layer} | {name} | " + " | ".join(rows[0] + rows[1]) + " |")
     return 0
