@@ -157,3 +157,27 @@ def test_sums_are_wider_than_the_operands(dtype, device):
     for algorithm in checks.claiming(p, a, device=device):
         got = checks.run(p, a, device=device, algorithm=algorithm)
         assert float(got[0, 0, 0]) == float(np.float64(1 + n * unit).astype(operand)), algorithm
+
+
+@pytest.mark.parametrize(
+    "x, w, options",
+    [
+        ((1, 5, 16, 16, 32), (32, 3, 3, 3, 32), {}),  # MLX's test of small kernel depths, at its tolerance
+        ((1, 15, 15, 128), (32, 3, 3, 128), {"padding": 1}),
+        ((1, 30, 30, 12), (32, 3, 3, 12), {"padding": 1}),
+        ((1, 28, 28, 64), (32, 4, 4, 64), {"padding": 1}),
+        ((1, 56, 56, 3), (32, 7, 7, 3), {"padding": 3, "stride": 2}),
+        ((1, 300, 40), (40, 3, 40), {"padding": 1}),
+    ],
+)
+def test_error_of_precision_high(x, w, options, device):
+    """On normally distributed data an error of about 1e-6 of the results, and at most 1.2e-5 of them anywhere."""
+    rng = np.random.default_rng(2)
+    x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in (x, w))
+    got = vkconv.conv_general(x, w, **options, device=device)
+    want = vkconv.conv_general(x.astype(np.float64), w.astype(np.float64), **options, device="cpu")
+    of_results = np.sqrt(np.mean(want**2))
+    assert np.sqrt(np.mean((got - want) ** 2)) <= 1.1e-6 * of_results
+    assert np.abs(got - want).max() <= 1.2e-5 * of_results
+    if x.ndim == 5:
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -5,9 +5,10 @@
 // product. Kernels are tiled along two axes or along one, and the taps of one more axis, of any stride and dilation,
 // are summed in the transform domain: a 3x3x3 kernel transforms every slice once. So are the parts of a larger or
 // strided kernel (Huang et al., DWM: A Decomposable Winograd Method for Convolution Acceleration, 2020).
-// It wins on dense kernels with enough channels to pay for the transforms. Its error is a few times that of a
-// direct sum, so precision highest never uses it and the tiles with the largest error are for precision fast. A tile
-// with an output that is not finite is computed again by definition, so an infinity or NaN goes where the sums take it.
+// It wins on dense kernels with enough channels to pay for the transforms. Its error is a few times that of a direct
+// sum, so precision highest never uses it, and the tiles with the largest error are for short sums, for results of 16
+// bits, or for precision fast. A tile with an output that is not finite is computed again by definition, so an infinity
+// or NaN goes where the sums take it.
 #include <limits>
 
 #include "algorithms/registry_cpu.h"
@@ -23,7 +24,11 @@ std::int64_t lanes_of(const Traits& traits) { return traits.vector_bytes / stati
 // roundings.
 constexpr std::int64_t kShortestSum = 16;
 
-bool allowed(const Geometry& g, Precision precision) { return precision == Precision::fast || !g.shape.fast_only; }
+// Whether the error of the tiles suits the precision. What 16-bit results lose by rounding is a hundred times as much.
+bool allowed(const Geometry& g, const ConvProblem& p) {
+  const bool short_enough = g.terms() <= g.shape.high_terms || (g.shape.high_terms > 0 && size_bytes(p.dtype) == 2);
+  return p.precision == Precision::fast || short_enough;
+}
 
 // The same geometry for every batch, thread count and limit, so that results do not depend on them.
 std::optional<Geometry> choose_geometry(const ConvProblem& p, const Traits& device) {
@@ -33,7 +38,7 @@ std::optional<Geometry> choose_geometry(const ConvProblem& p, const Traits& devi
   std::optional<Geometry> best;
   double best_seconds = std::numeric_limits<double>::infinity();
   for (Geometry& g : geometries(single)) {
-    if (!allowed(g, p.precision)) continue;
+    if (!allowed(g, p)) continue;
     const auto b = choose_blocking(g, traits, lanes_of(traits), true, std::numeric_limits<std::size_t>::max());
     if (b && b->seconds < best_seconds) {
       best_seconds = b->seconds;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "core/algorithm.h"
@@ -15,18 +16,21 @@ namespace vkconv::cpu::winograd {
 // r and a stride: see KernelPart.
 struct TileShape {
   int mh, mw, rh, rw;
-  bool fast_only;  // error above the bounds of precision high
+  // Longest sum at a point for precision high in float32: the rounding error of a result grows with the square root of
+  // the terms of a chain, and so stays below 1.1e-6 of the results' root mean square (F4 of long sums has 1.0e-6).
+  std::int64_t high_terms;
   constexpr int points_h() const { return mh + rh - 1; }
   constexpr int points_w() const { return mw + rw - 1; }
   constexpr int points() const { return points_h() * points_w(); }
   constexpr int outputs() const { return mh * mw; }
 };
 
+inline constexpr std::int64_t kAnySum = std::numeric_limits<std::int64_t>::max();
 // Order of preference among equal estimates.
 inline constexpr TileShape kTileShapes[] = {
-    {4, 4, 3, 3, false}, {5, 5, 3, 3, false}, {2, 2, 3, 3, false}, {6, 6, 3, 3, true},  {4, 4, 2, 2, false},
-    {3, 3, 4, 4, false}, {4, 4, 4, 4, false}, {1, 4, 1, 3, false}, {1, 6, 1, 3, false}, {1, 4, 1, 2, false},
-    {1, 3, 1, 4, false}, {1, 4, 1, 4, false}, {1, 4, 1, 5, false},
+    {4, 4, 3, 3, kAnySum}, {5, 5, 3, 3, 16},      {2, 2, 3, 3, kAnySum}, {6, 6, 3, 3, 0},       {4, 4, 2, 2, kAnySum},
+    {3, 3, 4, 4, kAnySum}, {4, 4, 4, 4, 16},      {1, 4, 1, 3, kAnySum}, {1, 6, 1, 3, kAnySum}, {1, 4, 1, 2, kAnySum},
+    {1, 3, 1, 4, kAnySum}, {1, 4, 1, 4, kAnySum}, {1, 4, 1, 5, kAnySum},
 };
 inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
 inline constexpr int kMaxTilePoints = 64;
