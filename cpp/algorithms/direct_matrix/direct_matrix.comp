@@ -40,6 +40,8 @@ layout(constant_id = 34) const bool kShares = false;  // outputs are shares of s
 layout(constant_id = 35) const bool kWholeChunks = false;  // of input channels
 // Channels of a column of the input where the taps of a row are channels of the matrices; 0: those are the input's.
 layout(constant_id = 36) const uint kColumnChannels = 0;
+layout(constant_id = 37) const bool kSlices = true;  // there are several
+layout(constant_id = 38) const bool kTapsInLine = false;  // channels of neighbouring taps follow each other in memory
 layout(local_size_x_id = 30) in;
 
 const bool kTapsAreChannels = kColumnChannels != 0;

@@ -25,6 +25,10 @@ struct Stage {
 // Elements, of which the low 32 bits count unless they span more.
 int64_t strides_of(int count, int64_t stride, bool far) { return far ? count * stride : int64_t(count * int(stride)); }
 
+Column column_at(int column, Divisor pitch) {
+  return kSlices ? column_of(column, pitch) : Column(column < 0 ? -1 : 0, column);
+}
+
 uint slot_of(uint i) { return gl_LocalInvocationIndex + i * kThreads; }
 bool has_slot(uint i) { return (i + 1) * kThreads <= part_octets || slot_of(i) < part_octets; }
 uint octet_of(uint i) { return slot_of(i) % column_octets % kChunkOctets; }
@@ -36,7 +40,7 @@ Source source_of(Place at, uint i) {
   const uint x = slot % phase_columns * stride_columns + slot / phase_columns;
   const int row = at.row * int(stride_rows) + int(y) - params.geometry.pad_lo[1];
   const int pad = params.geometry.pad_lo[2];
-  Column column = column_of(at.column * int(stride_columns) + int(x) - (kTapsAreChannels ? 0 : pad), params.input_pitch);
+  Column column = column_at(at.column * int(stride_columns) + int(x) - (kTapsAreChannels ? 0 : pad), params.input_pitch);
   const int columns = kTapsAreChannels ? params.geometry.output_extent[2] : params.geometry.input_extent[2];
   if (y >= halo_rows || x >= halo_columns || slot >= phase_columns * stride_columns || row < 0 ||
       row >= params.geometry.input_extent[1] || column.slice < 0 || column.slice >= int(params.slices) ||
@@ -57,20 +61,31 @@ Source source_of(Place at, uint i) {
   return source;
 }
 
+uint bits_at(uint64_t address) {
+  ElementAt element_at = ElementAt(address);
+#ifdef VARIANT_F32
+  return floatBitsToUint(element_at.value);
+#else
+  return uint(element_at.value);
+#endif
+}
+
+// One of eight channels, zeros before.
+void set_channel(inout uvec4 octet[kParts], uint c, uint bits) {
+#ifdef VARIANT_F32
+  octet[c / 4][c % 4] = bits;
+#else
+  octet[0][c / 2] |= bits << (c % 2 * 16);
+#endif
+}
+
 // Eight channels from an address, of which the first `channels` exist.
 void load_octet(uint i, uint64_t address, int channels) {
   if (kInputOctets) {
     [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = Octets(address).at[part];
     return;
   }
-  for (int c = 0; c < min(channels, 8); ++c) {
-    ElementAt element_at = ElementAt(address + c * ELEMENT_BYTES);
-#ifdef VARIANT_F32
-    fetched[i][c / 4][c % 4] = floatBitsToUint(element_at.value);
-#else
-    fetched[i][0][c / 2] |= uint(element_at.value) << (c % 2 * 16);
-#endif
-  }
+  for (int c = 0; c < min(channels, 8); ++c) set_channel(fetched[i], c, bits_at(address + c * ELEMENT_BYTES));
 }
 
 // Whether a source exists at the depth tap of a stage, and the address.
@@ -114,7 +129,7 @@ void note_top(Stage stage) {
   note_maximum(stage_top[parity_of(stage)], top);
 }
 
-// The scale of a stage, once its largest order is known.
+// The scale of a stage, once its largest magnitude is known.
 float take_scale(Stage stage) {
   const uint exponent = scale_exponent(stage_top[parity_of(stage)]);
   next_inverse_scale = inverse_scale(exponent);
@@ -179,40 +194,51 @@ void bring(Stage stage, uint step, uint steps) {
 void finish_bringing(Stage stage, uint step, uint steps) {}
 #endif
 
-// Eight of the channels that are each one of the input's at a column tap. Columns outside read the nearest one inside:
-// loads without a branch go out together.
+// Eight of the channels that are each one of the input's at a column tap. What is outside reads the nearest that is
+// inside: loads without a branch go out together.
 uvec4[kParts] gather_octet(Source source, Stage stage, uint first) {
   uvec4 octet[kParts];
   [[unroll]] for (uint part = 0; part < kParts; ++part) octet[part] = uvec4(0);
+  const int columns = params.geometry.input_extent[2], begin = source.column * int(kColumnChannels) + int(first);
   uint64_t address;
-  if (!find_source(source, stage, address)) return octet;
+  const bool found = find_source(source, stage, address);
+  if (!found) address = params.input_array;
   UNROLL for (uint c = 0; c < 8; ++c) {
     const int tap = int((first + c) / kColumnChannels), column = source.column + tap * params.geometry.dilation[2];
-    const int inside = clamp(column, 0, params.geometry.input_extent[2] - 1);
-    const int64_t offset =
+    const int inside = clamp(column, 0, columns - 1);
+    int64_t offset =
         strides_of(inside, params.input_stride[3], kFarInput) + int(first + c) - tap * int(kColumnChannels);
-    const bool exists = first + c < params.group_in && column == inside;
-    ElementAt element_at = ElementAt(address + offset * ELEMENT_BYTES);
-#ifdef VARIANT_F32
-    octet[c / 4][c % 4] = exists ? floatBitsToUint(element_at.value) : 0;
-#else
-    octet[0][c / 2] |= (exists ? uint(element_at.value) : 0) << (c % 2 * 16);
-#endif
+    bool exists = column == inside;
+    if (kTapsInLine) {
+      const int position = begin + int(c), nearest = clamp(position, 0, columns * int(kColumnChannels) - 1);
+      offset = nearest;
+      exists = position == nearest;
+    }
+    const uint bits = bits_at(address + uint64_t(offset * ELEMENT_BYTES));
+    set_channel(octet, c, found && exists && first + c < params.group_in ? bits : 0);
   }
   return octet;
 }
 
-// A stage where taps are channels, in a real loop, since the code for one octet is long: of fp32 an octet waits as it is
-// in the slots of its parts until the stage's scale is known.
+// A stage where taps are channels, in a real loop, since the code for one octet is long, of two at a time, whose loads
+// wait together. Of fp32 an octet waits as it is in the slots of its parts until the stage's scale is known.
 void gather(Place at, Stage stage) {
+  const uint together = 2;
   uint top = 0;
-  [[dont_unroll]] for (uint i = 0; i < load_count; ++i) {
-    const uvec4 octet[kParts] = gather_octet(source_of(at, i), stage, stage.chunk * (kChunkOctets * 8) + octet_of(i) * 8);
-    if (!has_slot(i)) continue;
-    [[unroll]] for (uint part = 0; part < kParts; ++part) tile[stage.base + part * part_octets + slot_of(i)] = octet[part];
+  [[dont_unroll]] for (uint first = 0; first < load_count; first += together) {
+    uvec4 octets[together][kParts];
+    UNROLL for (uint j = 0; j < together; ++j) {
+      const uint i = first + j;
+      octets[j] = gather_octet(source_of(at, i), stage, stage.chunk * (kChunkOctets * 8) + octet_of(i) * 8);
+    }
+    UNROLL for (uint j = 0; j < together; ++j) {
+      const uint slot = stage.base + slot_of(first + j);
+      if (!has_slot(first + j)) continue;
+      [[unroll]] for (uint part = 0; part < kParts; ++part) tile[slot + part * part_octets] = octets[j][part];
 #ifdef VARIANT_F32
-    top = max(top, top_of(octet));
+      top = max(top, top_of(octets[j]));
 #endif
+    }
   }
 #ifdef VARIANT_F32
   note_maximum(stage_top[parity_of(stage)], top);

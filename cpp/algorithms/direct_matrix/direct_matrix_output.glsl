@@ -34,7 +34,7 @@ struct Pixel {
 };
 
 Pixel pixel_at(Place at, uint x) {
-  const Column column = column_of(at.column + int(x), params.pitch);
+  const Column column = column_at(at.column + int(x), params.pitch);
   Pixel p;
   p.exists = column.slice < int(params.slices) && column.x < params.geometry.output_extent[2];
   p.image = kDepth ? int(divide(uint(column.slice), params.depths)) : column.slice;

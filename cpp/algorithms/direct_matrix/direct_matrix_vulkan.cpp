@@ -64,7 +64,7 @@ struct Arrangement {
 
 std::optional<Arrangement> best_arrangement(ConvProblem p, const MatrixUnit& unit, const Context<Device>& c) {
   p = rows_as_slices(p);
-  const bool few_channels = p.groups == 1 && p.in_channels < unit.shape.k && p.kernel[2] > 1 && p.input[2] > 0;
+  const bool few_channels = p.groups == 1 && p.in_channels < unit.shape.k && p.kernel[2] > 1 && p.input_elements() > 0;
   p.groups /= groups_together(p);
   std::optional<Arrangement> best;
   const auto consider = [&](const MatrixProblem& problem) {
@@ -115,6 +115,27 @@ bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
          std::all_of(a.output.stride.begin(), a.output.stride.begin() + 4, [](auto s) { return s % 8 == 0; });
 }
 
+// Under one tap pixels that follow each other at one distance are a row of one image.
+bool pixels_are_row(const ConvProblem& p, const Operands<Device>& a) {
+  constexpr Extent3 ones{1, 1, 1};
+  const std::int64_t extents[] = {p.batch, p.output[0], p.output[1], p.output[2]};
+  const auto evenly_spaced = [&](const View<Pointer>& v) {
+    std::int64_t pixels = extents[3];
+    for (int axis = 2; axis >= 0; pixels *= extents[axis--])
+      if (extents[axis] > 1 && v.stride[axis] != v.stride[3] * pixels) return false;
+    return true;
+  };
+  return p.kernel == ones && p.stride == ones && !has_padding(p) && p.output == p.input && p.output[1] == 1 &&
+         p.batch * p.output_pixels() < std::int64_t{1} << 30 && evenly_spaced(a.input) && evenly_spaced(a.output) &&
+         (!p.epilogue.addend || evenly_spaced(a.addend));
+}
+
+ConvProblem pixels_as_row(ConvProblem p) {
+  p.input = p.output = {1, 1, p.batch * p.output_pixels()};
+  p.batch = 1;
+  return p;
+}
+
 class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
@@ -152,16 +173,20 @@ class DirectMatrixPlan final : public Plan<Device> {
       pack(stream, a, workspace);
       stream.barrier();
     }
-    Params params = make_params(a, a.prepared ? a.prepared->data.pointer() : workspace);
+    const ConvProblem slices = rows_as_slices(original_);
+    const bool row = pixels_are_row(slices, a);
+    const ConvProblem p = row ? pixels_as_row(p_) : p_, whole = row ? pixels_as_row(slices) : slices;
+    Params params = make_params(whole, row ? side_by_side(p) : grid_.layout, a,
+                                a.prepared ? a.prepared->data.pointer() : workspace);
     params.groups = narrow(grid_.groups);
-    if (grid_.shares == 1) return multiply(stream, a, p_, params);
+    if (grid_.shares == 1) return multiply(stream, a, p, params);
     params.sums = workspace + sums_offset();
     Operands<Device> shares = a;
-    shares.output = contiguous_view(params.sums, p_.output, p_.out_channels);
+    shares.output = contiguous_view(params.sums, p.output, p.out_channels);
     Params of_shares = params;
     of_shares.output = params.sums;
     of_shares.output_stride = pixel_strides(shares.output);
-    multiply(stream, shares, share_problem(p_), of_shares);
+    multiply(stream, shares, share_problem(p), of_shares);
     stream.barrier();
     Kernel sum{shader("direct_matrix_sum"), group_epilogue_constants(p_, a)};
     sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
@@ -185,7 +210,7 @@ class DirectMatrixPlan final : public Plan<Device> {
   }
 
   void pack(Stream& stream, const Operands<Device>& a, Pointer packed) const {
-    Params params = make_params(a, packed);
+    Params params = make_params(rows_as_slices(original_), grid_.layout, a, packed);
     if (p_.dtype == DType::f32) {
       const std::uint32_t run_channels = grid_.tile.fragments_n * unit_.shape.n;
       params.groups = narrow(p_.groups * grid_.runs * run_channels);
@@ -203,8 +228,8 @@ class DirectMatrixPlan final : public Plan<Device> {
   // Whether sums have zero terms that an infinity turns into NaN.
   bool has_zeros() const { return has_padding(original_) || p_.groups != original_.groups; }
 
-  Params make_params(const Operands<Device>& a, Pointer packed) const {
-    const ConvProblem p = rows_as_slices(original_);
+  // Of problem p, which is the original one as it is computed.
+  Params make_params(const ConvProblem& p, const SideBySide& layout, const Operands<Device>& a, Pointer packed) const {
     const std::int64_t below = input_span(p, a.input).below;
     return {a.input.data,
             a.weight.data,
@@ -218,15 +243,15 @@ class DirectMatrixPlan final : public Plan<Device> {
             weight_strides(a.weight),
             epilogue_params(p_, a),
             geometry_params(p),
-            divisor(narrow(grid_.layout.pitch)),
-            divisor(narrow(grid_.layout.pitch * p_.stride[2])),
-            divisor(narrow(p_.output[0])),
+            divisor(narrow(layout.pitch)),
+            divisor(narrow(layout.pitch * p_.stride[2])),
+            divisor(narrow(p.output[0])),
             divisor(narrow(grid_.tiles_x)),
             divisor(narrow(grid_.tiles_y)),
             divisor(narrow(grid_.tiles_o)),
             divisor(narrow(grid_.shares)),
             0,
-            narrow(grid_.layout.slices),
+            narrow(layout.slices),
             narrow(p_.in_channels_per_group()),
             narrow(p_.out_channels_per_group()),
             narrow(grid_.chunks),
@@ -269,15 +294,19 @@ class DirectMatrixPlan final : public Plan<Device> {
         k.constants.push_back(given ? 0 : narrow(e[axis]));
       }
     const Span span = input_span(rows_as_slices(original_), a.input);
-    const std::int64_t last_depth = (p_.output[0] - 1) * p_.stride[0] - p_.pad_lo[0];
-    const bool depth_taps = p_.pad_lo[0] > 0 || last_depth + (p_.kernel[0] - 1) * p_.dilation[0] >= p_.input[0];
+    const std::int64_t last_depth = (p.output[0] - 1) * p.stride[0] - p.pad_lo[0];
+    const bool depth_taps = p.pad_lo[0] > 0 || last_depth + (p.kernel[0] - 1) * p.dilation[0] >= p.input[0];
+    const bool in_line = taps_are_channels_ && original_.dilation[2] == 1 &&
+                         a.input.stride[3] == original_.in_channels &&
+                         original_.input[2] * original_.in_channels < std::int64_t{1} << 30;
     const bool whole_chunks = !taps_are_channels_ && p_.in_channels_per_group() % (t.chunk_octets * 8) == 0;
     for (const std::uint32_t v :
          {std::uint32_t{depth_taps},
           std::uint32_t{(span.below + span.above) * std::int64_t(size_bytes(p_.dtype)) >> 32 != 0},
-          std::uint32_t{p_.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
+          std::uint32_t{p.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
           std::uint32_t{stores_eights(p, a)}, body_steps(), std::uint32_t{grid_.shares > 1},
-          std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0)})
+          std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
+          std::uint32_t{p.batch * p.output[0] > 1}, std::uint32_t{in_line}})
       k.constants.push_back(v);
     return k;
   }
