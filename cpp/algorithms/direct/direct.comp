@@ -234,8 +234,8 @@ void main() {
   at.group_in = uint(params.geometry.in_channels / params.geometry.groups);
   at.group_out = uint(params.geometry.out_channels / params.geometry.groups);
   at.thread = gl_LocalInvocationID.x;
-  at.thread_n = at.thread % kThreadsN;
-  at.thread_m = at.thread / kThreadsN;
+  at.thread_n = at.thread / 2 % kThreadsN;  // pairs of neighbours read the same weights
+  at.thread_m = at.thread / (2 * kThreadsN) * 2 + at.thread % 2;
   find_pixels(at);
   [[unroll]] for (uint i = 0; i < kRegM; ++i) {
     pixels[i] = tile_pixel_of(at.thread_m + i * kThreadsM) * kPixelSize;

@@ -26,7 +26,12 @@ struct DirectTile {
 // Nothing when not even the input under one row of outputs fits the device's shared memory.
 std::optional<DirectTile> choose_direct_tile(const ConvProblem& p, const Traits& traits);
 
-// Multiply-adds that would take the time of a tile, all of its invocations together.
-double direct_tile_cost(const ConvProblem& p, const DirectTile& t);
+// A problem under one tile. Long sums, and those of too few workgroups to fill a GPU, are cut into parts of some
+// chunks.
+struct DirectGrid {
+  std::int64_t parts = 1, part_chunks = 0, workgroups = 0;
+  double multiply_adds = 0;  // that would take the same time if every processor had work
+};
+DirectGrid direct_grid(const ConvProblem& p, const DirectTile& t, const Traits& traits);
 
 }  // namespace vkconv::vulkan

@@ -8,14 +8,22 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::size_t kSharedBytes = std::size_t{32} << 10;  // two workgroups or more share a multiprocessor
+// Multiprocessors that share the work, and what two workgroups leave each other of shared memory: those of an H200.
+constexpr std::int64_t kProcessors = 132;
+constexpr std::size_t kSharedBytes = std::size_t{47} << 10;
+constexpr std::uint32_t kGroupSize = 128, kMostSumWords = 80;  // of an invocation, and as many totals
+constexpr std::int64_t kEnoughWorkgroups = 256;                // to fill a GPU
+constexpr std::int64_t kPartTerms = 16384;                     // two levels of sums stay accurate up to here
+constexpr std::int64_t kLeastPartTerms = 256;
 
 constexpr std::uint32_t kSoftwarePixels = 512;
 
-// In multiply-adds of an invocation: loading four channels of a pixel into shared memory, and four weights; reading
-// four of either there; a step between barriers; a chunk's wait for memory at 8 x 8 sums an invocation (fewer sums
-// leave registers for more workgroups, which fill each other's waits); a tile's start and end.
-constexpr double kLoadCost = 40, kWeightCost = 15, kReadCost = 2, kStepCost = 100, kWaitCost = 2000, kTileCost = 4000;
+// In multiply-adds of an invocation, fitted to the times of 81 tiles of 14 problems on an H200 (root mean square of the
+// logarithm's error 0.06): loading four channels of a pixel into shared memory, and four weights; reading four of
+// either there; one of more sums than leave registers to fetch ahead; a step between barriers; a chunk's wait for
+// memory, for each sum; a tile's start and end.
+constexpr double kLoadCost = 190, kWeightCost = 12, kReadCost = 2.2, kCrowdedCost = 1.15, kStepCost = 100;
+constexpr double kWaitCost = 14, kTileCost = 5000, kManySums = 64;
 
 std::uint32_t tile_width(std::int64_t channels) {
   if (channels <= 32)
@@ -48,17 +56,35 @@ DirectTile software_tile(const ConvProblem& p) {
   return t;
 }
 
+// Multiply-adds that would take the time of a workgroup that sums so many chunks, all of its invocations together.
+double workgroup_cost(const ConvProblem& p, const DirectTile& t, std::int64_t chunks) {
+  const double sums = double(t.reg_m) * t.reg_n;
+  const double quad = 4 * sums * (sums > kManySums ? kCrowdedCost : 1) + kReadCost * (t.reg_m + t.reg_n) +
+                      kWeightCost * t.n / t.group_size;
+  const double chunk = double(p.taps()) * (t.quads * quad + kStepCost) + kWaitCost * sums +
+                       kLoadCost * t.quads * t.input_pixels / t.group_size;
+  return (double(chunks) * chunk + kTileCost) * t.group_size;
+}
+
+std::int64_t chunks_of(const ConvProblem& p, const DirectTile& t) {
+  return ceil_div(ceil_div(p.in_channels_per_group(), 4), t.quads);
+}
+
 // Finds the best pixels for register tiles.
 class TileSearch {
  public:
-  TileSearch(const ConvProblem& p, std::size_t shared_bytes)
-      : p_(p), shared_bytes_(shared_bytes), reach_{input_reach(p, 0), input_reach(p, 1), input_reach(p, 2)} {}
+  TileSearch(const ConvProblem& p, const Traits& traits, std::size_t shared_bytes)
+      : p_(p),
+        traits_(traits),
+        shared_bytes_(shared_bytes),
+        reach_{input_reach(p, 0), input_reach(p, 1), input_reach(p, 2)} {}
 
   void improve(const DirectTile& blank) {
     const std::int64_t rows = blank.rows(), most = blank.input_room > 0 ? blank.input_room : kMaxTilePixels;
     const double least = least_cost(blank), slices = double(p_.batch) * double(p_.output[0]);
+    const double columns = double(ceil_div(p_.out_channels_per_group(), blank.n)) * double(p_.groups);
     const auto hopeless = [&](double tiles, double pixels) {
-      return best && tiles * (least + least_load_ * pixels) >= best_cost_;
+      return best && tiles * columns * (least + least_load_ * pixels) >= best_cost_;
     };
     for (std::int64_t w = std::min(p_.output[2], rows); w > 0; w = next_cut(p_.output[2], w)) {
       const std::int64_t row = reach_[2].of(w);
@@ -71,7 +97,7 @@ class TileSearch {
         for (std::int64_t d = std::min(p_.output[0], most_slices); d > 0; d = next_cut(p_.output[0], d)) {
           const std::int64_t images = std::min(p_.batch, most_slices / d), pixels = images * slice * reach_[0].of(d);
           const double tiles = tiles_hw * double(ceil_div(p_.output[0], d)) * double(ceil_div(p_.batch, images));
-          if (pixels <= most && !hopeless(tiles, double(pixels))) consider(blank, {images, d, h, w}, pixels, tiles);
+          if (pixels <= most && !hopeless(tiles, double(pixels))) consider(blank, {images, d, h, w}, pixels);
         }
       }
     }
@@ -80,23 +106,25 @@ class TileSearch {
   std::optional<DirectTile> best;
 
  private:
-  // A bound of direct_tile_cost for no pixels, whatever the chunk of channels.
+  // A bound of the cost of a tile without pixels, whatever the chunk of channels.
   double least_cost(DirectTile t) const {
-    double least = direct_tile_cost(p_, t);
-    while (--t.quads > 0) least = std::min(least, direct_tile_cost(p_, t));
+    double least = workgroup_cost(p_, t, chunks_of(p_, t));
+    while (--t.quads > 0) least = std::min(least, workgroup_cost(p_, t, chunks_of(p_, t)));
     return least;
   }
 
   // Makes the chunk of channels as thin as it must be.
-  void consider(DirectTile t, const std::array<std::int64_t, 4>& outputs, std::int64_t pixels, double tiles) {
+  void consider(DirectTile t, const std::array<std::int64_t, 4>& outputs, std::int64_t pixels) {
     std::ranges::copy(outputs, t.outputs.begin());
     t.input_pixels = static_cast<std::uint32_t>(pixels);
-    while (t.quads > 1 && t.shared_bytes(p_.dtype) > shared_bytes_) --t.quads;
-    const double cost = direct_tile_cost(p_, t) * tiles;
-    if (t.shared_bytes(p_.dtype) <= shared_bytes_ && (!best || cost < best_cost_)) best = t, best_cost_ = cost;
+    while (t.quads > 1 && t.shared_bytes(p_.dtype) > shared_bytes_) t.quads /= 2;
+    if (t.shared_bytes(p_.dtype) > shared_bytes_) return;
+    const double cost = direct_grid(p_, t, traits_).multiply_adds;
+    if (!best || cost < best_cost_) best = t, best_cost_ = cost;
   }
 
   const ConvProblem& p_;
+  const Traits& traits_;
   const std::size_t shared_bytes_;
   const std::array<InputReach, 3> reach_;
   const double least_load_ = kLoadCost * double(ceil_div(p_.in_channels_per_group(), 4));  // of a pixel
@@ -112,25 +140,36 @@ std::size_t DirectTile::shared_bytes(DType t) const {
   return fours * 4 * size_bytes(accumulator(t)) + std::size_t{8} * room();
 }
 
-double direct_tile_cost(const ConvProblem& p, const DirectTile& t) {
-  const double chunks = double(ceil_div(ceil_div(p.in_channels_per_group(), 4), t.quads));
-  const double sums = double(t.reg_m) * t.reg_n, occupied = sums / 64;
-  const double quad = 4 * sums + kReadCost * (t.reg_m + t.reg_n) + kWeightCost * t.n / t.group_size;
-  const double chunk = double(p.taps()) * (t.quads * quad + kStepCost) + kWaitCost * occupied * occupied +
-                       kLoadCost * t.quads * t.input_pixels / t.group_size;
-  return (chunks * chunk + kTileCost) * t.group_size;
+DirectGrid direct_grid(const ConvProblem& p, const DirectTile& t, const Traits& traits) {
+  const bool software = traits.type == DeviceType::software;
+  const std::int64_t chunks = chunks_of(p, t), terms = checked_mul(p.taps() * 4 * t.quads, chunks);
+  const std::int64_t columns = checked_mul(ceil_div(p.out_channels_per_group(), t.n), p.groups);
+  const std::int64_t whole = checked_mul(tile_count(p, t.outputs), columns);
+  std::int64_t parts = ceil_div(terms, kPartTerms);
+  if (!software && whole < kEnoughWorkgroups)
+    parts = std::max(parts, std::min(kEnoughWorkgroups / whole, terms / kLeastPartTerms));
+  DirectGrid g;
+  g.part_chunks = ceil_div(chunks, std::clamp<std::int64_t>(parts, 1, chunks));
+  g.parts = ceil_div(chunks, g.part_chunks);
+  g.workgroups = checked_mul(whole, g.parts);
+  const std::int64_t a_round = software ? 1 : kProcessors;
+  g.multiply_adds = workgroup_cost(p, t, g.part_chunks) * double(round_up(g.workgroups, a_round));
+  return g;
 }
 
 std::optional<DirectTile> choose_direct_tile(const ConvProblem& p, const Traits& traits) {
   if (traits.type == DeviceType::software) {
-    TileSearch search(p, traits.limits.shared_memory_bytes);
+    TileSearch search(p, traits, traits.limits.shared_memory_bytes);
     search.improve(software_tile(p));
     return search.best;
   }
-  TileSearch search(p, std::min(traits.limits.shared_memory_bytes, kSharedBytes));
+  TileSearch search(p, traits, std::min(traits.limits.shared_memory_bytes, kSharedBytes));
   const std::uint32_t n = tile_width(p.out_channels_per_group());
-  for (const std::uint32_t group_size : {128u, 64u})
-    for (const std::uint32_t reg_m : {8u, 7u, 6u, 4u}) search.improve(blank_tile(p, n, reg_m, group_size));
+  const std::size_t sum_words = size_bytes(accumulator(p.dtype)) / 4;
+  for (const std::uint32_t reg_m : {10u, 8u, 7u, 6u, 4u}) {
+    const DirectTile blank = blank_tile(p, n, reg_m, kGroupSize);
+    if (blank.reg_m * blank.reg_n * sum_words <= kMostSumWords) search.improve(blank);
+  }
   return search.best;
 }
 

@@ -18,11 +18,9 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 constexpr std::uint32_t kLinearGroupSize = 64;
-constexpr std::int64_t kPartTerms = 16384;  // two levels of sums stay accurate up to here
-constexpr std::int64_t kLeastPartTerms = 256, kLeastBlockTerms = 32;
-// Of the multiply-add rate, for the cost of direct_tile_cost. A software device loads shared memory lane by lane.
+constexpr std::int64_t kLeastBlockTerms = 32;
+// Of the multiply-add rate, for the cost of direct_grid. A software device loads shared memory lane by lane.
 constexpr double kGpuEfficiency = 1, kSoftwareEfficiency = 0.5;
 
 struct Params {
@@ -34,15 +32,6 @@ struct Params {
   std::uint32_t tiles_n, chunks, parts, part_chunks, block_steps, groups;
 };
 
-// Chunks of a part. Parts fill a GPU that has too few tiles, and keep each sum short enough for two levels.
-std::int64_t part_chunks(const ConvProblem& p, const Traits& traits, const Panels& panels, std::int64_t workgroups) {
-  const std::int64_t chunk_terms = p.taps() * panels.chunk_channels;
-  std::int64_t parts = ceil_div(chunk_terms * panels.chunks, kPartTerms);
-  if (traits.type != DeviceType::software && workgroups < kEnoughWorkgroups)
-    parts = std::max(parts, std::min(kEnoughWorkgroups / workgroups, chunk_terms * panels.chunks / kLeastPartTerms));
-  return ceil_div(panels.chunks, std::clamp<std::int64_t>(parts, 1, panels.chunks));
-}
-
 // Steps of chunk_channels terms whose sum joins the total: chains of about the cube root of twice the terms leave the
 // least rounding error when both levels of a sum are counted.
 std::int64_t block_steps(std::int64_t part_terms, std::int64_t chunk_channels) {
@@ -52,17 +41,12 @@ std::int64_t block_steps(std::int64_t part_terms, std::int64_t chunk_channels) {
 
 struct Layout {
   Layout(const ConvProblem& p, const Traits& traits, const DirectTile& t)
-      : tile(t), panels(p, t.n, std::int64_t{4} * t.quads) {
-    const std::int64_t tiles = checked_mul(checked_mul(tile_count(p, t.outputs), panels.count), p.groups);
-    part = part_chunks(p, traits, panels, tiles);
-    parts = ceil_div(panels.chunks, part);
-    workgroups = checked_mul(tiles, parts);
-    steps = p.taps() * part;
+      : tile(t), grid(direct_grid(p, t, traits)), panels(p, t.n, std::int64_t{4} * t.quads) {
+    steps = p.taps() * grid.part_chunks;
     block = block_steps(steps * panels.chunk_channels, panels.chunk_channels);
-    if (parts > 1)
+    if (grid.parts > 1)
       parts_bytes =
-          static_cast<std::size_t>(checked_mul(p.output_elements(), parts)) * size_bytes(accumulator(p.dtype));
-    multiply_adds = direct_tile_cost(p, t) * double(tiles);
+          static_cast<std::size_t>(checked_mul(p.output_elements(), grid.parts)) * size_bytes(accumulator(p.dtype));
   }
 
   // Packed weights first, then the sums of the parts.
@@ -71,11 +55,10 @@ struct Layout {
   }
 
   DirectTile tile;
+  DirectGrid grid;
   Panels panels;
-  std::int64_t part = 0, parts = 0, steps = 0, block = 0;
-  std::int64_t workgroups = 0;
+  std::int64_t steps = 0, block = 0;
   std::size_t parts_bytes = 0;
-  double multiply_adds = 0;  // that would take the same time
 };
 
 // Nothing when no tile's input fits shared memory. Problems that differ in what it ignores share it.
@@ -90,11 +73,9 @@ std::optional<Layout> layout_of(ConvProblem p, const Context<Device>& c) {
 }
 
 double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
-  const bool software = traits.type == DeviceType::software;
-  const double efficiency = software ? kSoftwareEfficiency : kGpuEfficiency;
-  const double busy = software ? 1 : std::min(1.0, double(l.workgroups) / kEnoughWorkgroups);
+  const double efficiency = traits.type == DeviceType::software ? kSoftwareEfficiency : kGpuEfficiency;
   const double bytes = p.bytes_moved() + 2 * double(l.parts_bytes);
-  return 2 * l.multiply_adds / (flops_per_second(traits, p.dtype) * efficiency * busy) +
+  return 2 * l.grid.multiply_adds / (flops_per_second(traits, p.dtype) * efficiency) +
          bytes / traits.rates.memory_bytes_per_second;
 }
 
@@ -104,7 +85,7 @@ class DirectPlan final : public Plan<Device> {
       : p_(p), layout_(*layout_of(p, c)), seconds_(estimate(p, c.traits, layout_)) {}
 
   std::string describe() const override {
-    return layout_.parts > 1 ? "direct(" + std::to_string(layout_.parts) + " parts)" : "direct";
+    return layout_.grid.parts > 1 ? "direct(" + std::to_string(layout_.grid.parts) + " parts)" : "direct";
   }
   std::size_t workspace_bytes() const override { return layout_.panel_bytes(p_) + layout_.parts_bytes; }
   std::string weight_layout() const override {
@@ -134,12 +115,13 @@ class DirectPlan final : public Plan<Device> {
                         tile_params(p_, layout_.tile.outputs),
                         narrow(layout_.panels.count),
                         narrow(layout_.panels.chunks),
-                        narrow(layout_.parts),
-                        narrow(layout_.part),
+                        narrow(layout_.grid.parts),
+                        narrow(layout_.grid.part_chunks),
                         narrow(layout_.block),
-                        narrow(layout_.workgroups)};
-    stream.dispatch(kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(layout_.workgroups)), seconds_);
-    if (layout_.parts == 1) return;
+                        narrow(layout_.grid.workgroups)};
+    stream.dispatch(kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(layout_.grid.workgroups)),
+                    seconds_);
+    if (layout_.grid.parts == 1) return;
     stream.barrier();
     Kernel sum{shader_name("direct_parts", p_.dtype), epilogue_constants(p_, a)};
     sum.constants.push_back(kLinearGroupSize);
@@ -154,7 +136,7 @@ class DirectPlan final : public Plan<Device> {
     for (const std::uint32_t v :
          {t.group_size, t.n, t.reg_m, t.reg_n, t.quads, t.room(), t.input_fours(), std::uint32_t{input_fours},
           std::uint32_t{has_padding(p_)}, std::uint32_t{layout_.steps > layout_.block},
-          std::uint32_t{layout_.parts > 1}, std::uint32_t{t.room() * t.quads <= 4 * t.group_size}})
+          std::uint32_t{layout_.grid.parts > 1}, std::uint32_t{t.room() * t.quads <= 4 * t.group_size}})
       k.constants.push_back(v);
     return k;
   }
@@ -173,7 +155,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const auto layout = layout_of(p, c);
   if (!layout) return Support::no("the input under one output does not fit shared memory");
   if (!supports_panels(p, layout->panels)) return Support::no("the packed weights exceed 2^32 elements");
-  if (layout->workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  if (layout->grid.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
   if (layout->panel_bytes(p) + layout->parts_bytes > c.workspace_limit_bytes)
     return Support::no("packed weights and partial sums exceed the workspace limit");
   return Support::yes();
@@ -185,7 +167,7 @@ const Algorithm<Device> kDirect{
     "direct", supports,
     [](const ConvProblem& p, const Context<Device>& c) {
       const Layout layout = *layout_of(p, c);
-      return c.traits.rates.launch_seconds * (layout.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
+      return c.traits.rates.launch_seconds * (layout.grid.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
     },
     [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
       return std::make_shared<DirectPlan>(p, c);
