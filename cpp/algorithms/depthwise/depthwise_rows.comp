@@ -214,9 +214,7 @@ void main() {
   share_weights(at.channel - gl_LocalInvocationID.x * kVector);
   barrier();
   if (!exists) return;
-#ifdef VARIANT_F16
-  packs_nearest = packs_to_nearest(float(min(groups_x, 1)));
-#endif
+  start_rounding();
   place_output(at);
   unfinished_rows = uvec2(0);
   [[unroll]] for (uint t = 0; t < kTaps; ++t)

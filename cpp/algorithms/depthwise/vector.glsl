@@ -33,26 +33,16 @@ void widen_words(uvec4 words, out real x[kVector]) {
   }
 }
 
-bool packs_nearest;  // packs_to_nearest(), once an invocation
-
 uvec4 round_words(real x[kVector]) {
-  uvec4 words = uvec4(0);
-#ifdef VARIANT_F16
-  if (packs_nearest) {
-    [[unroll]] for (uint w = 0; w < kWords; ++w) words[w] = packHalf2x16(vec2(x[2 * w], x[2 * w + 1]));
-    return words;
-  }
-#endif
-  [[unroll]] for (uint v = 0; v < kVector; ++v) {
+  uvec4 words;
+  [[unroll]] for (uint w = 0; w < kWords; ++w)
 #if defined(VARIANT_F64)
-    const uvec2 bits = unpackDouble2x32(x[v]);
-    words[2 * v] = bits.x, words[2 * v + 1] = bits.y;
+    words[w] = unpackDouble2x32(x[w / 2])[w % 2];
 #elif defined(VARIANT_F32)
-    words[v] = floatBitsToUint(x[v]);
+    words[w] = floatBitsToUint(x[w]);
 #else
-    words[v / 2] |= round_bits(x[v]) << (v % 2 * 16);
+    words[w] = round_pair(vec2(x[2 * w], x[2 * w + 1]));
 #endif
-  }
   return words;
 }
 

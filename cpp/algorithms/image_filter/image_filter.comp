@@ -210,6 +210,7 @@ void main() {
   const uint index = linear_group();
   if (index >= params.workgroups) return;
   const Place at = place_of(index);
+  start_rounding();
   [[unroll]] for (uint r = 0; r < kRows; ++r)
     [[unroll]] for (uint c = 0; c < kColumns; ++c)
       [[unroll]] for (uint o = 0; o < kChannels; ++o) sum[r][c][o] = total[r][c][o] = real(0);

@@ -40,16 +40,6 @@ struct Params {
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer MaskAt { uint value; };
 
-#ifdef VARIANT_F16
-bool packs_nearest;  // packs_to_nearest(), once an invocation
-#endif
-
-void start_rounding() {
-#ifdef VARIANT_F16
-  packs_nearest = packs_to_nearest(float(min(groups_x, 1)));
-#endif
-}
-
 real load_point(uint64_t array, int64_t offset) { return kRealPoints ? load_real(array, offset) : load(array, offset); }
 real4 load_point4(uint64_t array, int64_t offset) {
   return kRealPoints ? load_real4(array, offset) : load4(array, offset);
@@ -61,18 +51,10 @@ void store_point(uint64_t array, int64_t offset, real v) {
     store(array, offset, v);
 }
 void store_point4(uint64_t array, int64_t offset, real4 v) {
-  if (kRealPoints) {
+  if (kRealPoints)
     store_real4(array, offset, v);
-    return;
-  }
-#ifdef VARIANT_F16
-  if (packs_nearest) {
-    const uvec2 pairs = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
-    Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value = packUint2x32(pairs);
-    return;
-  }
-#endif
-  store4(array, offset, v);
+  else
+    store4(array, offset, v);
 }
 
 struct Tile {

@@ -3,5 +3,11 @@
 layout(set = 0, binding = 0, scalar) uniform Uniforms { Params params; };
 layout(push_constant) uniform Push { uint groups_x, groups_y; };
 
+#if defined(VARIANT_F16) && !defined(HARDWARE_ROUNDS_HALVES)
+void start_rounding() { packs_nearest = packs_to_nearest(float(min(groups_x, 1))); }
+#else
+void start_rounding() {}
+#endif
+
 // The workgroup's index in a grid from Stream::linear_groups(count); not below `count` in the last row of workgroups.
 uint linear_group() { return gl_WorkGroupID.y * groups_x + gl_WorkGroupID.x; }

@@ -60,10 +60,27 @@ uint round_bits(float v) {
 
 #ifdef VARIANT_F16
 // Whether packHalf2x16 rounds as round_bits does, which is up to the driver: ties to even, overflow to infinity,
-// subnormals kept. `one` is 1, but not to the compiler.
+// subnormals kept. Kernels that round much find out by start_rounding() of dispatch.glsl.
+#ifdef HARDWARE_ROUNDS_HALVES
+const bool packs_nearest = true;
+#else
+bool packs_nearest = false;
+#endif
+
+// `one` is 1, but not to the compiler.
 bool packs_to_nearest(float one) {
   return packHalf2x16(one * vec2(1.00048828125, 1.00146484375)) == 0x3c023c00u &&
          packHalf2x16(one * vec2(65520, 4.5e-8)) == 0x00017c00u;
+}
+#endif
+
+#if ELEMENT_BYTES == 2
+// Two elements in a word, the first in its low half.
+uint round_pair(vec2 v) {
+#ifdef VARIANT_F16
+  if (packs_nearest) return packHalf2x16(v);
+#endif
+  return round_bits(v.x) | round_bits(v.y) << 16;
 }
 #endif
 
@@ -92,10 +109,8 @@ real4 widen4(element4 e) {
 }
 
 element4 round_element4(real4 v) {
-#if defined(VARIANT_F16) && defined(HARDWARE_ROUNDS_HALVES)
-  return packUint2x32(uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)));
-#elif ELEMENT_BYTES == 2
-  return packUint2x32(uvec2(round_bits(v.x) | round_bits(v.y) << 16, round_bits(v.z) | round_bits(v.w) << 16));
+#if ELEMENT_BYTES == 2
+  return packUint2x32(uvec2(round_pair(v.xy), round_pair(v.zw)));
 #else
   return pack4(v);
 #endif
