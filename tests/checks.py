@@ -151,9 +151,9 @@ def bound(tree: str) -> float:
 
 def assert_right(
     p: Problem, a: Operands, got: Array, *, tree: str = "", integers: bool = True, independent: bool = True
-) -> None:
-    """`tree` is the plan that ran. Where operands repeat their values, and so are not `independent`, the roundings of a
-    sum may all err to one side, and many sums together."""
+) -> float:
+    """The metric c of `got`. `tree` is the plan that ran. Where operands repeat their values, and so are not
+    `independent`, the roundings of a sum may all err to one side, and many sums together."""
     want = exact(p, a)
     assert got.shape == want.shape, f"{p}: shape {got.shape}, wanted {want.shape}"
     assert got.dtype == dtype_of(p.dtype), f"{p}: dtype {got.dtype}"
@@ -164,7 +164,7 @@ def assert_right(
             f"{p} {tree}: {len(wrong)} of {got.size} differ, the first at {wrong[0]}: "
             f"{got[tuple(wrong[0])]}, wanted {want[tuple(wrong[0])]}"
         )
-        return
+        return 0.0
     magnitude = tile_magnitudes(p, a) if winograd else magnitudes(p, a)
     c = error_c(got, want, magnitude, p.dtype)
     # A rounding of each partial sum, of which the i-th of n is i / n of the last.
@@ -175,6 +175,7 @@ def assert_right(
         # Four standard deviations below the share that a large array must have.
         least = ROUNDED_SHARE - 4 * math.sqrt((1 - ROUNDED_SHARE) / got.size)
         assert share >= least, f"{p} {tree}: {share:.4f} correctly rounded"
+    return c
 
 
 def check(text: str, *, seed: int = 0, integers: bool = True, **options: Any) -> Array:

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 import traceback
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,8 +159,8 @@ def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) ->
     return wanted, checks.explain(case.problem, a, algorithm=wanted, **options).plan
 
 
-def run_case(case: Case, device: str) -> tuple[Case, str]:
-    """Raises on a wrong answer. Returns the case with the algorithm that ran by name, and its plan."""
+def run_case(case: Case, device: str) -> tuple[Case, str, float]:
+    """Raises on a wrong answer. Returns the case with the algorithm that ran by name, its plan and the metric c."""
     a = operands(case)
     options: dict[str, Any] = {"device": device}
     if case.limit is not None:
@@ -171,7 +171,7 @@ def run_case(case: Case, device: str) -> tuple[Case, str]:
     try:
         got = call(case, a, options | ({"algorithm": algorithm} if algorithm else {}))
         independent = "broadcast" not in (case.input, case.weight, case.grad)
-        checks.assert_right(case.problem, a, got, tree=tree, integers=case.integers, independent=independent)
+        c = checks.assert_right(case.problem, a, got, tree=tree, integers=case.integers, independent=independent)
         if case.entry == "transpose" and case.integers and "winograd" not in tree and not case.problem.activation:
             scattered = oracle.conv_transpose(a.input, a.weight, **transpose_geometry(case.problem), bias=a.bias)
             np.testing.assert_array_equal(got, checks.rounded(scattered, case.problem.dtype))
@@ -179,7 +179,7 @@ def run_case(case: Case, device: str) -> tuple[Case, str]:
             np.testing.assert_array_equal(value, old, err_msg="an operand was written to")
     except Exception as error:
         raise CaseError(done, tree) from error
-    return done, tree
+    return done, tree, c if independent else 0.0
 
 
 def transpose_geometry(p: Problem) -> dict[str, Any]:
@@ -190,6 +190,18 @@ def transpose_geometry(p: Problem) -> dict[str, Any]:
         "padding": [(k - 1) * d - lo for k, d, (lo, _) in zip(p.kernel, p.dilation, p.pads, strict=True)],
         "output_padding": [hi - lo for lo, hi in p.pads],
     }
+
+
+@dataclass
+class Tally:
+    """Of the cases that a plan ran; c of those whose operands do not repeat their values."""
+
+    cases: int = 0
+    largest_c: float = 0.0
+
+    def add(self, c: float) -> None:
+        self.cases += 1
+        self.largest_c = max(self.largest_c, c)
 
 
 class CaseError(AssertionError):
@@ -218,15 +230,16 @@ def cases(seed: int, count: int | None = None, seconds: float | None = None, ali
         i += 1
 
 
-def fuzz(device: str, stream: Iterator[Case], max_failures: int = 20) -> tuple[int, Counter[str], list[str]]:
+def fuzz(device: str, stream: Iterator[Case], max_failures: int = 20) -> tuple[int, dict[str, Tally], list[str]]:
     """Number of cases run, plans by name, and a line for every failure."""
-    plans: Counter[str] = Counter()
+    plans: defaultdict[str, Tally] = defaultdict(Tally)
     failures: list[str] = []
     count = 0
     for case in stream:
         count += 1
         try:
-            plans[re.sub(r"\d+x ", "", run_case(case, device)[1])] += 1
+            _, tree, c = run_case(case, device)
+            plans[re.sub(r"\d+x ", "", tree)].add(c)
         except CaseError as error:
             cause = str(error.__cause__).strip().splitlines()
             failures.append(f"{error.case}\n    {type(error.__cause__).__name__}: {' '.join(cause[:6])}")
@@ -246,19 +259,19 @@ def main() -> int:
     args = parser.parse_args()
     if args.case:
         try:
-            done, tree = run_case(Case.parse(args.case), args.device)
+            done, tree, c = run_case(Case.parse(args.case), args.device)
         except CaseError:
             traceback.print_exc()
             return 1
-        print(f"right: {done} ran {tree}")
+        print(f"right: {done} ran {tree}, c = {c:.3g}")
         return 0
     if args.count is None and args.seconds is None:
         args.count = 1000
     start = time.monotonic()
     count, plans, failures = fuzz(args.device, cases(args.seed, args.count, args.seconds, args.alike))
     seconds = time.monotonic() - start
-    for name, times in sorted(plans.items()):
-        print(f"{times:7d}  {name}")
+    for name, tally in sorted(plans.items()):
+        print(f"{tally.cases:7d}  c <= {tally.largest_c:<6.2g}{name}")
     for line in failures:
         print("FAILED", line)
     print(
