@@ -49,9 +49,9 @@ int cgroup_limit() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(threads) {
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work_loop(); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work_loop(i); });
   } catch (const std::exception&) {  // the system has no more threads, or no memory for one: fewer do the work
   }
 }
@@ -73,18 +73,23 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
     return;
   }
   job_ = &f;
-  tasks_ = tasks;
+  shares_.reset(tasks);
   error_ = nullptr;
   failed_ = false;
-  next_ = 0;
   if (const Team team = shared_team) {
-    team([](void* pool) { static_cast<ThreadPool*>(pool)->drain(); }, this, static_cast<unsigned>(size()), 0);
+    caller_ = std::this_thread::get_id();
+    borrowed_threads_ = 0;
+    const auto work = [](void* data) {
+      auto* pool = static_cast<ThreadPool*>(data);
+      pool->drain(std::this_thread::get_id() == pool->caller_ ? 0 : ++pool->borrowed_threads_);
+    };
+    team(work, this, static_cast<unsigned>(size()), 0);
   } else {
     caller_processor = sched_getcpu();
     open_ = true;
     ++epoch_;
     if (sleepers_ > 0) epoch_.notify_all();
-    drain();
+    drain(0);
     // A worker that enters after this line finds the job closed; the others are waited for.
     open_ = false;
     while (active_ > 0) pause();
@@ -92,17 +97,17 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void ThreadPool::drain() {
+void ThreadPool::drain(int thread) {
   job_failed = &failed_;
-  for (std::int64_t t = next_++; t < tasks_; t = next_++) {
+  shares_.drain(thread, [&](std::int64_t task) {
     try {
       check_job();
-      (*job_)(t);
+      (*job_)(task);
     } catch (...) {
       if (!failed_.exchange(true)) error_ = std::current_exception();
-      next_ = tasks_;
+      shares_.abandon();
     }
-  }
+  });
   job_failed = nullptr;
 }
 
@@ -111,7 +116,7 @@ void check_job() {
   check_interruption();
 }
 
-void ThreadPool::work_loop() {
+void ThreadPool::work_loop(int thread) {
   std::uint32_t seen = 0;  // a thread that starts late still joins the job that is open
   while (!stop_) {
     auto deadline = std::chrono::steady_clock::now() + kSpin;
@@ -127,7 +132,7 @@ void ThreadPool::work_loop() {
     ++active_;
     if (open_) {
       if (const int processor = caller_processor; processor == sched_getcpu()) leave_processor(processor);
-      drain();
+      drain(thread);
     }
     --active_;
   }

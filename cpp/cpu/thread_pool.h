@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/task_shares.h"
+
 namespace vkconv::cpu {
 
 // A borrowed callable void(int64 task): no allocation, valid during the call it is passed to.
@@ -40,15 +42,16 @@ class ThreadPool {
 
  private:
   void run_tasks(std::int64_t tasks, TaskRef f);
-  void work_loop();
-  void drain();
+  void work_loop(int thread);
+  void drain(int thread);
 
   std::vector<std::thread> workers_;
   std::mutex busy_;
   const TaskRef* job_ = nullptr;
-  std::int64_t tasks_ = 0;
   std::exception_ptr error_;
-  alignas(64) std::atomic<std::int64_t> next_{0};
+  TaskShares shares_;                     // the caller's first
+  std::thread::id caller_;                // of the job
+  std::atomic<int> borrowed_threads_{0};  // of a team, in the job beside the caller
   alignas(64) std::atomic<std::uint32_t> epoch_{0};
   std::atomic<int> active_{0};    // workers inside a job
   std::atomic<int> sleepers_{0};  // workers waiting on epoch_

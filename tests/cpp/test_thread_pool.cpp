@@ -33,6 +33,27 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
 }
 
 // Short jobs one after another: a worker that wakes late must not touch the next job's state.
+TEST(TaskShares, AThreadTakesItsOwnTasksFirst) {
+  TaskShares shares(3, 8);
+  std::vector<std::int64_t> taken;
+  const auto take = [&](std::int64_t task) { taken.push_back(task); };
+  shares.drain(1, take);
+  EXPECT_EQ(taken, (std::vector<std::int64_t>{2, 3, 4, 5, 6, 7, 0, 1}));
+  taken.clear();
+  shares.drain(0, take);
+  EXPECT_TRUE(taken.empty());
+  shares.reset(2);  // fewer than threads
+  shares.drain(2, take);
+  EXPECT_EQ(taken, (std::vector<std::int64_t>{1, 0}));
+  taken.clear();
+  shares.reset(9);
+  shares.drain(0, [&](std::int64_t task) {
+    take(task);
+    if (task == 1) shares.abandon();
+  });
+  EXPECT_EQ(taken, (std::vector<std::int64_t>{0, 1}));
+}
+
 TEST(ThreadPool, BackToBackJobs) {
   ThreadPool pool(4);
   for (int job = 0; job < 20000; ++job) {

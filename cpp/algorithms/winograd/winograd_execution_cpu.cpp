@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <utility>
 
 #include "core/checked.h"
 #include "cpu/job.h"
 #include "cpu/memory.h"
+#include "cpu/task_shares.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu::winograd {
@@ -76,14 +76,15 @@ void Execution::transform_weights(float* u) const {
 void Execution::run_units(const float* weights) const {
   const std::int64_t blocks = ceil_div(g_.positions, b_.tiles), chunks = ceil_div(g_.depths, b_.depths_per_unit);
   const std::int64_t slabs = panels_.groups * blocks * chunks, units = slabs * b_.output_splits;
-  std::atomic<std::int64_t> next{0};
-  thread_pool().run(std::min(b_.threads, units), [&](std::int64_t) {
+  const std::int64_t threads = std::min(b_.threads, units);
+  TaskShares shares(threads, units);
+  thread_pool().run(threads, [&](std::int64_t thread) {
     const ThreadScratch scratch(b_.scratch_bytes);
     Worker worker;
     worker.input = scratch.data();
     worker.sums = worker.input + b_.input_floats;
     worker.weights = worker.sums + b_.all_sum_floats();
-    for (std::int64_t unit = next++; unit < units; unit = next++) {
+    shares.drain(thread, [&](std::int64_t unit) {
       const std::int64_t split = unit % b_.output_splits, index = unit / b_.output_splits;
       Slab slab;
       slab.group = index / (blocks * chunks);
@@ -101,7 +102,7 @@ void Execution::run_units(const float* weights) const {
         for (std::int64_t block = blocks.begin; block < blocks.end; block += b_.blocks_per_step)
           step(worker, {block, std::min(block + b_.blocks_per_step, blocks.end)}, d, group_weights);
       }
-    }
+    });
   });
 }
 
