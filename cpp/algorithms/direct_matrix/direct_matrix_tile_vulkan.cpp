@@ -17,9 +17,9 @@ constexpr std::int64_t kMostEmulatedLoads = 32;
 constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
 constexpr std::int64_t kOtherRegisters = 150;  // than those of sums
-// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves and 416 of fp32 on
-// an H200 (root mean square of the logarithm's error 0.17 and 0.08; the tile chosen takes 2.5 % and 1.4 % longer than
-// the best).
+// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves, 73 of halves
+// under kernels of one tap, whose stages are short, and 416 of fp32 on an H200 (root mean square of the logarithm's
+// error 0.17, 0.13 and 0.08; the tile chosen takes 2.5 %, 2.3 % and 1.4 % longer than the best).
 struct Cycles {
   double product;    // of 16 x 16 x 16 by a subgroup
   double operand;    // of that size from shared memory or L1 to registers
@@ -33,6 +33,7 @@ struct Cycles {
   double block;      // a matrix of sums that leaves its accumulators
 };
 constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 8.6, 4500, 16},
+    kHalvesOneTap{14.3, 1.45, 0.0049, 33, 11.5, 12.7, 45, 24.8, 616, 16},
     kSplit{13.1, 3.25, 0.0133, 124, 73, 31, 123, 47, 960, 0};
 constexpr double kRunCycles = 200;  // a run of steps that is not the whole stage
 constexpr double kSplitRuns = 1.1;  // times longer are steps of fp32 in runs: octets on their way hold registers
@@ -77,7 +78,8 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const ConvProblem& p = problem.p;
   const MatrixTile& t = g.tile;
   const double parts = parts_of(p.dtype), subgroups = double(workgroups) * t.subgroups();
-  const Cycles& c = parts > 1 ? kSplit : kHalves;
+  const bool one_tap = p.kernel[0] * p.kernel[1] * p.kernel[2] == 1;
+  const Cycles& c = parts > 1 ? kSplit : one_tap ? kHalvesOneTap : kHalves;
   const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
   const std::int64_t block = std::min<std::int64_t>(block_steps(p, unit), g.stage_steps);
   const double sums = t.fragments_m * t.fragments_n;
