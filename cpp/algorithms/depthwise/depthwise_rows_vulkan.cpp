@@ -129,7 +129,6 @@ bool run_depthwise_rows(Stream& stream, const ConvProblem& p, const Operands<Dev
   const std::int64_t words = vector_words(p, a);
   if (words == 0) return false;
   const Shape s = choose_shape(p, words, stream.traits());
-  const auto narrow = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
   const std::int64_t groups = workgroups(p, s);
   const Params params{a.input.data,
                       a.weight.data,

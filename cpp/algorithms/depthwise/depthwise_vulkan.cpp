@@ -152,7 +152,6 @@ class DepthwisePlan final : public Plan<Device> {
 
  private:
   void run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight, bool packed) const {
-    const auto narrow = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
     const Params params{a.input.data,
                         weight.data,
                         a.output.data,
