@@ -189,8 +189,7 @@ class DepthwisePlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (!supports_packing(p)) return Support::no("the weights exceed 2^31 elements");

@@ -147,8 +147,7 @@ class DirectPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (Support s = forward_support(p); !s) return s;
   if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
     return Support::no("inserted zeros would fill its input tile");
   if (Support s = kernel_support(p, c.traits); !s) return s;

@@ -323,8 +323,7 @@ class DirectMatrixPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (Support s = forward_support(p); !s) return s;
   if (Support s = matrix_support(p, c.traits); !s) return s;
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
   constexpr std::int64_t limit = std::int64_t{1} << 30;

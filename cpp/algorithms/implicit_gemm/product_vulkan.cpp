@@ -180,8 +180,7 @@ void MatrixProduct::run_unfolded(Stream& stream, const Operands<Device>& a, cons
 }
 
 Support product_support(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (Support s = forward_support(p); !s) return s;
   if (Support s = kernel_support(p, c.traits); !s) return s;
   constexpr std::int64_t limit = std::int64_t{1} << 31;
   if (p.batch * p.output_pixels() >= limit) return Support::no("there are over 2^31 output pixels");

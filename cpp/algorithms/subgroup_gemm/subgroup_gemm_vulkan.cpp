@@ -113,8 +113,7 @@ class SubgroupGemmPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::forward) return Support::no("computes forward convolutions only");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("nothing to sum");
+  if (Support s = forward_support(p); !s) return s;
   if (c.traits.type != DeviceType::software) return Support::no("made for devices that run on a CPU");
   if (!c.traits.features.subgroup_shuffle) return Support::no("the driver lacks shuffles in subgroups");
   if (Support s = kernel_support(p, c.traits); !s) return s;
