@@ -46,10 +46,19 @@ Support kernel_support(const ConvProblem& p, const Traits& traits) {
   return Support::yes();
 }
 
+Support workgroup_support(std::int64_t workgroups) {
+  if (workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  return Support::yes();
+}
+
 Support loop_support(std::int64_t iterations) {
   if (iterations > kSoftwareLoopIterations)
     return Support::no("a sum has more terms than a software device's loops may take");
   return Support::yes();
+}
+
+std::int64_t power_of_two_above(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
 }
 
 bool has_padding(const ConvProblem& p) {

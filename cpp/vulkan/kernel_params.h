@@ -37,8 +37,13 @@ inline std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(
 // Yes when kernels can run the problem: the device knows the dtype, and every count and position of the index map
 // fits 32 bits. Array offsets are 64 bits wide and need no proof.
 Support kernel_support(const ConvProblem& p, const Traits& traits);
+// Whether a dispatch can have that many workgroups.
+Support workgroup_support(std::int64_t workgroups);
 // Whether a software device runs that many loop iterations of an invocation: kSoftwareLoopIterations.
 Support loop_support(std::int64_t iterations);
+
+// The least power of two that is not below n; 1 for n below it.
+std::int64_t power_of_two_above(std::int64_t n);
 
 // Whether some tap of some output reads padding or an inserted zero.
 bool has_padding(const ConvProblem& p);

@@ -28,9 +28,8 @@ struct Tile {
 };
 
 std::uint32_t power_of_two_below(std::int64_t limit, std::int64_t count) {
-  return static_cast<std::uint32_t>(
-      std::min(std::bit_floor(static_cast<std::uint64_t>(limit)),
-               std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)))));
+  const auto most = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(limit)));
+  return narrow(std::min(most, power_of_two_above(count)));
 }
 
 // The width from 8 down to 4 that computes the fewest columns past the edge; narrow outputs take one strip.
@@ -193,9 +192,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (!supports_packing(p)) return Support::no("the weights exceed 2^31 elements");
-  return grid_of(p, choose_tile(p)).count < std::int64_t{1} << 31
-             ? Support::yes()
-             : Support::no("the output needs over 2^31 workgroups");
+  return workgroup_support(grid_of(p, choose_tile(p)).count);
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const auto layout = layout_of(p, c);
   if (!layout) return Support::no("the input under one output does not fit shared memory");
   if (!supports_panels(p, layout->panels)) return Support::no("the packed weights exceed 2^32 elements");
-  if (layout->grid.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  if (Support s = workgroup_support(layout->grid.workgroups); !s) return s;
   if (layout->panel_bytes(p) + layout->parts_bytes > c.workspace_limit_bytes)
     return Support::no("packed weights and partial sums exceed the workspace limit");
   return Support::yes();

@@ -5,7 +5,6 @@
 // small kernels, memory. It wins for images (C = 1), banks of filters over one, and kernels from about 9 x 9 on.
 // Source: register-tiled stencils, as in Halide (Ragan-Kelley et al. 2013).
 #include <algorithm>
-#include <bit>
 #include <string>
 
 #include "algorithms/registry_vulkan.h"
@@ -61,10 +60,6 @@ struct Grid {
   Tile tile;
   std::int64_t tiles_o = 0, tiles_x = 0, tiles_y = 0, workgroups = 0;
 };
-
-std::int64_t power_of_two_above(std::int64_t n) {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
-}
 
 // n in the fewest equal parts of at most `limit`.
 std::int64_t even_part(std::int64_t n, std::int64_t limit) { return ceil_div(n, ceil_div(n, limit)); }
@@ -176,9 +171,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
     if (p.stride[axis] != 1 || p.dilation[axis] != 1)
       return Support::no("neighbouring outputs or taps do not read neighbouring inputs");
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  return choose_grid(p, c.traits).workgroups < std::int64_t{1} << 31
-             ? Support::yes()
-             : Support::no("the output needs over 2^31 workgroups");
+  return workgroup_support(choose_grid(p, c.traits).workgroups);
 }
 
 }  // namespace
