@@ -26,7 +26,7 @@ constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
 constexpr double kRateShare = 0.65, kFourChannelsShare = 0.45, kSoftwareRateShare = 0.05;
 // An input moved to shared memory costs as many, more where its neighbours are of other channels, as does an output
 // stored there; and an output rounded to 16 bits.
-constexpr double kStagingFlops = 64, kScatteredFlops = 160, kRoundingFlops = 80;
+constexpr double kStagingFlops = 64, kScatteredFlops = 160, kRoundingFlops = 30;
 constexpr double kSectorBytes = 32;  // the least a load moves,
 constexpr double kCacheRate = 2;     // from a cache of so many times memory's rate
 
