@@ -14,6 +14,8 @@ constexpr double kInputTransformFlops = 26;
 constexpr double kOutputTransformFlops = 20;
 constexpr double kWeightTransformFlops = 20;
 constexpr double kMicroKernelFlops = 3500;
+// Of the channels of a pixel that fill no vector and go through a copy.
+constexpr double kCopyFlops = 400;
 constexpr double kPeakShare = 0.92;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
@@ -101,9 +103,16 @@ struct Costs {
     const double read_bytes = static_cast<double>(panels.floats()) * used * share * sizeof(float);
     return std::hypot(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
+  // Of one point: one for each part, where those of a stride are no neighbours in memory.
+  double copies(const Blocking& b) const {
+    const std::int64_t lanes = b.columns / 2, together = g.in_channels < lanes ? g.problem.stride[2] : 1;
+    if (g.in_channels % lanes == 0) return 0;
+    return std::ceil(static_cast<double>(g.parts.size()) / static_cast<double>(together));
+  }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
-    const double floats = static_cast<double>(tiles * slices * g.shape.points() * b.tile_pitch);
-    return seconds_of_flops(kInputTransformFlops * floats);
+    const double points = static_cast<double>(tiles * slices * g.shape.points());
+    const double transforms = kInputTransformFlops * static_cast<double>(b.tile_pitch);
+    return seconds_of_flops(points * (transforms + kCopyFlops * copies(b)));
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     return seconds_of_flops(kOutputTransformFlops * static_cast<double>(tiles * depths * g.shape.points() * b.columns) *
