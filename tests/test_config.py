@@ -17,7 +17,7 @@ import vkconv
 
 X, W = np.ones((1, 8, 9, 4), np.float32), np.ones((6, 3, 3, 4), np.float32)
 LONG_CALL_SECONDS = 2.0  # in which a thread that sleeps for milliseconds wakes a few times, on a loaded machine too
-SETTINGS = ("VKCONV_DEVICE", "VKCONV_NUM_THREADS", "VKCONV_WORKSPACE_LIMIT", "VKCONV_LOG")
+SETTINGS = ("VKCONV_DEVICE", "VKCONV_PRECISION", "VKCONV_NUM_THREADS", "VKCONV_WORKSPACE_LIMIT", "VKCONV_LOG")
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -302,6 +302,32 @@ def test_explain_every_operation():
         (lambda: vkconv.explain("conv_bias_grad", grad), "wgrad_f32_n1c1o6_i6x7_k1x1"),
     ):
         assert call().problem.startswith(prefix)
+
+
+# ---- precision
+
+
+def test_default_precision():
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s, np.float32) for s in ((1, 5, 16, 16, 32), (32, 3, 3, 3, 32)))
+    assert vkconv.default_precision() == "high"
+    exact = vkconv.conv3d(x, w, precision="highest", device="cpu")
+    fast = vkconv.conv3d(x, w, device="cpu")
+    try:
+        vkconv.set_default_precision("highest")
+        assert vkconv.default_precision() == "highest"
+        assert np.array_equal(vkconv.conv3d(x, w, device="cpu"), exact)
+        assert np.array_equal(vkconv.prepare(w, device="cpu")(x), exact)
+        assert np.array_equal(vkconv.conv3d(x, w, precision="high", device="cpu"), fast)
+    finally:
+        vkconv.set_default_precision("high")
+    assert np.array_equal(vkconv.conv3d(x, w, device="cpu"), fast)
+
+
+def test_precision_from_the_environment():
+    assert printed("print(vkconv.default_precision())", VKCONV_PRECISION="fast") == "fast"
+    done = run("vkconv.conv2d(x, w)", VKCONV_PRECISION="exact")
+    assert "ValueError" in done.stderr and "VKCONV_PRECISION is 'exact', wanted one of 'highest'" in done.stderr
 
 
 # ---- environment

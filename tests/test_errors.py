@@ -334,6 +334,8 @@ def test_settings():
         (vkconv.set_plan_cache_capacity, 1.5, TypeError),
         (vkconv.set_default_device, "gpu", ValueError),
         (vkconv.set_default_device, None, TypeError),
+        (vkconv.set_default_precision, "exact", ValueError),
+        (vkconv.set_default_precision, None, TypeError),
         (vkconv.algorithms, 3, TypeError),
         (vkconv.algorithms, "gpu", ValueError),
         (vkconv.plan_cache_info, "gpu", ValueError),

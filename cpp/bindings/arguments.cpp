@@ -1,6 +1,8 @@
 #include "bindings/arguments.h"
 
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -62,6 +64,18 @@ E named(py::handle word, const std::string& argument, E first, E last, const std
   for (auto e = static_cast<int>(first); e <= static_cast<int>(last); ++e)
     names += (names.empty() ? "'" : ", '") + std::string(to_string(static_cast<E>(e))) + "'";
   throw py::value_error(argument + " is " + repr_text(word) + ", wanted " + others + "one of " + names);
+}
+
+Precision named_precision(py::handle word, const std::string& argument) {
+  return named(word, argument, Precision::highest, Precision::fast);
+}
+
+std::atomic<Precision>& process_precision() {
+  static std::atomic<Precision> precision = [] {
+    const char* text = std::getenv("VKCONV_PRECISION");
+    return text ? named_precision(py::str(text), "VKCONV_PRECISION") : Precision::high;
+  }();
+  return precision;
 }
 
 // (lo..., hi...): two sequences with one number an axis each, as in MLX.
@@ -236,9 +250,12 @@ void parse_activation(py::handle value, Epilogue& epilogue) {
 }
 
 Precision parse_precision(py::handle value) {
-  if (value.is_none()) return Precision::high;
+  if (value.is_none()) return default_precision();
   if (!PyUnicode_Check(value.ptr())) wrong_type("precision", "'highest', 'high', 'fast' or None", value);
-  return named(value, "precision", Precision::highest, Precision::fast);
+  return named_precision(value, "precision");
 }
+
+Precision default_precision() { return process_precision(); }
+void set_default_precision(Precision precision) { process_precision() = precision; }
 
 }  // namespace vkconv::bindings

@@ -43,6 +43,10 @@ Border parse_border(py::handle value);
 
 // None, 'relu', ('leaky_relu', slope), ('clip', lo, hi), ...
 void parse_activation(py::handle value, Epilogue& epilogue);
-Precision parse_precision(py::handle value);
+Precision parse_precision(py::handle value);  // None is default_precision()
+
+// Of calls that name none, in every thread: VKCONV_PRECISION, else high.
+Precision default_precision();
+void set_default_precision(Precision precision);
 
 }  // namespace vkconv::bindings

@@ -137,6 +137,14 @@ void bind_threads_and_memory(py::module_& m) {
   });
 }
 
+void bind_precision(py::module_& m) {
+  m.def("default_precision", [] { return std::string(to_string(default_precision())); });
+  m.def("set_default_precision", [](py::handle precision) {
+    if (precision.is_none()) throw py::type_error("precision must be a string, got None");
+    set_default_precision(parse_precision(precision));
+  });
+}
+
 // (problem, device, plan or None, workspace bytes, why no plan, [(name, seconds, reason, preferred), ...])
 py::tuple explain_request(const PlanRequest& request, const OpenDevice& device) {
   py::list rows;
@@ -191,6 +199,7 @@ void bind_settings(py::module_& m) {
   bind_devices(m);
   bind_plan_cache(m);
   bind_threads_and_memory(m);
+  bind_precision(m);
   bind_tuning(m);
   bind_explain(m);
   m.def("build_info", build_info);

@@ -1,9 +1,9 @@
 """Devices, plan caches, threads, memory and facts about the build.
 
-Environment variables set what a program does not: VKCONV_DEVICE (default device), VKCONV_NUM_THREADS,
-VKCONV_WORKSPACE_LIMIT (bytes), VKCONV_LOG (1: one line a call on stderr with device, problem string, plan,
-milliseconds and how many of them the device's own clock counts; calls on Arrays then wait). Each is read when it is
-first needed. VKCONV_TUNING_FILE, a file of `vkconv.tune`'s choices, is read at import.
+Environment variables set what a program does not: VKCONV_DEVICE (default device), VKCONV_PRECISION (default precision),
+VKCONV_NUM_THREADS, VKCONV_WORKSPACE_LIMIT (bytes), VKCONV_LOG (1: one line a call on stderr with device, problem
+string, plan, milliseconds and how many of them the device's own clock counts; calls on Arrays then wait). Each is read
+when it is first needed. VKCONV_TUNING_FILE, a file of `vkconv.tune`'s choices, is read at import.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from vkconv import _core
+from vkconv._types import Precision
 
 
 class Device(NamedTuple):
@@ -97,6 +98,25 @@ class device:  # noqa: N801 - used like a function
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _core.pop_device()
+
+
+def default_precision() -> Precision:
+    """The precision of calls without ``precision=``: VKCONV_PRECISION, else 'high'."""
+    return _core.default_precision()
+
+
+def set_default_precision(precision: Precision) -> None:
+    """Compute with this precision ('highest', 'high' or 'fast', see `conv_general`) by default, in every thread.
+
+    It reaches calls of the adapters for other libraries as well; what was prepared or compiled before keeps its own.
+
+    Examples
+    --------
+    >>> vkconv.set_default_precision('high')
+    >>> vkconv.default_precision()
+    'high'
+    """
+    _core.set_default_precision(precision)
 
 
 def algorithms(device: str | None = None) -> list[str]:

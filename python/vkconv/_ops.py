@@ -23,7 +23,7 @@ activation : str or tuple, optional
     ('leaky_relu', slope) and ('clip', lo, hi). Applied after the bias, before the rounding.
 precision : {'highest', 'high', 'fast'}, optional
     'highest': direct sums only; in float32 an error is at most 8 u S, with u = 2^-24 and S the sum of |input||weight|
-    behind the output. 'high' (the default): also algorithms within 64 u S, S being the largest of the outputs that are
+    behind the output. 'high' (by default): also algorithms within 64 u S, S being the largest of the outputs that are
     computed together (a tile of up to 6 along an axis): Winograd's F2 to F4, F6 along one axis, F5 of short sums and
     for 16 bits, float32 split into halves on tensor cores; in 16 bits, F2 whose products are of 16-bit numbers (tensor
     cores), within 16 u S, u that of the dtype; and Fourier transforms in double precision. 'fast': also F5 and F6 of
