@@ -84,6 +84,14 @@ struct Context {
   int siblings = 1;  // plans like this one that may run at the same time, this one included
 };
 
+// Yes where the caller's limit holds what the plan needs: "packed weights need 12 bytes of workspace, the limit is 8".
+template <class Device>
+Support workspace_support(std::string_view what, std::size_t bytes, const Context<Device>& context) {
+  if (bytes <= context.workspace_limit_bytes) return Support::yes();
+  return Support::no(std::string(what) + " need " + std::to_string(bytes) + " bytes of workspace, the limit is " +
+                     std::to_string(context.workspace_limit_bytes));
+}
+
 // One row of the registry. `supports` and `seconds` are pure and need no hardware; `make` allocates nothing on the
 // device.
 template <class Device>

@@ -155,9 +155,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!layout) return Support::no("the input under one output does not fit shared memory");
   if (!supports_panels(p, layout->panels)) return Support::no("the packed weights exceed 2^32 elements");
   if (Support s = workgroup_support(layout->grid.workgroups); !s) return s;
-  if (layout->panel_bytes(p) + layout->parts_bytes > c.workspace_limit_bytes)
-    return Support::no("packed weights and partial sums exceed the workspace limit");
-  return Support::yes();
+  return workspace_support("packed weights and partial sums", layout->panel_bytes(p) + layout->parts_bytes, c);
 }
 
 }  // namespace

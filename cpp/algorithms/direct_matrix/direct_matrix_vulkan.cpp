@@ -333,9 +333,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated)
     if (Support s = loop_support(emulated_iterations(*grid, *unit)); !s) return s;
-  return grid->packed_bytes + grid->sums_bytes <= c.workspace_limit_bytes
-             ? Support::yes()
-             : Support::no("packed weights and shares of sums exceed the workspace limit");
+  return workspace_support("packed weights and shares of sums", grid->packed_bytes + grid->sums_bytes, c);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {

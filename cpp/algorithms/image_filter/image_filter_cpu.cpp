@@ -68,11 +68,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.in_channels != 1 || p.out_channels != 1) return Support::no("there is more than one channel");
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
   if (p.stride[2] != 1) return Support::no("neighbouring outputs along width do not read neighbouring inputs");
-  const std::size_t bytes = layout(p, c).workspace_bytes();
-  if (bytes > c.workspace_limit_bytes)
-    return Support::no("staged rows need " + std::to_string(bytes) + " bytes of workspace, the limit is " +
-                       std::to_string(c.workspace_limit_bytes));
-  return Support::yes();
+  return workspace_support("staged rows", layout(p, c).workspace_bytes(), c);
 }
 
 // The FMA units' time and that of staging.

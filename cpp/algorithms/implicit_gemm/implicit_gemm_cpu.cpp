@@ -104,11 +104,7 @@ std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, Tile
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
-  const std::size_t bytes = least_workspace(p, c, described_tile(p, c.traits));
-  if (bytes > c.workspace_limit_bytes)
-    return Support::no("packed weights need " + std::to_string(bytes) + " bytes of workspace, the limit is " +
-                       std::to_string(c.workspace_limit_bytes));
-  return Support::yes();
+  return workspace_support("packed weights", least_workspace(p, c, described_tile(p, c.traits)), c);
 }
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.

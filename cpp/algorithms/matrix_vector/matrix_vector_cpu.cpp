@@ -67,11 +67,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
     return Support::no("it computes up to " + std::to_string(kMostVectors) + " output pixels, there are " +
                        std::to_string(vectors(p)));
   if (!spreads(p) && !meets(p, p.kernel)) return Support::no("some outputs read padding");
-  const std::size_t bytes = layout(p, c).workspace_bytes();
-  if (bytes > c.workspace_limit_bytes)
-    return Support::no("the windows and rows of weights need " + std::to_string(bytes) +
-                       " bytes of workspace, the limit is " + std::to_string(c.workspace_limit_bytes));
-  return Support::yes();
+  return workspace_support("the windows and rows of weights", layout(p, c).workspace_bytes(), c);
 }
 
 // A load for every multiply-add or two, and the sums across lanes.

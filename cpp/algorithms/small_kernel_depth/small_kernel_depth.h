@@ -92,11 +92,7 @@ Algorithm<Device> small_kernel_depth() {
               return Support::no("the kernel's depth " + std::to_string(p.kernel[0]) + " is above " +
                                  std::to_string(kMaxKernelDepth));
             if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
-            const std::size_t bytes = SmallKernelDepthPlan<Device>::partial_sum_bytes(p);
-            if (bytes > context.workspace_limit_bytes)
-              return Support::no("partial sums take " + std::to_string(bytes) + " bytes, the workspace limit is " +
-                                 std::to_string(context.workspace_limit_bytes));
-            return Support::yes();
+            return workspace_support("partial sums", SmallKernelDepthPlan<Device>::partial_sum_bytes(p), context);
           },
           [](const ConvProblem& p, const Context<Device>& context) {
             return sum_of_seconds(depth_tap_children(p), small_kernel_depth_context(p, context));

@@ -121,9 +121,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const Layout layout(p, c.traits);
   if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
   if (Support s = loop_support(loop_iterations(p, layout)); !s) return s;
-  if (layout.workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
-  if (layout.panels.bytes(p) > c.workspace_limit_bytes) return Support::no("packed weights exceed the workspace limit");
-  return Support::yes();
+  if (Support s = workgroup_support(layout.workgroups); !s) return s;
+  return workspace_support("packed weights", layout.panels.bytes(p), c);
 }
 
 }  // namespace

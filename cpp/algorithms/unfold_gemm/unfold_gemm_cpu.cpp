@@ -47,10 +47,7 @@ class UnfoldPlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
-  if (s.workspace_bytes() > c.workspace_limit_bytes)
-    return Support::no("one unfolded row and a block of weights need " + std::to_string(s.workspace_bytes()) +
-                       " bytes of workspace, the limit is " + std::to_string(c.workspace_limit_bytes));
-  return Support::yes();
+  return workspace_support("one unfolded row and a block of weights", s.workspace_bytes(), c);
 }
 
 // Measured: unfolding one value (a copy inside the cache, and its share of the index arithmetic); one row of one panel

@@ -197,9 +197,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
   if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
   const std::size_t least = choose_partition(Placed(p).p, context.traits, 0).workspace_bytes();
-  if (least > context.workspace_limit_bytes)
-    return Support::no("its smallest running sums take " + std::to_string(least) + " bytes of workspace");
-  return Support::yes();
+  return workspace_support("the smallest running sums", least, context);
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& context) {

@@ -187,9 +187,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const auto grid = grid_of(p, *unit, c);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (checked_mul(grid->tiles, grid->chunks) >= kIndexLimit) return Support::no("needs over 2^30 workgroups");
-  return grid->tile_bytes <= c.workspace_limit_bytes
-             ? Support::yes()
-             : Support::no("the sums of one tile's chunks exceed the workspace limit");
+  return workspace_support("the sums of one tile's chunks", grid->tile_bytes, c);
 }
 
 }  // namespace

@@ -352,9 +352,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   }
   const Layout l = make_layout(p, context.traits, lanes_of(context.traits), context.workspace_limit_bytes);
   if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
-  if (l.bytes() > context.workspace_limit_bytes)
-    return Support::no("its sums take " + std::to_string(l.bytes()) + " bytes of workspace");
-  return Support::yes();
+  return workspace_support("the sums", l.bytes(), context);
 }
 
 // Costs beside the products: in multiply-adds counted as two at the peak rate, of each float of a transformed array and
