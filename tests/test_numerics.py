@@ -179,5 +179,5 @@ def test_error_of_precision_high(x, w, options, device):
     of_results = np.sqrt(np.mean(want**2))
     assert np.sqrt(np.mean((got - want) ** 2)) <= 1.1e-6 * of_results
     assert np.abs(got - want).max() <= 1.2e-5 * of_results
-    if x.ndim == 5:
+    if x.ndim == 5:  # sums of one chain
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -81,7 +81,7 @@ Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int
   g.out_channels = p.out_channels_per_group();
   g.parts = cut_kernel(g.problem, g.shape);
   g.reduction = cut_reduction(g.problem.kernel[0], static_cast<std::int64_t>(g.parts.size()), g.in_channels,
-                              chain_terms(g.shape));
+                              chain_terms(g.shape, g.terms()));
   return g;
 }
 
