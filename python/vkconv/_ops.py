@@ -24,11 +24,10 @@ activation : str or tuple, optional
 precision : {'highest', 'high', 'fast'}, optional
     'highest': direct sums only; in float32 an error is at most 8 u S, with u = 2^-24 and S the sum of |input||weight|
     behind the output. 'high' (by default): also algorithms within 64 u S, S being the largest of the outputs that are
-    computed together (a tile of up to 6 along an axis): Winograd's F2 to F4, F6 along one axis, F5 of short sums and
-    for 16 bits, float32 split into halves on tensor cores; in 16 bits, F2 whose products are of 16-bit numbers (tensor
-    cores), within 16 u S, u that of the dtype; and Fourier transforms in double precision. 'fast': also F5 and F6 of
-    any sum, F4 in 16 bits and multipliers of reduced precision. Infinities and NaN go where the sums take them in all
-    three.
+    computed together (a tile of up to 6 along an axis): Winograd's F2 to F5, F6 along one axis, float32 split into
+    halves on tensor cores; in 16 bits, F2 whose products are of 16-bit numbers (tensor cores), within 16 u S, u that
+    of the dtype; and Fourier transforms in double precision. 'fast': also F6 along two axes, F4 in 16 bits and
+    multipliers of reduced precision. Infinities and NaN go where the sums take them in all three.
 device : str, optional
     'cpu', 'vulkan' (the best one), 'vulkan:0', ...; the default is `default_device()`.
 algorithm : str, optional

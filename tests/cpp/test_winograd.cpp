@@ -82,7 +82,7 @@ std::vector<double> run(const Geometry& g, const Blocking& b, const ConvProblem&
 }
 
 double error_bound(const TileShape& s) {
-  if (s.high_terms == 0) return 600;
+  if (s.error == TileError::large) return 600;
   return std::max(s.points_h(), s.points_w()) <= 4 ? 16 : 64;
 }
 

@@ -13,13 +13,13 @@
 namespace vkconv::cpu::winograd {
 
 // Longest chain of additions of products. Longer sums are sums of such chains, which bounds their rounding error, of
-// which it is the larger part in two dimensions. The bound of F2 is the tighter one. Sums that one chain could hold are
-// cut, so that results of normally distributed data are within 1e-4 of the exact ones, as tests compare them; where
-// sums are longer, no cut would do that, and 128 terms are 5 to 15 % faster.
+// which it is the larger part in two dimensions. The bound of F2 is the tighter one. Sums shorter than a chain are cut,
+// so that results of normally distributed data are within 1e-4 of the exact ones, as tests compare them; of longer sums
+// no cut would do that, and chains of 128 terms are 5 to 15 % faster.
 inline constexpr std::int64_t kMaxChainTerms = 128;
 constexpr std::int64_t chain_terms(const TileShape& s, std::int64_t terms) {
   if (s.points_h() <= 4 && s.points_w() <= 4) return 64;
-  return s.points_h() > 1 && s.points_w() > 1 && terms <= kMaxChainTerms ? 48 : kMaxChainTerms;
+  return s.points_h() > 1 && s.points_w() > 1 && terms < kMaxChainTerms ? 48 : kMaxChainTerms;
 }
 
 // Taps of the tiled axes that one tile shape covers: `h` + i stride_h for i < taps_h, and likewise along w. A kernel

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include "core/algorithm.h"
@@ -12,25 +11,28 @@
 
 namespace vkconv::cpu::winograd {
 
+// Rounding error of results, as a share of their root mean square: 1e-6 (of sums of some hundred terms), twice that,
+// which is what the usual points 0, 1, -1, 2, -2 make of F4, and more.
+enum class TileError { small, medium, large };
+
 // A tile shape F(mh x mw, rh x rw). Axes that are not transformed have m = r = 1. The kernel may have more taps than
 // r and a stride: see KernelPart.
 struct TileShape {
   int mh, mw, rh, rw;
-  // Longest sum at a point for precision high in float32: the rounding error of a result grows with the square root of
-  // the terms of a chain, and so stays below 1.1e-6 of the results' root mean square (F4 of long sums has 1.0e-6).
-  std::int64_t high_terms;
+  TileError error;
   constexpr int points_h() const { return mh + rh - 1; }
   constexpr int points_w() const { return mw + rw - 1; }
   constexpr int points() const { return points_h() * points_w(); }
   constexpr int outputs() const { return mh * mw; }
 };
 
-inline constexpr std::int64_t kAnySum = std::numeric_limits<std::int64_t>::max();
 // Order of preference among equal estimates.
 inline constexpr TileShape kTileShapes[] = {
-    {4, 4, 3, 3, kAnySum}, {5, 5, 3, 3, 16},      {2, 2, 3, 3, kAnySum}, {6, 6, 3, 3, 0},       {4, 4, 2, 2, kAnySum},
-    {3, 3, 4, 4, kAnySum}, {4, 4, 4, 4, 16},      {1, 4, 1, 3, kAnySum}, {1, 6, 1, 3, kAnySum}, {1, 4, 1, 2, kAnySum},
-    {1, 3, 1, 4, kAnySum}, {1, 4, 1, 4, kAnySum}, {1, 4, 1, 5, kAnySum},
+    {4, 4, 3, 3, TileError::small},  {5, 5, 3, 3, TileError::medium}, {2, 2, 3, 3, TileError::small},
+    {6, 6, 3, 3, TileError::large},  {4, 4, 2, 2, TileError::small},  {3, 3, 4, 4, TileError::small},
+    {4, 4, 4, 4, TileError::medium}, {1, 4, 1, 3, TileError::small},  {1, 6, 1, 3, TileError::small},
+    {1, 4, 1, 2, TileError::small},  {1, 3, 1, 4, TileError::small},  {1, 4, 1, 4, TileError::small},
+    {1, 4, 1, 5, TileError::small},
 };
 inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
 inline constexpr int kMaxTilePoints = 64;
