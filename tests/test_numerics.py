@@ -171,13 +171,13 @@ def test_sums_are_wider_than_the_operands(dtype, device):
     ],
 )
 def test_error_of_precision_high(x, w, options, device):
-    """On normally distributed data: about 1e-6 of the results, 2e-6 where tiles of 5 sum 128 terms or more."""
+    """On normally distributed data: about 1e-6 of the results, 2.4e-6 where tiles of 5 sum 128 terms or more."""
     rng = np.random.default_rng(2)
     x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in (x, w))
     got = vkconv.conv_general(x, w, **options, device=device)
     want = vkconv.conv_general(x.astype(np.float64), w.astype(np.float64), **options, device="cpu")
     long, of_results = x.shape[-1] >= 128, np.sqrt(np.mean(want**2))
-    assert np.sqrt(np.mean((got - want) ** 2)) <= (2.2e-6 if long else 1.1e-6) * of_results
+    assert np.sqrt(np.mean((got - want) ** 2)) <= (2.5e-6 if long else 1.1e-6) * of_results
     assert np.abs(got - want).max() <= (2.5e-5 if long else 1.2e-5) * of_results
     if x.ndim == 5:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
