@@ -17,6 +17,7 @@ import os, signal, sys, threading, time
 import numpy as np, vkconv
 from vkconv._problem_call import problem_call
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
 device, algorithm, problem = sys.argv[1:]
 operation, operands, options = problem_call(problem)
 options |= {"device": device, "algorithm": algorithm or None}
