@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -118,8 +122,27 @@ def test_descriptions_that_are_refused(text, message):
         vkconv.DeviceDescription(text)
 
 
+@pytest.mark.skipif(not shutil.which("localedef"), reason="needs localedef, to make a locale")
+def test_numbers_are_those_of_json_in_every_locale(tmp_path):
+    """A locale with a decimal comma, as programs with a user interface set it."""
+    command = ["localedef", "-i", "de_DE", "-f", "UTF-8", tmp_path / "de"]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no sources of locales")
+    code = (
+        "import json, locale, vkconv; locale.setlocale(locale.LC_ALL, 'de');"
+        "h200 = vkconv.describe_device('h200');"
+        "print(locale.localeconv()['decimal_point'], vkconv.DeviceDescription(h200.json).json == h200.json,"
+        "      json.loads(h200.json)['rates']['launch_seconds'])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], env={**os.environ, "LOCPATH": str(tmp_path)},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    launch = json.loads(vkconv.describe_device("h200").json)["rates"]["launch_seconds"]
+    assert told.stdout.split() == [",", "True", str(launch)]
+
+
 def test_arguments():
     assert repr(vkconv.DeviceDescription(' {"name": "a \\"b\\""} ')) == '<vkconv.DeviceDescription a "b">'
+    assert repr(vkconv.DeviceDescription(r'{"name": "\\\\a\\new"}')) == r"<vkconv.DeviceDescription \\a\new>"
     for call, value, error in (
         (vkconv.DeviceDescription, None, TypeError),
         (vkconv.DeviceDescription, b"{}", TypeError),

@@ -1,11 +1,23 @@
 #include "core/json.h"
 
 #include <charconv>
-#include <cstdlib>
+#include <optional>
 
 #include "core/error.h"
 
 namespace vkconv {
+namespace {
+
+// All of the text as a number, whatever the locale; nothing where it is none or out of range.
+template <class T>
+std::optional<T> parsed(std::string_view text) {
+  T v{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return v;
+}
+
+}  // namespace
 
 class JsonParser {
  public:
@@ -87,8 +99,9 @@ class JsonParser {
     expect('"');
     std::string s;
     for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
-      if (text_[at_] == '\\' && ++at_ == text_.size()) break;
-      s += text_[at_ - 1] == '\\' ? escaped(text_[at_]) : text_[at_];
+      const bool escape = text_[at_] == '\\';
+      if (escape && ++at_ == text_.size()) break;
+      s += escape ? escaped(text_[at_]) : text_[at_];
     }
     if (at_ == text_.size()) fail("a string does not end");
     ++at_;
@@ -105,9 +118,7 @@ class JsonParser {
     const std::size_t begin = at_;
     while (at_ < text_.size() && std::string_view("+-.0123456789eE").find(text_[at_]) != std::string_view::npos) ++at_;
     Json::Number number{std::string(text_.substr(begin, at_ - begin))};
-    char* end = nullptr;
-    std::strtod(number.text.c_str(), &end);
-    if (number.text.empty() || *end != '\0') fail("wanted a value");
+    if (!parsed<double>(number.text)) fail("wanted a value");
     return number;
   }
 
@@ -128,16 +139,11 @@ const T& get(const Value& value, std::string_view what, const char* wanted) {
 Json Json::parse(std::string_view text) { return JsonParser(text).document(); }
 
 bool Json::boolean(std::string_view what) const { return get<bool>(value_, what, "true or false"); }
-double Json::number(std::string_view what) const {
-  return std::strtod(get<Number>(value_, what, "a number").text.c_str(), nullptr);
-}
+double Json::number(std::string_view what) const { return *parsed<double>(get<Number>(value_, what, "a number").text); }
 std::uint64_t Json::integer(std::string_view what) const {
   const std::string& text = get<Number>(value_, what, "a number").text;
-  std::uint64_t v = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (error != std::errc{} || end != text.data() + text.size())
-    throw ProblemError(std::string(what) + " is " + text + ", wanted an integer of at most 64 bits");
-  return v;
+  if (const auto v = parsed<std::uint64_t>(text)) return *v;
+  throw ProblemError(std::string(what) + " is " + text + ", wanted an integer of at most 64 bits");
 }
 const std::string& Json::text(std::string_view what) const { return get<std::string>(value_, what, "a string"); }
 const Json::Array& Json::array(std::string_view what) const { return get<Array>(value_, what, "an array"); }

@@ -1,6 +1,7 @@
 #include "vulkan/description.h"
 
-#include <cstdio>
+#include <charconv>
+#include <iterator>
 
 #include "algorithms/registry_vulkan.h"
 #include "core/json.h"
@@ -88,8 +89,7 @@ struct Writer {
   void write(bool v) { text += v ? "true" : "false"; }
   void write(double v) {
     char digits[32];
-    std::snprintf(digits, sizeof digits, "%.9g", v);
-    text += digits;
+    text.append(digits, std::to_chars(digits, std::end(digits), v, std::chars_format::general, 9).ptr);
   }
   template <std::integral T>
   void write(T v) {
