@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cpu/bf16_dot.h"
 #include "cpu/rates.h"
 #include "cpu/thread_pool.h"
 #include "hwy/targets.h"
@@ -25,15 +26,6 @@ std::size_t cache_bytes(int index, int sysconf_name, std::size_t fallback) {
   return bytes > 0 ? static_cast<std::size_t>(bytes) : fallback;
 }
 
-bool has_cpu_flag([[maybe_unused]] const char* flag) {
-#if defined(__x86_64__)
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("flags")) return line.find(flag) != line.npos;
-#endif
-  return false;
-}
-
 // The row of the instruction set, or of the measured one with vectors as long.
 const CoreRates& core_rates(std::string_view isa, int vector_bytes) {
   for (const CoreRates& rates : kCoreRates)
@@ -49,7 +41,7 @@ Traits host_traits() {
   const auto targets = hwy::SupportedTargets();
   t.isa = hwy::TargetName(targets & -targets);  // the lowest set bit is the best target
   t.vector_bytes = t.isa.starts_with("AVX3") ? 64 : t.isa == "AVX2" ? 32 : 16;
-  t.bf16_dot = has_cpu_flag("avx512_bf16");
+  t.bf16_dot = bf16_dot_available();
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
