@@ -26,19 +26,7 @@ class PreparedCpu final : public PreparedConv {
   PreparedCpu(const ConvProblem& p, const HostOperands& operands)
       : storage_(static_cast<std::size_t>(p.weight_elements()) * size_bytes(p.dtype)) {
     view_ = contiguous_weight(storage_.pointer(), p);
-    const std::size_t element = size_bytes(p.dtype);
-    const WeightView<std::byte*>& weight = operands.weight;
-    std::byte* to = storage_.pointer();
-    for (std::int64_t g = 0; g < p.groups; ++g)
-      for (std::int64_t o = 0; o < p.out_channels_per_group(); ++o)
-        for (std::int64_t d = 0; d < p.kernel[0]; ++d)
-          for (std::int64_t h = 0; h < p.kernel[1]; ++h)
-            for (std::int64_t w = 0; w < p.kernel[2]; ++w)
-              for (std::int64_t i = 0; i < p.in_channels_per_group(); ++i, to += element) {
-                const std::int64_t from = g * weight.group + o * weight.out + d * weight.tap[0] + h * weight.tap[1] +
-                                          w * weight.tap[2] + i * weight.in;
-                std::memcpy(to, weight.data + from * static_cast<std::int64_t>(element), element);
-              }
+    cpu::copy(strided(operands.weight, p, p.dtype), strided(view_, p, p.dtype));
     if (!p.epilogue.bias) return;
     const std::size_t bytes = static_cast<std::size_t>(p.out_channels) * size_bytes(accumulator(p.dtype));
     bias_ = Buffer(bytes);
