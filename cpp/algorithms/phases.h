@@ -84,7 +84,7 @@ inline std::vector<AxisPhase> kernel_dilation_phases(const ConvProblem& p, int a
 }
 
 // The child problem of one phase an axis. All outputs of an empty phase are epilogues of a zero sum.
-inline std::pair<ConvProblem, Slice> phase_child(const ConvProblem& parent, const AxisPhase* const (&phases)[3]) {
+inline ChildProblem phase_child(const ConvProblem& parent, const AxisPhase* const (&phases)[3]) {
   ConvProblem c = parent;
   Slice slice;
   for (int a = 0; a < 3; ++a) {
@@ -107,9 +107,8 @@ inline std::pair<ConvProblem, Slice> phase_child(const ConvProblem& parent, cons
 }
 
 // Every combination of one phase an axis.
-inline std::vector<std::pair<ConvProblem, Slice>> phase_children(const ConvProblem& parent,
-                                                                 const std::vector<AxisPhase> (&axes)[3]) {
-  std::vector<std::pair<ConvProblem, Slice>> children;
+inline std::vector<ChildProblem> phase_children(const ConvProblem& parent, const std::vector<AxisPhase> (&axes)[3]) {
+  std::vector<ChildProblem> children;
   children.reserve(axes[0].size() * axes[1].size() * axes[2].size());
   for (const AxisPhase& d : axes[0])
     for (const AxisPhase& h : axes[1])

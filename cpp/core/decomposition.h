@@ -19,6 +19,11 @@ struct Slice {
   Extent3 tap_start{0, 0, 0}, tap_step{1, 1, 1};
 };
 
+struct ChildProblem {
+  ConvProblem problem;
+  Slice slice;
+};
+
 template <class Device>
 Operands<Device> sliced(Operands<Device> a, const Slice& s, const ConvProblem& parent) {
   a.input = a.input.sliced(0, s.batch_start, 1, parent.dtype);
@@ -34,7 +39,7 @@ Operands<Device> sliced(Operands<Device> a, const Slice& s, const ConvProblem& p
   return a;
 }
 
-// The children of one decomposed plan: problems with their slices, planned once per distinct problem.
+// The children of one decomposed plan, planned once per distinct problem.
 template <class Device>
 class Children {
  public:
@@ -44,8 +49,7 @@ class Children {
   };
 
   Children() = default;
-  Children(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context,
-           int siblings = 1) {
+  Children(const std::vector<ChildProblem>& problems, const Context<Device>& context, int siblings = 1) {
     std::map<ConvProblem, std::shared_ptr<const Plan<Device>>> plans;
     for (const auto& [problem, slice] : problems) {
       auto& plan = plans[problem];
@@ -122,7 +126,7 @@ class DisjointPlan final : public Plan<Device> {
   using typename Plan<Device>::Pointer;
   using typename Plan<Device>::Stream;
 
-  DisjointPlan(std::string name, const ConvProblem& p, const std::vector<std::pair<ConvProblem, Slice>>& problems,
+  DisjointPlan(std::string name, const ConvProblem& p, const std::vector<ChildProblem>& problems,
                const Context<Device>& context)
       : name_(std::move(name)), p_(p), children_(problems, context, static_cast<int>(problems.size())) {}
 
@@ -152,8 +156,7 @@ class DisjointPlan final : public Plan<Device> {
 
 // Estimate of children that run one after another, or of siblings.
 template <class Device>
-double sum_of_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context,
-                      int siblings = 1) {
+double sum_of_seconds(const std::vector<ChildProblem>& problems, const Context<Device>& context, int siblings = 1) {
   std::map<ConvProblem, double> known;
   double sum = 0;
   for (const auto& [problem, slice] : problems) {
@@ -166,7 +169,7 @@ double sum_of_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems
 
 // Estimate of a DisjointPlan.
 template <class Device>
-double disjoint_seconds(const std::vector<std::pair<ConvProblem, Slice>>& problems, const Context<Device>& context) {
+double disjoint_seconds(const std::vector<ChildProblem>& problems, const Context<Device>& context) {
   return sum_of_seconds(problems, context, static_cast<int>(problems.size()));
 }
 

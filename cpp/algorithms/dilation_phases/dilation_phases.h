@@ -6,7 +6,7 @@
 
 namespace vkconv {
 
-inline std::vector<std::pair<ConvProblem, Slice>> dilation_phase_children(const ConvProblem& p) {
+inline std::vector<ChildProblem> dilation_phase_children(const ConvProblem& p) {
   std::vector<AxisPhase> axes[3];
   for (int a = 0; a < 3; ++a)
     axes[a] = p.dilation[a] > 1 ? kernel_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
@@ -17,8 +17,7 @@ template <class Device>
 Algorithm<Device> dilation_phases() {
   return {"dilation_phases",
           [](const ConvProblem& p, const Context<Device>&) {
-            if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
-            if (p.empty_sum()) return Support::no("the sum is empty");
+            if (Support s = forward_support(p); !s) return s;
             if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
             if (p.dilation == Extent3{1, 1, 1}) return Support::no("the kernel is not dilated");
             return Support::yes();

@@ -36,14 +36,11 @@ inline ConvProblem phase_rows_problem(const ConvProblem& p) {
   return canonical(c);
 }
 
-inline std::vector<std::pair<ConvProblem, Slice>> phase_edge_children(const ConvProblem& p) {
+inline std::vector<ChildProblem> phase_edge_children(const ConvProblem& p) {
   const PhaseRows rows = phase_rows(p);
-  std::vector<std::pair<ConvProblem, Slice>> children;
-  for (auto [begin, end] : {std::pair{std::int64_t{0}, rows.begin}, std::pair{rows.end, p.output[2]}})
-    if (begin < end) {
-      auto [problem, slice] = split_part(p, 3, begin, end);
-      children.emplace_back(canonical(problem), slice);
-    }
+  std::vector<ChildProblem> children;
+  if (rows.begin > 0) children.push_back(split_part(p, 3, 0, rows.begin));
+  if (rows.end < p.output[2]) children.push_back(split_part(p, 3, rows.end, p.output[2]));
   return children;
 }
 
@@ -130,8 +127,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
 };
 
 inline Support phase_channels_support(const ConvProblem& p) {
-  if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
-  if (p.empty_sum()) return Support::no("the sum is empty");
+  if (Support s = forward_support(p); !s) return s;
   if (p.input_dilation[0] > 1 || p.input_dilation[1] > 1) return Support::no("depth or height is dilated");
   if (p.input_dilation[2] < 2) return Support::no("the input is not dilated along width");
   if (p.out_channels != 1)

@@ -12,8 +12,8 @@ namespace vkconv {
 inline constexpr std::int64_t kMaxKernelDepth = 16;
 
 // Tap k of the depth axis: the whole output from the input shifted by k * dilation.
-inline std::vector<std::pair<ConvProblem, Slice>> depth_tap_children(const ConvProblem& p) {
-  std::vector<std::pair<ConvProblem, Slice>> children;
+inline std::vector<ChildProblem> depth_tap_children(const ConvProblem& p) {
+  std::vector<ChildProblem> children;
   for (std::int64_t k = 0; k < p.kernel[0]; ++k) {
     ConvProblem c = p;
     Slice slice;
@@ -29,7 +29,7 @@ inline std::vector<std::pair<ConvProblem, Slice>> depth_tap_children(const ConvP
       c.epilogue.activation = Activation::identity;
       c.epilogue.alpha = c.epilogue.beta = 0;
     }
-    children.emplace_back(canonical(c), slice);
+    children.push_back({canonical(c), slice});
   }
   return children;
 }
@@ -85,8 +85,7 @@ template <class Device>
 Algorithm<Device> small_kernel_depth() {
   return {"small_kernel_depth",
           [](const ConvProblem& p, const Context<Device>& context) {
-            if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
-            if (p.empty_sum()) return Support::no("the sum is empty");
+            if (Support s = forward_support(p); !s) return s;
             if (p.kernel[0] < 2) return Support::no("the kernel has no depth");
             if (p.kernel[0] > kMaxKernelDepth)
               return Support::no("the kernel's depth " + std::to_string(p.kernel[0]) + " is above " +

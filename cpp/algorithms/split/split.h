@@ -8,13 +8,13 @@
 namespace vkconv {
 
 // Outputs [begin, end) of the batch (axis 0) or of spatial axis 1..3, with the input they read.
-inline std::pair<ConvProblem, Slice> split_part(const ConvProblem& p, int axis, std::int64_t begin, std::int64_t end) {
+inline ChildProblem split_part(const ConvProblem& p, int axis, std::int64_t begin, std::int64_t end) {
   ConvProblem c = p;
   Slice slice;
   if (axis == 0) {
     c.batch = end - begin;
     slice.batch_start = begin;
-    return {c, slice};
+    return {canonical(c), slice};
   }
   const int a = axis - 1;
   const std::int64_t t = p.input_dilation[a], first = begin * p.stride[a] - p.pad_lo[a];
@@ -27,7 +27,7 @@ inline std::pair<ConvProblem, Slice> split_part(const ConvProblem& p, int axis, 
   slice.output_start[a] = begin;
   slice.input_start[a] = from;
   if (to == from) c.kernel[a] = 0;  // only padding is read
-  return {c, slice};
+  return {canonical(c), slice};
 }
 
 // The axis with the most outputs, the batch first: 0 batch, 1 D, 2 H, 3 W.
@@ -36,15 +36,10 @@ inline int split_axis(const ConvProblem& p) {
   return 1 + static_cast<int>(std::max_element(p.output.begin(), p.output.end()) - p.output.begin());
 }
 
-inline std::vector<std::pair<ConvProblem, Slice>> split_children(const ConvProblem& p) {
+inline std::vector<ChildProblem> split_children(const ConvProblem& p) {
   const int axis = split_axis(p);
   const std::int64_t n = axis == 0 ? p.batch : p.output[axis - 1];
-  std::vector<std::pair<ConvProblem, Slice>> children;
-  for (auto [begin, end] : {std::pair{std::int64_t{0}, n / 2}, std::pair{n / 2, n}}) {
-    auto [problem, slice] = split_part(p, axis, begin, end);
-    children.emplace_back(canonical(problem), slice);
-  }
-  return children;
+  return {split_part(p, axis, 0, n / 2), split_part(p, axis, n / 2, n)};
 }
 
 template <class Device>
@@ -52,8 +47,7 @@ Algorithm<Device> split() {
   return {
       "split",
       [](const ConvProblem& p, const Context<Device>& context) {
-        if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
-        if (p.empty_sum()) return Support::no("the sum is empty");
+        if (Support s = forward_support(p); !s) return s;
         const std::int64_t limit = context.traits.max_operand_elements;
         const std::int64_t largest = std::max(p.input_elements(), p.output_elements());
         if (limit == std::numeric_limits<std::int64_t>::max()) return Support::no("every array fits one execution");

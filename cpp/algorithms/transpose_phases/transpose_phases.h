@@ -7,7 +7,7 @@
 
 namespace vkconv {
 
-inline std::vector<std::pair<ConvProblem, Slice>> transpose_phase_children(const ConvProblem& p) {
+inline std::vector<ChildProblem> transpose_phase_children(const ConvProblem& p) {
   std::vector<AxisPhase> axes[3];
   for (int a = 0; a < 3; ++a)
     axes[a] = p.input_dilation[a] > 1 ? input_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
@@ -18,8 +18,7 @@ template <class Device>
 Algorithm<Device> transpose_phases() {
   return {"transpose_phases",
           [](const ConvProblem& p, const Context<Device>&) {
-            if (p.pass != Pass::forward) return Support::no("computes the forward pass only");
-            if (p.empty_sum()) return Support::no("the sum is empty");
+            if (Support s = forward_support(p); !s) return s;
             if (p.input_dilation == Extent3{1, 1, 1}) return Support::no("the input is not dilated");
             return Support::yes();
           },
