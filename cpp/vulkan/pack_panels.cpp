@@ -37,7 +37,6 @@ bool supports_panels(const ConvProblem& p, const Panels& panels) { return panels
 
 void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const WeightView<Pointer>& weight,
                  Pointer target) {
-  const auto narrow = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
   const std::int64_t fours = panels.elements(p) / 4;
   const Params params{weight.data,
                       target,

@@ -27,7 +27,6 @@ WeightView<Pointer> as_weight(const StridedArray& a) {
 
 void pack_weights(Stream& stream, const ConvProblem& p, const WeightView<Pointer>& source,
                   const WeightView<Pointer>& target) {
-  const auto narrow = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
   const Params params{source.data,
                       target.data,
                       weight_strides(source),
