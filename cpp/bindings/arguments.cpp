@@ -167,6 +167,11 @@ std::string parse_word(py::handle value, const std::string& name) {
   return word;
 }
 
+std::string required_word(py::handle value, const std::string& name) {
+  if (value.is_none()) wrong_type(name, "a string", value);
+  return parse_word(value, name);
+}
+
 Extent3 parse_extents(py::handle value, const std::string& name, int rank, std::int64_t minimum, std::int64_t absent) {
   if (const auto items = sequence_of(value)) return parse_axes(*items, name, rank, minimum, absent);
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()))

@@ -22,6 +22,7 @@ std::int64_t parse_int(py::handle value, const std::string& name, std::int64_t m
 double parse_number(py::handle value, const std::string& name);
 bool parse_bool(py::handle value, const std::string& name);
 std::string parse_word(py::handle value, const std::string& name);  // None is the empty word
+std::string required_word(py::handle value, const std::string& name);
 
 // One integer for every spatial axis, or a sequence with one an axis. Axes the rank lacks are `absent`.
 Extent3 parse_extents(py::handle value, const std::string& name, int rank, std::int64_t minimum, std::int64_t absent);

@@ -8,6 +8,8 @@
 namespace vkconv::bindings {
 namespace {
 
+constexpr std::string_view kPrefix = "described: ";  // of the name that messages and explanations give the device
+
 DeviceDescription describe(const std::string& name) {
   for (const auto& [known, json] : vulkan_descriptions())
     if (known == name) return DeviceDescription(json);
@@ -18,10 +20,8 @@ DeviceDescription describe(const std::string& name) {
 
 }  // namespace
 
-DeviceDescription::DeviceDescription(const std::string& json) : json_(json) {
-  std::string name;
-  device_.backend = make_described_backend(json, name);
-  device_.name = "described: " + name;
+DeviceDescription::DeviceDescription(const std::string& json) : json_(json), device_(described_device(json)) {
+  device_.name.insert(0, kPrefix);
 }
 
 bool is_description(py::handle device) { return py::isinstance<DeviceDescription>(device); }
@@ -46,17 +46,15 @@ void bind_descriptions(py::module_& m) {
       .def("__reduce__",
            [](const py::object& self) { return py::make_tuple(py::type::of(self), py::make_tuple(self.attr("json"))); })
       .def_property_readonly("json", &DeviceDescription::json)
-      .def("__repr__",
-           [](const DeviceDescription& d) { return "<vkconv.DeviceDescription " + d.device().name.substr(11) + ">"; });
+      .def("__repr__", [](const DeviceDescription& d) {
+        return "<vkconv.DeviceDescription " + d.device().name.substr(kPrefix.size()) + ">";
+      });
   m.def("described_devices", [] {
     py::list names;
     for (const auto& [name, json] : vulkan_descriptions()) names.append(name);
     return names;
   });
-  m.def("describe_device", [](py::handle name) {
-    if (name.is_none()) throw py::type_error("name must be a string, got None");
-    return describe(parse_word(name, "name"));
-  });
+  m.def("describe_device", [](py::handle name) { return describe(required_word(name, "name")); });
 }
 
 }  // namespace vkconv::bindings

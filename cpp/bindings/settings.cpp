@@ -17,11 +17,6 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-std::string required_word(py::handle value, const char* name) {
-  if (value.is_none()) throw py::type_error(std::string(name) + " must be a string, got None");
-  return parse_word(value, name);
-}
-
 // None: the device a call would use.
 int device_index(py::handle device) {
   DeviceTable& table = DeviceTable::instance();

@@ -81,10 +81,9 @@ std::vector<std::pair<std::string, std::string>> vulkan_descriptions() {
   for (const vulkan::Description& d : vulkan::descriptions()) all.emplace_back(d.name, d.json);
   return all;
 }
-std::shared_ptr<Backend> make_described_backend(const std::string& json, std::string& name) {
-  vulkan::Traits traits = vulkan::traits_from_json(json);
-  name = traits.name;
-  return vulkan::make_planning_backend(std::move(traits));
+OpenDevice described_device(const std::string& json) {
+  const vulkan::Traits traits = vulkan::traits_from_json(json);
+  return {traits.name, vulkan::make_planning_backend(traits)};
 }
 std::vector<std::string> take_validation_messages() { return vulkan::take_validation_messages(); }
 
@@ -101,9 +100,7 @@ void reset_vulkan_memory_peak(int) { throw DeviceError(vulkan_devices().reason);
 void trim_vulkan_memory(int) { throw DeviceError(vulkan_devices().reason); }
 std::string vulkan_description(int) { throw DeviceError(vulkan_devices().reason); }
 std::vector<std::pair<std::string, std::string>> vulkan_descriptions() { return {}; }
-std::shared_ptr<Backend> make_described_backend(const std::string&, std::string&) {
-  throw DeviceError(vulkan_devices().reason);
-}
+OpenDevice described_device(const std::string&) { throw DeviceError(vulkan_devices().reason); }
 std::vector<std::string> take_validation_messages() { return {}; }
 
 }  // namespace vkconv::bindings

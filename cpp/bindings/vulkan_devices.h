@@ -26,8 +26,8 @@ void trim_vulkan_memory(int index);
 // Descriptions of devices as JSON: of a device that is here, and the committed ones by name.
 std::string vulkan_description(int index);
 std::vector<std::pair<std::string, std::string>> vulkan_descriptions();
-// A backend that plans only. Sets `name` to the described device's.
-std::shared_ptr<Backend> make_described_backend(const std::string& json, std::string& name);
+// A device that plans only, under its description's name.
+OpenDevice described_device(const std::string& json);
 // What the validation layer said since the last call; empty unless VKCONV_VALIDATION is set.
 std::vector<std::string> take_validation_messages();
 
