@@ -283,6 +283,10 @@ def test_sizes_that_overflow():
             vkconv.conv_transpose2d(X, W, **change)
     with pytest.raises(ValueError):
         vkconv.conv_general(X, W, input_dilation=2**62)
+    with pytest.raises(ValueError, match="stride along width is 1152921504606846976, wanted 1 to 2147483647"):
+        vkconv.conv1d(array(1, 2, 64), array(1, 3, 64), stride=2**60, pads=[(0, 2**61 + 1)])
+    with pytest.raises(ValueError, match="padding along width is beyond 1099511627776"):
+        vkconv.conv1d(array(1, 2, 64), array(1, 3, 64), stride=2**31 - 1, pads=[(2**41, -(2**41) + 2)])
 
 
 def test_too_large_for_memory():

@@ -13,23 +13,35 @@ std::int64_t checked_product(std::initializer_list<std::int64_t> factors) {
   return product;
 }
 
-void require(bool ok, const std::string& message) {
-  if (!ok) throw ProblemError(message);
+[[noreturn]] void refuse(const std::string& message) { throw ProblemError(message); }
+
+// No array that exists reaches further; and every position that an index map computes fits in 64 bits together with the
+// bytes of a pixel or of a kernel that it is multiplied by.
+constexpr std::int64_t kMostStep = (std::int64_t{1} << 31) - 1, kMostPadding = std::int64_t{1} << 40;
+
+void validate_step(const char* name, int a, std::int64_t step, std::int64_t used) {
+  if (step >= 1 && used <= kMostStep) return;
+  refuse(std::string(name) + " along " + kAxisNames[a] + " is " + std::to_string(step) + ", wanted 1 to " +
+         std::to_string(kMostStep));
 }
 
-void validate_axis(const ConvProblem& p, int a) {
-  const std::string axis = kAxisNames[a];
-  require(p.stride[a] >= 1, "stride along " + axis + " is " + std::to_string(p.stride[a]) + ", wanted >= 1");
-  require(p.dilation[a] >= 1,
-          "kernel dilation along " + axis + " is " + std::to_string(p.dilation[a]) + ", wanted >= 1");
-  require(p.input_dilation[a] >= 1,
-          "input dilation along " + axis + " is " + std::to_string(p.input_dilation[a]) + ", wanted >= 1");
-  require(p.input[a] >= 0 && p.kernel[a] >= 0 && p.output[a] >= 0, "negative extent along " + axis);
-  // The farthest position any index map computes, and every product behind it, fits in 64 bits.
-  checked_add(checked_mul(p.output[a], p.stride[a]), checked_mul(p.kernel[a], p.dilation[a]));
-  checked_mul(p.input[a], p.input_dilation[a]);
-  require(p.pad_lo[a] > -(std::int64_t{1} << 62) && p.pad_lo[a] < (std::int64_t{1} << 62),
-          "padding along " + axis + " is out of range");
+// `used` is canonical(p): a step that nothing takes may be of any length.
+void validate_axis(const ConvProblem& p, const ConvProblem& used, int a) {
+  validate_step("stride", a, p.stride[a], used.stride[a]);
+  validate_step("kernel dilation", a, p.dilation[a], used.dilation[a]);
+  validate_step("input dilation", a, p.input_dilation[a], used.input_dilation[a]);
+  if (p.input[a] < 0 || p.kernel[a] < 0 || p.output[a] < 0)
+    refuse(std::string("negative extent along ") + kAxisNames[a]);
+  checked_add(checked_mul(p.output[a], used.stride[a]), checked_mul(p.kernel[a], used.dilation[a]));
+  checked_mul(p.input[a], used.input_dilation[a]);
+  if (p.pad_lo[a] < -kMostPadding || p.pad_lo[a] > kMostPadding || pad_hi(used, a) > kMostPadding)
+    refuse(std::string("padding along ") + kAxisNames[a] + " is beyond " + std::to_string(kMostPadding));
+}
+
+void validate_channels(std::int64_t channels, std::int64_t groups, const char* name) {
+  if (channels % groups != 0)
+    refuse("groups " + std::to_string(groups) + " does not divide the " + std::to_string(channels) + " " + name +
+           " channels");
 }
 
 }  // namespace
@@ -77,13 +89,12 @@ ConvProblem canonical(ConvProblem p) {
 }
 
 void validate(const ConvProblem& p) {
-  require(p.groups >= 1, "groups is " + std::to_string(p.groups) + ", wanted >= 1");
-  require(p.batch >= 0 && p.in_channels >= 0 && p.out_channels >= 0, "negative batch or channel count");
-  require(p.in_channels % p.groups == 0, "groups " + std::to_string(p.groups) + " does not divide the " +
-                                             std::to_string(p.in_channels) + " input channels");
-  require(p.out_channels % p.groups == 0, "groups " + std::to_string(p.groups) + " does not divide the " +
-                                              std::to_string(p.out_channels) + " output channels");
-  for (int a = 0; a < 3; ++a) validate_axis(p, a);
+  if (p.groups < 1) refuse("groups is " + std::to_string(p.groups) + ", wanted >= 1");
+  if (p.batch < 0 || p.in_channels < 0 || p.out_channels < 0) refuse("negative batch or channel count");
+  validate_channels(p.in_channels, p.groups, "input");
+  validate_channels(p.out_channels, p.groups, "output");
+  const ConvProblem used = canonical(p);
+  for (int a = 0; a < 3; ++a) validate_axis(p, used, a);
   constexpr std::int64_t kBytes = 8;
   checked_product({p.batch, p.input[0], p.input[1], p.input[2], p.in_channels, kBytes});
   checked_product({p.batch, p.output[0], p.output[1], p.output[2], p.out_channels, kBytes});

@@ -87,10 +87,19 @@ TEST(Problem, FieldsThatContradictEachOtherAreRefused) {
   refused([](ConvProblem& p) { p.input_dilation[2] = -1; });
   refused([](ConvProblem& p) { p.output[1] = -1; });
   refused([](ConvProblem& p) { p.kernel[0] = -1; });
-  refused([](ConvProblem& p) { p.pad_lo[2] = std::int64_t{1} << 62; });
-  refused([](ConvProblem& p) { p.pad_lo[2] = -(std::int64_t{1} << 62); });
+  refused([](ConvProblem& p) { p.pad_lo[2] = (std::int64_t{1} << 40) + 1; });
+  refused([](ConvProblem& p) { p.pad_lo[2] = -(std::int64_t{1} << 40) - 1; });
+  refused([](ConvProblem& p) { p.output[2] = std::int64_t{1} << 41; });
+  for (const auto step : {&ConvProblem::stride, &ConvProblem::dilation, &ConvProblem::input_dilation})
+    refused([&](ConvProblem& p) { (p.*step)[2] = std::int64_t{1} << 31; });
   refused([](ConvProblem& p) { p.in_channels = -4; });
   refused([](ConvProblem& p) { p.output[2] = p.out_channels = std::int64_t{1} << 40; });
+}
+
+TEST(Problem, AStepThatNothingTakesIsOfAnyLength) {
+  ConvProblem p = parse_problem("fwd_f32_n1c4o4_i9x3_k3x3");
+  p.stride[2] = p.dilation[0] = p.input_dilation[0] = std::int64_t{1} << 60;
+  EXPECT_NO_THROW(validate(p));
 }
 
 TEST(OutputExtent, MatchesTheFormula) {
