@@ -10,13 +10,12 @@
 // what planning each costs the first time, for every described device.
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
 // to where NumPy puts large arrays.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "calibrate.h"
 #include "cpu/thread_pool.h"
 #include "harness.h"
 #include "hwy/targets.h"
@@ -39,20 +38,14 @@ struct Options {
   std::vector<ConvProblem> problems;
 };
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 template <class F>
 double median_seconds(F&& run, double budget) {
   run();
   std::vector<double> times;
-  const double start = now();
-  while (times.size() < 5 || (now() - start < budget && times.size() < 5000)) {
-    const double begin = now();
-    run();
-    times.push_back(now() - begin);
-  }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
+  const double start = tools::now();
+  while (times.size() < 5 || (tools::now() - start < budget && times.size() < 5000))
+    times.push_back(tools::seconds_of(run));
+  return tools::median(std::move(times));
 }
 
 // A device that can run a plan on the arrays of `host`, leave the result there and say how long it took.

@@ -3,10 +3,8 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <thread>
 #include <vector>
 
@@ -15,24 +13,9 @@
 #include "cpu/gemm_kernels.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
+#include "timing.h"
 
 namespace vkconv::tools {
-
-// The shortest of many runs: what the machine does when nothing disturbs it.
-template <class F>
-double shortest_seconds(F&& run, double budget = 0.2) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::time_point from) {
-    return std::chrono::duration<double>(Clock::now() - from).count();
-  };
-  double best = std::numeric_limits<double>::infinity();
-  for (const auto start = Clock::now(); seconds(start) < budget;) {
-    const auto begin = Clock::now();
-    run();
-    best = std::min(best, seconds(begin));
-  }
-  return best;
-}
 
 // Operations a second of one core in a tile of the largest size, its operands in L1. `run` does the tile once.
 template <class T, class C, class F>

@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "algorithms/registry_vulkan.h"
 #include "definition.h"
 #include "harness.h"
+#include "timing.h"
 #include "vulkan/backend.h"
 
 namespace vkconv::tools {
@@ -46,9 +46,11 @@ class RandomBlock {
 class DeviceBench {
  public:
   explicit DeviceBench(int index)
-      : device_(vulkan::open_device(index)),
-        planner(registry<vulkan::Device>(), vulkan::enumerate_devices().devices.at(index).traits),
+      : planner(registry<vulkan::Device>(), vulkan::enumerate_devices().devices.at(index).traits),
+        device_(vulkan::open_device(index)),
         stream_(device_) {}
+
+  Planner<vulkan::Device> planner;
 
   // Creates the pipelines of plans by several threads, so that timing does not wait for them: recorded, never
   // submitted.
@@ -151,10 +153,9 @@ class DeviceBench {
       count = std::clamp(static_cast<int>(budget / kBatches / std::max(once, 1e-6)), 1, 2000);
       once = batch(count);
     } while (now() - begin < warm);
-    std::vector<double> times;
-    while (times.size() < kBatches) times.push_back(batch(count));
-    std::nth_element(times.begin(), times.begin() + kBatches / 2, times.end());
-    return times[kBatches / 2];
+    std::vector<double> times(kBatches);
+    for (double& seconds : times) seconds = batch(count);
+    return median(std::move(times));
   }
 
   Accuracy sampled_accuracy(const ConvProblem& p, const vulkan::Buffer& written, const RandomBlock& numbers) {
@@ -175,16 +176,7 @@ class DeviceBench {
     return accuracy(p, got, exact, magnitude);
   }
 
-  static double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
-
   std::shared_ptr<vulkan::LogicalDevice> device_;
-
- public:
-  Planner<vulkan::Device> planner;
-
- private:
   vulkan::Stream stream_;
   std::unique_ptr<RandomBlock> blocks_[4];
   double last_busy_ = 0;

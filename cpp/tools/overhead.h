@@ -1,7 +1,9 @@
 // What a call costs beside its arithmetic: `vkconv_bench --overhead PROBLEM`.
 #pragma once
-#include "calibrate.h"
+#include <cstdio>
+
 #include "harness.h"
+#include "timing.h"
 
 namespace vkconv::tools {
 

@@ -3,11 +3,10 @@
 // costs for the described devices: `vkconv_bench --planning PROBLEM`.
 #pragma once
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstdio>
 
 #include "harness.h"
+#include "timing.h"
 #include "vulkan/backend.h"
 #include "vulkan/description.h"
 
@@ -70,17 +69,9 @@ class DeviceLayers {
 template <class F>
 double median_microseconds(F&& measured) {
   measured();
-  std::array<double, 9> us;
-  for (double& v : us) v = measured() * 1e6;
-  std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
-  return us[us.size() / 2];
-}
-
-template <class F>
-double seconds_of(F&& call) {
-  const auto start = std::chrono::steady_clock::now();
-  call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<double> seconds(9);
+  std::generate(seconds.begin(), seconds.end(), measured);
+  return median(std::move(seconds)) * 1e6;
 }
 
 inline void print_planning(const ConvProblem& p) {
