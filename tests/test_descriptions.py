@@ -115,7 +115,12 @@ def test_measured_rates_are_used():
      ('{"cooperative_matrices": [{"operand": "f8"}]}', "f8"), ('{"name": "a', "does not end"),
      ('{"name": "a\\', "does not end"), ('{"name" 3}', "wanted ':'"), ('{"name": "a"', "wanted '}'"),
      ('{"cooperative_matrices": [1, 2}', "wanted ']'"), ('{"vendor_id": 1.2.3}', "wanted a value"),
-     ('{"vendor_id": null}', "not a number"), ('{"vendor_id": "1"}', "not a number")],
+     ('{"vendor_id": null}', "not a number"), ('{"vendor_id": "1"}', "not a number"),
+     ('{"limits": {"shared_memory_bytes": 0}}', "shared_memory_bytes is 0, wanted at least 16384"),
+     ('{"limits": {"workgroup_invocations": 0}}', "wanted at least 128"),
+     ('{"limits": {"workgroup_size": [128, 128, 0]}}', "workgroup_size is 0, wanted at least 64"),
+     ('{"limits": {"subgroup_size": 0}}', "power of two"),
+     ('{"cooperative_matrices": [{"m": 16, "n": 0, "k": 16}]}', "cooperative matrix is 0, wanted at least 1")],
 )  # fmt: skip
 def test_descriptions_that_are_refused(text, message):
     with pytest.raises(ValueError, match=message):

@@ -1,5 +1,7 @@
 #include "vulkan/description.h"
 
+#include <algorithm>
+#include <bit>
 #include <charconv>
 #include <iterator>
 
@@ -207,6 +209,26 @@ void read(const Json& j, const char* what, std::vector<CooperativeMatrix>& v) {
     read_object(item, what, [&, &m = v.emplace_back()](auto&& field) { each_matrix_field(m, field); });
 }
 
+void require_at_least(const std::string& what, std::uint64_t value, std::uint64_t least) {
+  if (value < least)
+    throw ProblemError(what + " is " + std::to_string(value) + ", wanted at least " + std::to_string(least));
+}
+
+// What tiles are chosen by: at least what Vulkan requires of every device, which the defaults are.
+void validate(const Traits& t) {
+  const Limits &l = t.limits, required;
+  require_at_least("shared_memory_bytes", l.shared_memory_bytes, required.shared_memory_bytes);
+  require_at_least("workgroup_invocations", l.workgroup_invocations, required.workgroup_invocations);
+  for (std::size_t a = 0; a < 3; ++a) {
+    require_at_least("workgroup_size", l.workgroup_size[a], required.workgroup_size[a]);
+    require_at_least("workgroup_count", l.workgroup_count[a], required.workgroup_count[a]);
+  }
+  if (!std::has_single_bit(l.subgroup_size))
+    throw ProblemError("subgroup_size is " + std::to_string(l.subgroup_size) + ", wanted a power of two");
+  for (const CooperativeMatrix& m : t.cooperative_matrices)
+    require_at_least("an extent of a cooperative matrix", std::min({m.m, m.n, m.k}), 1);
+}
+
 class PlanningOnly final : public PlanningBackend<Device> {
  public:
   using PlanningBackend::PlanningBackend;
@@ -236,6 +258,7 @@ std::string to_json(const Traits& traits) {
 Traits traits_from_json(std::string_view json) {
   Traits traits;
   read_object(Json::parse(json), "a description", [&](auto&& field) { each_field(traits, field); });
+  validate(traits);
   return traits;
 }
 

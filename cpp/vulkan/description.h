@@ -11,8 +11,8 @@
 
 namespace vkconv::vulkan {
 
-// JSON with every field of Traits. Reading takes what is absent at its default and refuses what it does not know, with
-// ProblemError.
+// JSON with every field of Traits. Reading takes what is absent at its default and refuses, with ProblemError, what it
+// does not know and limits that no Vulkan device has.
 std::string to_json(const Traits& traits);
 Traits traits_from_json(std::string_view json);
 
