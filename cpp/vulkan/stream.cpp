@@ -104,7 +104,6 @@ vk::Pipeline Stream::State::pipeline(const Kernel& kernel) {
 
 Stream::Stream(std::shared_ptr<LogicalDevice> device) : state_(std::make_unique<State>(std::move(device))) {}
 Stream::Stream(Stream&&) noexcept = default;
-Stream& Stream::operator=(Stream&&) noexcept = default;
 
 Stream::~Stream() {
   if (!state_ || forked()) {

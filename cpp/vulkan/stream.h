@@ -26,7 +26,6 @@ class Stream {
  public:
   explicit Stream(std::shared_ptr<LogicalDevice> device);
   Stream(Stream&&) noexcept;
-  Stream& operator=(Stream&&) noexcept;
   ~Stream();  // waits for submitted work; recorded work that was not submitted is dropped
 
   // Runs `kernel` over `groups` workgroups. `params` is copied, for the shader's uniforms (scalar layout), see
