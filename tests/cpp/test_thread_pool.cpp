@@ -32,7 +32,6 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
   }
 }
 
-// Short jobs one after another: a worker that wakes late must not touch the next job's state.
 TEST(TaskShares, AThreadTakesItsOwnTasksFirst) {
   TaskShares shares(3, 8);
   std::vector<std::int64_t> taken;
@@ -54,6 +53,7 @@ TEST(TaskShares, AThreadTakesItsOwnTasksFirst) {
   EXPECT_EQ(taken, (std::vector<std::int64_t>{0, 1}));
 }
 
+// Short jobs one after another: a worker that wakes late must not touch the next job's state.
 TEST(ThreadPool, BackToBackJobs) {
   ThreadPool pool(4);
   for (int job = 0; job < 20000; ++job) {
