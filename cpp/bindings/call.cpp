@@ -204,7 +204,8 @@ void execute(const Options& options, ConvProblem problem, Execution execution, c
   if (capture) {  // no memory stands behind the operands
     problem = bordered ? main_problem(problem) : canonical(problem);
     const bool flip = std::exchange(problem.flip, false);
-    *capture = {true, {problem, options.algorithm, options.workspace_limit_bytes}, options.device, flip};
+    const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
+    *capture = {true, request, options.device, flip};
     return;
   }
   canonicalize(problem, execution.operands);
