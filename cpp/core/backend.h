@@ -43,9 +43,9 @@ struct PlanSummary {
 
 // One use of a plan.
 struct Execution {
-  HostOperands operands;
+  HostOperands operands{};
   PreparedConv* prepared = nullptr;  // stands for operands.weight and operands.bias
-  Residents residents;
+  Residents residents{};
   double* device_seconds = nullptr;  // asks for the device's own time, 0 where it has no clock; the call then waits
 };
 
@@ -58,9 +58,6 @@ class Backend {
   // An array is written only on the device when any operand is a resident. What fails on the device after the call
   // is thrown by the next call that waits. Safe to call from many threads. `request.problem` is canonical.
   virtual void execute(const PlanRequest& request, const Execution& execution) = 0;
-  void run(const PlanRequest& request, const HostOperands& operands, PreparedConv* prepared) {
-    execute(request, {operands, prepared, {}, nullptr});
-  }
   // Copies the weight (shape from `p`) and, when p.epilogue.bias, the bias, so the caller's arrays may change
   // afterwards.
   virtual std::shared_ptr<PreparedConv> prepare(const ConvProblem& p, const HostOperands& operands) = 0;

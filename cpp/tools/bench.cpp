@@ -119,7 +119,7 @@ bool print_accuracy(const ConvProblem& p, const std::string& plan, const tools::
 template <class Target>
 bool bench(const ConvProblem& p, const std::string& algorithm, const Options& options, Target& target,
            Planner<cpu::Device>& reference) {
-  const auto plan = target.planner.plan({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes});
+  const auto plan = target.planner.plan({tools::without_flip(p), algorithm});
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
   tools::HostOperands host(p, arrays);
   print_time(p, plan->describe(), target.time(*plan, host, options));
@@ -168,7 +168,7 @@ bool bench_on_device(const Options& options) {
   bench.compile(requests, options.prepared);
   bool ok = true;
   for (const auto& [p, algorithm] : requests) try {
-      const auto plan = bench.planner.plan({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes});
+      const auto plan = bench.planner.plan({tools::without_flip(p), algorithm});
       const auto result = bench.run(p, *plan, options.prepared, options.check, options.seconds);
       print_time(p, plan->describe(), result.seconds);
       if (options.check) ok = print_accuracy(p, plan->describe(), result.accuracy) && ok;

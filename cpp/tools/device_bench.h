@@ -63,7 +63,7 @@ class DeviceBench {
         try {
           std::unique_ptr<Arrays> arrays;  // outlive the stream, which may submit long work
           vulkan::Stream stream(device_);
-          const auto plan = planner.plan({without_flip(p), algorithm, kDefaultWorkspaceLimitBytes});
+          const auto plan = planner.plan({without_flip(p), algorithm});
           arrays = std::make_unique<Arrays>(p, *plan, stream, prepared);
           plan->execute(stream, arrays->operands, arrays->workspace.pointer());
         } catch (const std::exception& e) {

@@ -10,7 +10,7 @@ namespace vkconv::tools {
 inline void print_overhead(const ConvProblem& p) {
   constexpr int kCalls = 1000;
   Planner<cpu::Device> planner(registry<cpu::Device>(), cpu::host_traits());
-  const PlanRequest request{without_flip(p), "", kDefaultWorkspaceLimitBytes};
+  const PlanRequest request{without_flip(p), ""};
   const auto plan = planner.plan(request);
   HostOperands host(p, make_arrays(p, Data::random));
   cpu::Buffer workspace(plan->workspace_bytes());

@@ -29,17 +29,17 @@ class DeviceLayers {
     std::shared_ptr<ArrayMemory> x = input_;
     for (int i = 0; i < count; ++i) {
       auto y = backend_->allocate(bytes_);
-      Execution e{operands_, prepared_.get(), {x.get(), nullptr, y.get(), nullptr, nullptr}, device_seconds};
+      Execution e{operands_, prepared_.get(), {.input = x.get(), .output = y.get()}, device_seconds};
       e.operands.input.data = x->address();
       e.operands.output.data = y->address();
-      backend_->execute({p_, "", kDefaultWorkspaceLimitBytes}, e);
+      backend_->execute({p_, ""}, e);
       x = std::move(y);
     }
     return x;
   }
   void wait() { backend_->synchronize(); }
   void forget_plans() { backend_->clear_cache(); }
-  std::string plan() { return backend_->summary({p_, "", kDefaultWorkspaceLimitBytes}).tree; }
+  std::string plan() { return backend_->summary({p_, ""}).tree; }
 
   // From host memory and back, through `count` layers.
   void round_trip(int count) {
@@ -79,7 +79,7 @@ inline void print_planning(const ConvProblem& p) {
     Planner<vulkan::Device> planner(registry<vulkan::Device>(), vulkan::traits_from_json(d.json));
     const double us = median_microseconds([&] {
       planner.clear_cache();
-      return seconds_of([&] { planner.plan({without_flip(p), "", kDefaultWorkspaceLimitBytes}); });
+      return seconds_of([&] { planner.plan({without_flip(p), ""}); });
     });
     std::printf("%s %.*s %.1f us\n", to_string(p).c_str(), int(d.name.size()), d.name.data(), us);
   }

@@ -70,7 +70,7 @@ class Call {
   }
 
  private:
-  PlanRequest request() const { return {problem_, "", kDefaultWorkspaceLimitBytes}; }
+  PlanRequest request() const { return {problem_, ""}; }
 
   StridedArray flat(std::int64_t elements, std::byte* data) const {
     return packed({nullptr, {1, 1, 1, 1, 1, elements}, {}, size_bytes(problem_.dtype)}, data);
@@ -83,7 +83,7 @@ class Call {
     auto to = backend_.allocate(static_cast<std::size_t>(outputs) * size_bytes(problem_.dtype));
     for (int i = 0; i < 2; ++i) {
       if (i > 0 && inputs == outputs) std::swap(from, to);
-      Execution execution{host.operands, nullptr, {from.get(), nullptr, to.get(), nullptr, nullptr}, nullptr};
+      Execution execution{.operands = host.operands, .residents = {.input = from.get(), .output = to.get()}};
       execution.operands.input.data = from->address();
       execution.operands.output.data = to->address();
       backend_.execute(request(), execution);

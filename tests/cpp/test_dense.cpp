@@ -164,7 +164,7 @@ TEST(Dense, StridedViews) {
       y = y.sliced(3, p.output[2] - 1, -1, p.output_dtype);
       host.operands.weight = host.operands.weight.mirrored(p.kernel, p.dtype);
       if (p.groups == 1 && p.in_channels == p.out_channels) host.operands.weight = host.operands.weight.transposed();
-      const auto plan = planner.plan({p, algorithm, kDefaultWorkspaceLimitBytes});
+      const auto plan = planner.plan({p, algorithm});
       cpu::Buffer workspace(plan->workspace_bytes());
       cpu::Device::Stream stream;
       plan->execute(stream, host.operands, workspace.pointer());

@@ -73,7 +73,7 @@ TEST(ImageFilter, StridedViews) {
       auto& y = host.operands.output;
       y = y.sliced(3, p.output[2] - 1, -1, p.output_dtype);
       host.operands.weight = host.operands.weight.mirrored(p.kernel, p.dtype);
-      const auto plan = planner.plan({p, algorithm, kDefaultWorkspaceLimitBytes});
+      const auto plan = planner.plan({p, algorithm});
       cpu::Buffer workspace(plan->workspace_bytes());
       cpu::Device::Stream stream;
       plan->execute(stream, host.operands, workspace.pointer());
@@ -108,7 +108,7 @@ TEST(ImageFilter, SaysWhyNot) {
 TEST(ImageFilter, IsChosenForImages) {
   CpuPlanner planner = make_planner();
   for (const char* text : {"fwd_f32_n1c1o1_i2048x2048_k15x15_p7x7", "fwd_f32_n1c1o1_i1024x1024_k3x3_p1x1"})
-    EXPECT_EQ(planner.plan({parse_problem(text), "", kDefaultWorkspaceLimitBytes})->describe(), "image_filter") << text;
+    EXPECT_EQ(planner.plan({parse_problem(text), ""})->describe(), "image_filter") << text;
 }
 
 }  // namespace

@@ -49,11 +49,11 @@ class VulkanArrays : public VulkanTest {
   std::shared_ptr<ArrayMemory> layer(const ArrayMemory& input, const ArrayMemory* weight = nullptr,
                                      PreparedConv* prepared = nullptr, double* device_seconds = nullptr) {
     auto output = backend_->allocate(static_cast<std::size_t>(problem_.output_elements()) * 4);
-    Execution e{host_->operands, prepared, {&input, weight, output.get(), nullptr, nullptr}, device_seconds};
+    Execution e{host_->operands, prepared, {&input, weight, output.get()}, device_seconds};
     e.operands.input.data = input.address();
     e.operands.output.data = output->address();
     if (weight) e.operands.weight.data = weight->address();
-    backend_->execute({problem_, "", kDefaultWorkspaceLimitBytes}, e);
+    backend_->execute({problem_, ""}, e);
     return output;
   }
 
@@ -71,7 +71,7 @@ class VulkanArrays : public VulkanTest {
     tools::HostOperands host = *host_;
     rebind(host);
     for (int i = 0; i < layers; ++i) {
-      backend_->run({problem_, "", kDefaultWorkspaceLimitBytes}, host.operands, nullptr);
+      backend_->execute({problem_, ""}, {host.operands});
       std::memcpy(host.input.data(), host.output.data(), static_cast<std::size_t>(problem_.output_elements()) * 4);
     }
     std::vector<float> v(static_cast<std::size_t>(problem_.output_elements()));
@@ -134,7 +134,7 @@ TEST_F(VulkanArrays, PreparedWeightsServeArraysAndHostMemoryAlike) {
   EXPECT_EQ(read(*y), expected);
   tools::HostOperands host = *host_;
   rebind(host);
-  backend_->run({problem_, "", kDefaultWorkspaceLimitBytes}, host.operands, prepared.get());
+  backend_->execute({problem_, ""}, {host.operands, prepared.get()});
   EXPECT_EQ(std::memcmp(host.output.data(), expected.data(), expected.size() * 4), 0);
 }
 
@@ -206,17 +206,17 @@ TEST_F(VulkanArrays, OldPipelinesAreDroppedAndMadeAgain) {
   const auto input = backend_->upload(host_input());
   std::shared_ptr<ArrayMemory> y = input;
   for (const char* algorithm : {"reference", "implicit_gemm", "reference", "unfold_gemm", "reference"}) {
-    Execution e{host_->operands, nullptr, {input.get(), nullptr, nullptr, nullptr, nullptr}, nullptr};
+    Execution e{.operands = host_->operands, .residents = {.input = input.get()}};
     e.operands.input.data = input->address();
     y = backend_->allocate(static_cast<std::size_t>(problem_.output_elements()) * 4);
     e.operands.output.data = y->address();
     e.residents.output = y.get();
-    backend_->execute({problem_, algorithm, kDefaultWorkspaceLimitBytes}, e);
+    backend_->execute({problem_, algorithm}, e);
     EXPECT_LE(device_->pipelines().size(), 2u);
   }
   tools::HostOperands host = *host_;
   rebind(host);
-  backend_->run({problem_, "reference", kDefaultWorkspaceLimitBytes}, host.operands, nullptr);
+  backend_->execute({problem_, "reference"}, {host.operands});
   const std::vector<float> got = read(*y);
   EXPECT_EQ(std::memcmp(host.output.data(), got.data(), got.size() * 4), 0);
   device_->pipelines().set_capacity(256);

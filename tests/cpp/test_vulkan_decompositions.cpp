@@ -21,13 +21,13 @@ TEST_P(VulkanDecomposition, EqualsCpu) {
   const auto backend = make_backend(0);
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
   const auto expected = tools::run_cpu(p, arrays, cpu, "reference");
-  const PlanRequest request{tools::without_flip(p), GetParam().algorithm, kDefaultWorkspaceLimitBytes};
+  const PlanRequest request{tools::without_flip(p), GetParam().algorithm};
   tools::HostOperands host(p, arrays);
-  backend->run(request, host.operands, nullptr);
+  backend->execute(request, {host.operands});
   EXPECT_EQ(tools::decode(host.written, tools::written_elements(p), p.output_dtype), expected);
   tools::HostOperands again(p, arrays);
   const auto prepared = backend->prepare(p, again.operands);
-  backend->run(request, again.operands, prepared.get());
+  backend->execute(request, {again.operands, prepared.get()});
   EXPECT_EQ(tools::decode(again.written, tools::written_elements(p), p.output_dtype), expected) << "prepared";
 }
 

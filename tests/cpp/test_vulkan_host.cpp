@@ -213,9 +213,9 @@ TEST_F(VulkanHost, StridedAndBroadcastHostViews) {
   std::vector<double> results[2];
   for (int i = 0; i < 2; ++i) {
     std::memset(host.written, 0xff, host.output.size());
-    const PlanRequest request{p, "reference", kDefaultWorkspaceLimitBytes};
+    const PlanRequest request{p, "reference"};
     if (i == 0) {
-      backend->run(request, host.operands, nullptr);
+      backend->execute(request, {host.operands});
     } else {
       cpu::Device::Stream stream;
       cpu.plan(request)->execute(stream, host.operands, nullptr);

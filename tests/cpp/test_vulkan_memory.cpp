@@ -132,10 +132,10 @@ TEST_F(VulkanMemory, ImportedArraysMayHaveAnyStridesAndAddress) {
   for (int i = 0; i < 2; ++i) {
     std::memset(host.written, 0xff, host.output.size());
     if (i == 0) {
-      backend->run({p, "reference", kDefaultWorkspaceLimitBytes}, host.operands, nullptr);
+      backend->execute({p, "reference"}, {host.operands});
     } else {
       cpu::Device::Stream stream;
-      cpu.plan({p, "reference", kDefaultWorkspaceLimitBytes})->execute(stream, host.operands, nullptr);
+      cpu.plan({p, "reference"})->execute(stream, host.operands, nullptr);
     }
     results[i] = tools::decode(host.written, tools::written_elements(p), p.output_dtype);
   }

@@ -243,7 +243,7 @@ TEST(Winograd, ThreadsBatchLimitAndPreparationDoNotChangeBits) {
 TEST(Winograd, StridedViewsAreReadAndWritten) {
   const ConvProblem p = parse_problem("fwd_f32_n2c20o40_i3x9x8_k2x3x3_p1x1x1_add");
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-  const auto plan = planner().plan({p, "winograd", kDefaultWorkspaceLimitBytes});
+  const auto plan = planner().plan({p, "winograd"});
   const auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
   // Every array lies mirrored along every axis in a larger one, with a gap behind each pixel; the addend is the output.
   tools::HostOperands host(p, arrays);
@@ -286,7 +286,7 @@ TEST(Winograd, TransposedWeightsAreTheSameWeights) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     const auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
-    const auto plan = planner().plan({p, "winograd", kDefaultWorkspaceLimitBytes});
+    const auto plan = planner().plan({p, "winograd"});
     for (const bool gap : {false, true}) {  // stride between outputs 1 or 2
       const std::int64_t step = gap ? 2 : 1, o_count = p.out_channels, c_count = p.in_channels;
       tools::Arrays transposed = arrays;
@@ -331,7 +331,7 @@ TEST(Winograd, RefusesWithAReason) {
        {"fwd_f32_n1c16o16_i9x9_k3x3_s3x3", "fwd_f32_n1c16o16_i9x9_k3x3_d2x2", "fwd_f32_n1c16o16_i9x9_k1x1",
         "fwd_f64_n1c16o16_i9x9_k3x3", "fwd_f32_n1c16o16_i9x9_k3x3_highest", "fwd_f32_n1c16o16_i9x9_k3x3_t2x1",
         "igrad_f32_n1c16o16_i9x9_k3x3", "fwd_f32_n1c8o16_i9x9_k3x3_p2x2"})
-    EXPECT_THROW(planner().plan({parse_problem(text), "winograd", kDefaultWorkspaceLimitBytes}), ProblemError) << text;
+    EXPECT_THROW(planner().plan({parse_problem(text), "winograd"}), ProblemError) << text;
   const auto plan = planner().plan({parse_problem("fwd_f32_n1c64o64_i56x56_k3x3_p1x1"), "winograd", 256 << 20});
   EXPECT_EQ(plan->describe(), "winograd_f4");
 }

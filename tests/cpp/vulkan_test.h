@@ -35,7 +35,7 @@ class VulkanTest : public ::testing::Test {
 inline std::vector<double> run_backend(Backend& backend, const ConvProblem& p, const tools::Arrays& arrays,
                                        const std::string& algorithm, PreparedConv* prepared = nullptr) {
   tools::HostOperands host(p, arrays);
-  backend.run({tools::without_flip(p), algorithm, kDefaultWorkspaceLimitBytes}, host.operands, prepared);
+  backend.execute({tools::without_flip(p), algorithm}, {host.operands, prepared});
   return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
 }
 
