@@ -192,7 +192,7 @@ class Expected:
     """The answer of the reference on the CPU, and the error that rounding may put into one of the same dtype.
 
     Sums may be off by their tolerance times the sum of |x||w|, which the reference computes from absolute values; an
-    activation may stretch that by its slope; the result is rounded once.
+    activation may stretch that by its slope, and has an error relative to its result; the result is rounded once.
     """
 
     def __init__(self, runs: Runs, budget: float) -> None:
@@ -202,7 +202,9 @@ class Expected:
         if estimate > budget:
             raise Skipped(f"its reference takes about {estimate:.2g} s: it needs more time")
         self._answer = self._of(runs, options).astype(np.float64)
-        plain = {k: v for k, v in options.items() if k not in ("bias", "activation")}
+        plain = {k: v for k, v in options.items() if k != "activation"}
+        if "bias" in plain:
+            plain["bias"] = np.abs(plain["bias"])
         absolute = [np.abs(a) if isinstance(a, np.ndarray) else a for a in runs.operands]
         magnitude = runs.function(*absolute, **plain).astype(np.float64)
         if runs.addend is not None:
@@ -210,11 +212,10 @@ class Expected:
         activation = options.get("activation")
         slope = abs(activation[1]) if isinstance(activation, tuple) and activation[0] == "leaky_relu" else 0.0
         dtype = runs.operands[0].dtype
-        sums = 2 * _check.tolerance("float64" if dtype == np.float64 else "float32")  # Winograd's transforms included
+        own = 2 * _check.tolerance("float64" if dtype == np.float64 else "float32")  # Winograd's transforms included
         roundoff = _check.tolerance(dtype.name) if dtype.itemsize < 4 else 0.0
-        if options.get("precision") != "highest":
-            sums = max(sums, 16 * roundoff)  # Winograd's 16-bit points
-        self._bound = sums * max(1.2, slope) * magnitude + roundoff * np.abs(self._answer)
+        sums = own if options.get("precision") == "highest" else max(own, 16 * roundoff)  # Winograd's 16-bit points
+        self._bound = sums * max(1.2, slope) * magnitude + (own + roundoff) * np.abs(self._answer)
 
     @staticmethod
     def _of(runs: Runs, options: dict[str, Any]) -> Array:
