@@ -116,11 +116,20 @@ Options parse_all_but_device(const OptionArguments& arguments) {
   return options;
 }
 
+// Also of a call that has nothing to compute.
+void check_algorithm(const Options& options) {
+  if (options.algorithm.empty()) return;
+  const std::vector<std::string> names = options.device.backend->algorithms();
+  if (std::find(names.begin(), names.end(), options.algorithm) == names.end())
+    throw py::value_error("algorithm '" + options.algorithm + "' does not exist");
+}
+
 }  // namespace
 
 Options parse_options(const OptionArguments& arguments) {
   Options options = parse_all_but_device(arguments);
   options.device = open_device(arguments.device);
+  check_algorithm(options);
   return options;
 }
 
@@ -128,6 +137,7 @@ Options parse_options(const OptionArguments& arguments, const Array& leading, co
   if (!leading.on_device()) return parse_options(arguments);
   Options options = parse_all_but_device(arguments);
   options.device = leading.home;
+  check_algorithm(options);
   if (arguments.device.is_none()) return options;
   const OpenDevice wanted = open_device(arguments.device);
   if (is_description(arguments.device)) options.device = wanted;
