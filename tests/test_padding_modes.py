@@ -282,6 +282,15 @@ def test_a_video_in_chunks():
     assert state.shape == (1, 0, 6, 5, 3)
 
 
+def test_a_stream_of_the_other_byte_order():
+    x, w = integers(1, 8, 2), integers(2, 3, 2)
+    state, parts = None, []
+    for chunk in (x[:, :5], x[:, 5:]):
+        y, state = vkconv.causal_conv1d(chunk.astype(">f4"), w, state=state)
+        parts.append(y)
+    assert np.array_equal(np.concatenate(parts, axis=1), vkconv.conv1d(x, w, padding="causal"))
+
+
 def test_the_state_owns_its_memory():
     x, w = integers(1, 8, 2), integers(2, 3, 2)
     _, state = vkconv.causal_conv1d(x, w)

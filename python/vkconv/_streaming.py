@@ -140,11 +140,11 @@ def _stream(
     before = dilations[0] * (weight.shape[1] - 1)
     if length == 0 or length % step != 0:
         raise ValueError(f"input has {length} elements along axis 1, wanted a multiple of the stride {step}")
-    shape = (input.shape[0], before, *input.shape[2:])
+    shape, dtype = (input.shape[0], before, *input.shape[2:]), input.dtype.newbyteorder("=")
     if state is None:
-        state = np.zeros(shape, input.dtype) if first == "zeros" else np.repeat(input[:, :1], before, axis=1)
-    if state.shape != shape or state.dtype != input.dtype:
-        raise ValueError(f"state is {state.dtype} {state.shape}, wanted {input.dtype} {shape}")
+        state = np.zeros(shape, dtype) if first == "zeros" else np.repeat(input[:, :1], before, axis=1)
+    if state.shape != shape or state.dtype.newbyteorder("=") != dtype:
+        raise ValueError(f"state is {state.dtype} {state.shape}, wanted {dtype} {shape}")
     pads = [(0, 0)]
     if rank > 1:
         pads += _core.resolved_pads(input.shape[2:-1], weight.shape[2:-1], steps[1:], padding, dilations[1:], None)
