@@ -6,6 +6,7 @@ sum is exact in the accumulator, so an algorithm without transforms must return 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ HALF_SUBNORMAL = {"f64": 2.0**-1075, "f32": 2.0**-150, "f16": 2.0**-25, "bf16": 
 OPERATIONS = {"fwd": "conv_general", "igrad": "conv_input_grad", "wgrad": "conv_weight_grad"}
 SMOOTH = ("silu", "gelu", "sigmoid", "tanh", "hardswish")
 ROUNDED_SHARE = 0.995
+CONSTANT = 2.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Operands:
     weight: Array
     grad: Array  # with respect to the output
     bias: Array | None
+    addend: Array | None = None  # of a prepared convolution
+    outside: str = "zeros"  # what the padding holds: a padding mode, of which "constant" is CONSTANT
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], integers: bool) -> Array:
@@ -51,22 +55,39 @@ def operands(p: Problem, seed: int = 0, integers: bool = True) -> Operands:
 
 def exact(p: Problem, a: Operands) -> Array:
     """The result in double precision, before any rounding."""
+    if a.outside != "zeros":
+        return exact_with_border(p, a)
     if p.op == "igrad":
         return oracle.conv_input_grad(a.grad, a.weight, p.input_shape, **p.geometry())
     if p.op == "wgrad":
         return oracle.conv_weight_grad(a.grad, a.input, p.weight_shape, **p.geometry())
     y = oracle.conv_general(a.input, a.weight, **p.geometry(), bias=a.bias)
+    if a.addend is not None:
+        y = y + oracle.f64(a.addend)
     return oracle.activate(y, p.activation, p.alpha, p.beta)
 
 
+def exact_with_border(p: Problem, a: Operands) -> Array:
+    """The convolution, without padding, of an input with its border around it."""
+    sources = oracle.border_sources(p.input_shape, p.pads, a.outside)
+    whole = p.replace(space=sources.shape[1:-1], pads=((0, 0),) * p.rank)
+    if p.op == "igrad":
+        return oracle.border_adjoint(exact(whole, dataclasses.replace(a, outside="zeros")), sources, p.input_shape)
+    return exact(whole, dataclasses.replace(a, outside="zeros", input=oracle.bordered(a.input, sources, CONSTANT)))
+
+
 def magnitudes(p: Problem, a: Operands) -> Array:
-    """The sum of |x||w| behind every element; an activation adds its result, to which its own error is relative."""
-    plain = p.replace(activation=None)
-    sums = exact(
-        plain,
-        Operands(*(None if v is None else np.abs(v.astype(np.float64)) for v in (a.input, a.weight, a.grad, a.bias))),
-    )
-    return sums if p.activation is None else sums + np.abs(exact(p, a))
+    """The sum of |x||w| behind every element, of those that are finite; an activation adds its result, to which its own
+    error is relative."""
+    arrays = {name: v for name, v in vars(a).items() if isinstance(v, np.ndarray)}
+    absolute = {name: finite(np.abs(v.astype(np.float64))) for name, v in arrays.items()}
+    sums = exact(p.replace(activation=None), dataclasses.replace(a, **absolute))
+    return sums if p.activation is None else sums + finite(np.abs(exact(p, a)))
+
+
+def finite(a: Array) -> Array:
+    """Zero instead of infinities and NaN."""
+    return np.where(np.isfinite(a), a, 0)
 
 
 def tile_magnitudes(p: Problem, a: Operands) -> Array:
@@ -88,6 +109,12 @@ def arguments(p: Problem) -> dict[str, Any]:
     }
 
 
+def border(a: Operands) -> dict[str, Any]:
+    """The keyword argument for what lies outside of the input."""
+    mode = ("constant", CONSTANT) if a.outside == "constant" else a.outside
+    return {} if mode == "zeros" else {"padding_mode": mode}
+
+
 def activation(p: Problem) -> str | tuple[Any, ...] | None:
     return {"leaky_relu": ("leaky_relu", p.alpha), "clip": ("clip", p.alpha, p.beta)}.get(p.activation, p.activation)
 
@@ -102,7 +129,7 @@ def positional(p: Problem, a: Operands) -> tuple[Any, ...]:
 
 def keywords(p: Problem, a: Operands, **options: Any) -> dict[str, Any]:
     epilogue = {"bias": a.bias, "activation": activation(p)} if p.op == "fwd" else {}
-    return arguments(p) | epilogue | options
+    return arguments(p) | border(a) | epilogue | options
 
 
 def run(p: Problem, a: Operands, **options: Any) -> Array:
@@ -123,12 +150,19 @@ def rounded(want: Array, dtype: str) -> Array:
         return want.astype(dtype_of(dtype))
 
 
+def same(got: Array, want: Array) -> Array:
+    """Elementwise, NaN being the same as NaN."""
+    return (got == want) | ((got != got) & (want != want))
+
+
 def error_c(got: Array, want: Array, magnitude: Array, dtype: str) -> float:
-    """The metric c; infinite where the oracle is finite and the result is not."""
+    """The metric c; infinite where only one of oracle and result is finite, or they are not the same infinity."""
     if got.size == 0:
         return 0.0
+    result, right = got.astype(np.float64), rounded(want, dtype).astype(np.float64)
     with np.errstate(all="ignore"):
-        error = np.abs(got.astype(np.float64) - want)
+        error = np.abs(result - want)
+        error[~np.isfinite(right) & same(result, right)] = 0
         error = np.maximum(error - HALF_SUBNORMAL[dtype], 0)
         scale = UNIT_ROUNDOFF[dtype] * magnitude
         ratio = np.where(error == 0, 0.0, error / scale)
@@ -136,7 +170,7 @@ def error_c(got: Array, want: Array, magnitude: Array, dtype: str) -> float:
 
 
 def rounded_share(got: Array, want: Array, dtype: str) -> float:
-    return float((got == rounded(want, dtype)).mean()) if got.size else 1.0
+    return float(same(got, rounded(want, dtype)).mean()) if got.size else 1.0
 
 
 def bound(tree: str) -> float:
@@ -154,12 +188,14 @@ def assert_right(
 ) -> float:
     """The metric c of `got`. `tree` is the plan that ran. Where operands repeat their values, and so are not
     `independent`, the roundings of a sum may all err to one side, and many sums together."""
+    if a.outside != "zeros" and p.precision != "highest":
+        tree += " winograd"  # the outputs at the border have plans of their own
     want = exact(p, a)
     assert got.shape == want.shape, f"{p}: shape {got.shape}, wanted {want.shape}"
     assert got.dtype == dtype_of(p.dtype), f"{p}: dtype {got.dtype}"
     winograd = "winograd" in tree
     if integers and not winograd and p.activation not in SMOOTH:
-        wrong = np.argwhere(got != rounded(want, p.dtype))
+        wrong = np.argwhere(~same(got, rounded(want, p.dtype)))
         assert not len(wrong), (
             f"{p} {tree}: {len(wrong)} of {got.size} differ, the first at {wrong[0]}: "
             f"{got[tuple(wrong[0])]}, wanted {want[tuple(wrong[0])]}"

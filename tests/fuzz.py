@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import re
 import sys
 import time
@@ -23,127 +24,11 @@ import numpy as np
 
 import checks
 import oracle
-import vkconv
-from fuzz_problems import pick, random_problem
-from problem_text import Problem, dtype_of, parse
-from views import VIEWS, destination, surroundings_intact
+from fuzz_calls import PLANNED, call, transpose_geometry
+from fuzz_cases import Case, operands, random_case
+from fuzz_changes import CHANGES
 
 CORPUS = Path(__file__).with_name("corpus.txt")
-ENTRIES = ("general", "rank", "transpose", "depthwise", "prepared", "lo_hi", "out")
-WORKSPACE_LIMITS = (0, 4096, 65536)
-
-
-@dataclass(frozen=True)
-class Case:
-    problem: Problem
-    seed: int
-    entry: str = "general"  # the public function that is called
-    integers: bool = True
-    input: str = "plain"  # views
-    weight: str = "plain"
-    grad: str = "plain"
-    algorithm: str | None = None
-    limit: int | None = None
-
-    def __str__(self) -> str:
-        words = [str(self.problem), f"seed={self.seed}"]
-        for field in dataclasses.fields(Case)[2:]:
-            value = getattr(self, field.name)
-            if value != field.default:
-                words.append(f"{field.name}={int(value) if isinstance(value, bool) else value}")
-        return " ".join(words)
-
-    @staticmethod
-    def parse(line: str) -> Case:
-        text, *words = line.split()
-        fields: dict[str, Any] = dict(word.split("=", 1) for word in words)
-        for name, kind in (("seed", int), ("limit", int), ("integers", lambda v: bool(int(v)))):
-            if name in fields:
-                fields[name] = kind(fields[name])
-        return Case(problem=parse(text), **fields)
-
-
-def entries_of(p: Problem) -> list[str]:
-    """The public functions that can express the problem."""
-    found = ["general", "lo_hi", "out"]
-    symmetric = all(lo == hi for lo, hi in p.pads)
-    ones = (1,) * p.rank
-    if p.op != "fwd":
-        return found
-    found.append("prepared")
-    if p.input_dilation == ones and not p.flip and symmetric:
-        found.append("rank")
-        if p.groups == p.channels > 0:
-            found.append("depthwise")
-    if (
-        p.flip
-        and p.stride == ones
-        and all((k - 1) * d >= lo and hi >= lo for k, d, (lo, hi) in zip(p.kernel, p.dilation, p.pads, strict=True))
-    ):
-        found += ["transpose", "transpose"]
-    return found
-
-
-def random_case(rng: np.random.Generator, kinds: np.random.Generator) -> Case:
-    """`kinds` draws the kind of problem and, by the seed, the algorithm."""
-    p = random_problem(rng, kinds)
-    names = list(VIEWS)
-    weights = [0.6] + [0.4 / (len(names) - 1)] * (len(names) - 1)
-    return Case(
-        p,
-        int(kinds.integers(1 << 31)),
-        pick(rng, entries_of(p)),
-        bool(rng.random() < 0.75),
-        *(pick(rng, names, weights) for _ in range(3)),
-        limit=int(pick(rng, WORKSPACE_LIMITS)) if rng.random() < 0.2 else None,
-    )
-
-
-def operands(case: Case) -> checks.Operands:
-    a = checks.operands(case.problem, case.seed, case.integers)
-    rng = np.random.default_rng(case.seed)
-    return dataclasses.replace(
-        a,
-        input=VIEWS[case.input](a.input, rng),
-        weight=VIEWS[case.weight](a.weight, rng),
-        grad=VIEWS[case.grad](a.grad, rng),
-    )
-
-
-def call(case: Case, a: checks.Operands, options: dict[str, Any]) -> np.ndarray:
-    p = case.problem
-    if case.entry in ("general", "out", "lo_hi"):
-        return call_general(case, a, options)
-    shared = {"bias": a.bias, "activation": checks.activation(p), "precision": p.precision} | options
-    lows = tuple(lo for lo, _ in p.pads)
-    if case.entry == "rank":
-        return getattr(vkconv, f"conv{p.rank}d")(a.input, a.weight, p.stride, lows, p.dilation, p.groups, **shared)
-    if case.entry == "depthwise":
-        return vkconv.depthwise_conv(a.input, a.weight, p.stride, lows, p.dilation, **shared)
-    if case.entry == "transpose":
-        cut = tuple((k - 1) * d - lo for k, d, lo in zip(p.kernel, p.dilation, lows, strict=True))
-        extra = tuple(hi - lo for lo, hi in p.pads)
-        function = vkconv.conv_transpose if case.seed % 2 else getattr(vkconv, f"conv_transpose{p.rank}d")
-        return function(a.input, a.weight, p.input_dilation, cut, p.dilation, extra, p.groups, **shared)
-    conv = vkconv.prepare(a.weight, a.bias, **checks.arguments(p), activation=checks.activation(p), **options)
-    conv(a.input)
-    return conv(a.input)
-
-
-def call_general(case: Case, a: checks.Operands, options: dict[str, Any]) -> np.ndarray:
-    p = case.problem
-    words = checks.keywords(p, a, **options)
-    if case.entry == "lo_hi":
-        words["padding"] = tuple(zip(*words.pop("pads"), strict=True))
-    if case.entry == "out":
-        words["out"] = destination(p.result_shape, dtype_of(p.dtype), np.random.default_rng(case.seed))
-    got = getattr(vkconv, checks.OPERATIONS[p.op])(*checks.positional(p, a), **words)
-    if case.entry != "out":
-        return got
-    assert got is words["out"], "out= is not what came back"
-    result = got.copy()
-    assert surroundings_intact(got), "memory outside of out= was written"
-    return result
 
 
 def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) -> tuple[str | None, str]:
@@ -154,7 +39,7 @@ def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) ->
     if wanted == "any":
         faster = [name for name in claims if name != "reference"]
         wanted = faster[case.seed % len(faster)] if faster and case.seed % 8 else None
-    if wanted not in claims:
+    if wanted not in claims or case.entry in PLANNED:
         return None, report.plan
     return wanted, checks.explain(case.problem, a, algorithm=wanted, **options).plan
 
@@ -165,31 +50,30 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
     options: dict[str, Any] = {"device": device}
     if case.limit is not None:
         options["workspace_limit"] = case.limit
-    before = [None if v is None else v.copy() for v in (a.input, a.weight, a.grad)]
+    before = {name: value.copy() for name, value in vars(a).items() if isinstance(value, np.ndarray)}
     algorithm, tree = choose_algorithm(case, a, options)
     done = dataclasses.replace(case, algorithm=algorithm)
+    if algorithm:
+        options["algorithm"] = algorithm
     try:
-        got = call(case, a, options | ({"algorithm": algorithm} if algorithm else {}))
-        independent = "broadcast" not in (case.input, case.weight, case.grad)
-        c = checks.assert_right(case.problem, a, got, tree=tree, integers=case.integers, independent=independent)
-        if case.entry == "transpose" and case.integers and "winograd" not in tree and not case.problem.activation:
+        got = call(case, a, options)
+        independent = "broadcast" not in case.views
+        check = functools.partial(checks.assert_right, integers=case.integers, independent=independent)
+        c = check(case.problem, a, got, tree=tree)
+        if "transpose" in case.entry and case.integers and "winograd" not in tree and not case.problem.activation:
             scattered = oracle.conv_transpose(a.input, a.weight, **transpose_geometry(case.problem), bias=a.bias)
-            np.testing.assert_array_equal(got, checks.rounded(scattered, case.problem.dtype))
-        for value, old in zip((a.input, a.weight, a.grad), before, strict=True):
-            np.testing.assert_array_equal(value, old, err_msg="an operand was written to")
+            assert checks.same(got, checks.rounded(scattered, case.problem.dtype)).all(), "not the scattered sums"
+        if case.change:
+            with CHANGES[case.change](case, a, options) as changed:
+                again, plan = call(case, a, changed), checks.explain(case.problem, a, **changed).plan
+            check(case.problem, a, again, tree=plan)
+            if plan == tree:
+                assert checks.same(again, got).all(), f"other bits after {case.change}"
+        for name, old in before.items():
+            assert checks.same(getattr(a, name), old).all(), f"{name} was written to"
     except Exception as error:
         raise CaseError(done, tree) from error
     return done, tree, c if independent else 0.0
-
-
-def transpose_geometry(p: Problem) -> dict[str, Any]:
-    return {
-        "stride": p.input_dilation,
-        "dilation": p.dilation,
-        "groups": p.groups,
-        "padding": [(k - 1) * d - lo for k, d, (lo, _) in zip(p.kernel, p.dilation, p.pads, strict=True)],
-        "output_padding": [hi - lo for lo, hi in p.pads],
-    }
 
 
 @dataclass

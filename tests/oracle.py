@@ -247,6 +247,41 @@ def conv_transpose(
     return y if bias is None else y + f64(bias)
 
 
+def border_sources(shape: Sequence[int], pads: Pads, mode: str) -> Array:
+    """For each element of an input of this shape with a border around its spatial axes, the flat index of the one that
+    it repeats: -1 for a constant. What negative numbers crop still counts as an element that the border repeats."""
+    axes = [np.arange(shape[0])]
+    for n, (lo, hi) in zip(shape[1:-1], pads, strict=True):
+        i = np.arange(-lo, n + hi)
+        mirrored, again = i % (2 * n), i % max(2 * n - 2, 1)
+        axes.append(
+            {
+                "edge": np.clip(i, 0, n - 1),
+                "circular": i % n,
+                "symmetric": np.minimum(mirrored, 2 * n - 1 - mirrored),
+                "reflect": np.minimum(again, 2 * n - 2 - again),
+                "constant": np.where((i >= 0) & (i < n), i, -1),
+            }[mode]
+        )
+    grid = np.ix_(*axes, np.arange(shape[-1]))
+    flat = np.zeros((), int)
+    for n, index in zip(shape, grid, strict=True):
+        flat = flat * n + index
+    return np.where(np.logical_or.reduce(np.broadcast_arrays(*(g < 0 for g in grid))), -1, flat)
+
+
+def bordered(x: Array, sources: Array, constant: float = 0.0) -> Array:
+    return np.append(f64(x).ravel(), constant)[sources]
+
+
+def border_adjoint(grad: Array, sources: Array, shape: Sequence[int]) -> Array:
+    """What falls on the border is added to the element that it repeats."""
+    sums = np.zeros(math.prod(shape) + 1)
+    with np.errstate(invalid="ignore"):
+        np.add.at(sums, sources, grad)
+    return sums[:-1].reshape(shape)
+
+
 def magnitude(
     op: Callable[..., Array], a: Array, b: Array, *args: Any, bias: Array | None = None, **kwargs: Any
 ) -> Array:

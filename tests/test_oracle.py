@@ -207,3 +207,23 @@ def test_progression_against_search():
 def test_infinite_weight_over_padding_is_not_nan():
     y = oracle.conv_general(np.ones((1, 2, 1)), np.array([[[np.inf], [1.0], [2.0]]]), 1, 1)
     np.testing.assert_array_equal(y[0, :, 0], [3.0, np.inf])
+
+
+BORDERS = {"reflect": "reflect", "symmetric": "symmetric", "edge": "edge", "circular": "wrap", "constant": "constant"}
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("mode", BORDERS)
+def test_borders(mode, seed):
+    """As NumPy pads, without what is cropped; the adjoint has the same inner products."""
+    rng = np.random.default_rng(8000 + seed)
+    rank = 1 + seed % 3
+    x = rng.integers(-4, 5, (2, *rng.integers(1, 6, rank), 3)).astype(np.float64)
+    pads = [(int(lo), int(hi)) for lo, hi in rng.integers(0, 8, (rank, 2))]
+    sources = oracle.border_sources(x.shape, pads, mode)
+    whole = np.pad(x, [(0, 0), *pads, (0, 0)], mode=BORDERS[mode])
+    np.testing.assert_array_equal(oracle.bordered(x, sources), whole)
+    cropped = oracle.border_sources(x.shape, [(lo - 3, hi) for lo, hi in pads], mode)
+    np.testing.assert_array_equal(oracle.bordered(x, cropped), whole[(slice(None), *[slice(3, None)] * rank)])
+    grad = rng.integers(-4, 5, whole.shape).astype(np.float64)
+    assert (grad * whole).sum() == (oracle.border_adjoint(grad, sources, x.shape) * x).sum()

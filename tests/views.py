@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+import vkconv
+
 Array = np.ndarray
 Generator = np.random.Generator
 
@@ -109,6 +111,32 @@ VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
     "big_endian": big_endian,
     "fenced": fenced,
 }
+
+
+class Surrounded:
+    """A copy of an array on a device: a view, in steps forwards or backwards, of a larger one that is 77 elsewhere."""
+
+    def __init__(self, a: Array, device: str, rng: Generator) -> None:
+        steps = [*map(int, rng.choice((1, 1, 2, -1, -2), a.ndim - 1)), 1]  # channels are contiguous
+        margins = [*map(int, rng.integers(0, 3, a.ndim))]
+        shape = [abs(s) * n + 2 * m for n, s, m in zip(a.shape, steps, margins, strict=True)]
+        inner = tuple(slice(m, length - m) for m, length in zip(margins, shape, strict=True))
+        self._keys = inner, tuple(slice(None, None, s) for s in steps)
+        self._around = np.full(shape, 77, a.dtype)
+        self._of(self._around)[...] = a
+        self._whole = vkconv.array(self._around, device)
+        self.view = self._of(self._whole)
+
+    def _of(self, whole: Any) -> Any:
+        inner, steps = self._keys
+        return whole[inner][steps]
+
+    def intact(self) -> bool:
+        """Whether nothing outside of the view was written."""
+        after = self._whole.numpy()
+        self._of(after)[...] = 0
+        self._of(self._around)[...] = 0
+        return bool((after == self._around).all())
 
 
 DESTINATIONS = (plain, strided, cropped, transposed, reversed_axes, unaligned)
