@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/decomposition.h"
 #include "core/dispatch.h"
@@ -13,6 +13,13 @@ namespace vkconv {
 namespace {
 
 using HostView = View<std::byte*>;
+
+struct Shape {
+  std::int64_t batch;
+  Extent3 extent;
+  std::int64_t channels;
+  std::int64_t elements() const { return batch * extent[0] * extent[1] * extent[2] * channels; }
+};
 
 // An array that a problem reads or writes: its view, and its memory where that is a device's.
 struct Place {
@@ -70,11 +77,12 @@ class Bordered {
 
   // Sums over the parts.
   void weight_grad() {
-    const Temporary total = flat(sums_);
+    const Shape flat{1, {1, 1, p_.weight_elements()}, 1};
+    const Temporary total = make(flat, sums_);
     Temporary sum;
     for (const BorderPart& part : border_parts(p_)) {
       const bool first = !ran_main_;
-      if (!first && !sum.view.data) sum = flat(sums_);
+      if (!first && !sum.view.data) sum = make(flat, sums_);
       const Place to = (first ? total : sum).place();
       Execution e = call_;
       e.operands = at_outputs(part.outputs);
@@ -84,12 +92,12 @@ class Bordered {
       ConvProblem problem = part_problem(p_, part.outputs);
       problem.output_dtype = sums_;
       run_part(problem, e);
-      if (!first) add(to, total.place(), 1, {1, 1, p_.weight_elements()}, 1);
+      if (!first) add(to, total.place(), flat);
     }
     Temporary rounded;
     if (sums_ != p_.dtype) {
-      rounded = flat(p_.dtype);
-      round(total.place(), rounded.place(), 1, {1, 1, p_.weight_elements()}, 1);
+      rounded = make(flat, p_.dtype);
+      round(total.place(), rounded.place(), flat);
     }
     const HostView& made = rounded.view.data ? rounded.view : total.view;
     copy(strided(contiguous_weight(made.data, p_), p_, p_.dtype), strided(call_.operands.weight, p_, p_.dtype));
@@ -99,12 +107,12 @@ class Bordered {
   void input_grad() {
     const Place result{call_.operands.input, call_.residents.input};
     Temporary kept;
-    if (sums_ != p_.dtype) kept = make(p_.batch, p_.input, p_.in_channels, sums_);
+    if (sums_ != p_.dtype) kept = make(input_shape(p_.input), sums_);
     const Place total = kept.view.data ? kept.place() : result;
     run_input_grad(p_, call_.operands.output, total);
     if (border_.repeats())
       for (const Box& box : border_boxes(p_)) fold(box, total.view, total.memory);
-    if (kept.view.data) round(total, result, p_.batch, p_.input, p_.in_channels);
+    if (kept.view.data) round(total, result, input_shape(p_.input));
   }
 
  private:
@@ -119,18 +127,20 @@ class Bordered {
     call_.residents.input = input_.get();
   }
 
-  Temporary make(std::int64_t batch, const Extent3& extent, std::int64_t channels, DType t) {
-    const std::size_t bytes =
-        static_cast<std::size_t>(batch * extent[0] * extent[1] * extent[2] * channels) * size_bytes(t);
+  // Some positions of the input.
+  Shape input_shape(const Extent3& extent) const { return {p_.batch, extent, p_.in_channels}; }
+
+  Temporary make(const Shape& shape, DType t) {
+    const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_bytes(t);
     Temporary made;
     if (on_device())
       made.memory = backend_.allocate(bytes);
     else
       made.buffer = cpu::Buffer(bytes);
-    made.view = contiguous_view(on_device() ? made.memory->address() : made.buffer.pointer(), extent, channels);
+    std::byte* data = on_device() ? made.memory->address() : made.buffer.pointer();
+    made.view = contiguous_view(data, shape.extent, shape.channels);
     return made;
   }
-  Temporary flat(DType t) { return make(1, {1, 1, p_.weight_elements()}, 1, t); }
 
   void copy(const StridedArray& from, const StridedArray& to) {
     if (on_device())
@@ -156,7 +166,7 @@ class Bordered {
       e.operands.input = input_from(read.begin, {1, 1, 1});
       return {};
     }
-    Temporary copy = make(p_.batch, read.extent(), p_.in_channels, p_.dtype);
+    Temporary copy = make(input_shape(read.extent()), p_.dtype);
     e.operands.input = copy.view;
     e.residents.input = copy.memory.get();
     gather(read, copy.view);
@@ -214,7 +224,7 @@ class Bordered {
     problem.input = box.extent();
     problem.output = outputs.extent();
     for (int a = 0; a < 3; ++a) problem.pad_lo[a] = p_.pad_lo[a] + box.begin[a] - outputs.begin[a] * p_.stride[a];
-    const Temporary grads = make(p_.batch, box.extent(), p_.in_channels, sums_);
+    const Temporary grads = make(input_shape(box.extent()), sums_);
     run_input_grad(problem, at_outputs(outputs).output, grads.place());
     std::array<std::vector<Run>, 3> pieces = runs_of(box);
     for (auto& axis : pieces) axis = without_repetition(axis);
@@ -224,34 +234,30 @@ class Bordered {
         from = from.sliced(1 + a, r[a].at - box.begin[a], 1, sums_);
         to = to.sliced(1 + a, r[a].from, r[a].step, sums_);
       }
-      add({from, grads.memory.get()}, {to, memory}, p_.batch, counts(r), p_.in_channels);
+      add({from, grads.memory.get()}, {to, memory}, input_shape(counts(r)));
     });
   }
 
   // ---- sums
 
   // to += from, in the type of sums.
-  void add(const Place& from, const Place& to, std::int64_t batch, const Extent3& extent, std::int64_t channels) {
-    add_and_round(sums_, from, to, to, batch, extent, channels);
-  }
+  void add(const Place& from, const Place& to, const Shape& shape) { add_and_round(sums_, from, to, to, shape); }
   // to = from, from the type of sums to the operands'.
-  void round(const Place& from, const Place& to, std::int64_t batch, const Extent3& extent, std::int64_t channels) {
-    const cpu::Buffer zeros(static_cast<std::size_t>(channels) * size_bytes(p_.dtype));
-    std::memset(zeros.pointer(), 0, static_cast<std::size_t>(channels) * size_bytes(p_.dtype));
-    add_and_round(p_.dtype, {{zeros.pointer(), {0, 0, 0, 0, 1}}}, from, to, batch, extent, channels);
+  void round(const Place& from, const Place& to, const Shape& shape) {
+    std::vector<std::byte> zeros(static_cast<std::size_t>(shape.channels) * size_bytes(p_.dtype));
+    add_and_round(p_.dtype, {{zeros.data(), {0, 0, 0, 0, 1}}}, from, to, shape);
   }
   // to = from + addend as a convolution: every channel with a kernel that is 1.
-  void add_and_round(DType t, const Place& from, const Place& addend, const Place& to, std::int64_t batch,
-                     const Extent3& extent, std::int64_t channels) {
+  void add_and_round(DType t, const Place& from, const Place& addend, const Place& to, const Shape& shape) {
     ConvProblem problem;
     problem.dtype = problem.output_dtype = t;
     problem.precision = p_.precision;
-    problem.batch = batch;
-    problem.in_channels = problem.out_channels = problem.groups = channels;
+    problem.batch = shape.batch;
+    problem.in_channels = problem.out_channels = problem.groups = shape.channels;
     // The longest axis comes last: algorithms run along rows.
     std::array<int, 3> order{0, 1, 2};
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return extent[a] < extent[b]; });
-    problem.input = problem.output = {extent[order[0]], extent[order[1]], extent[order[2]]};
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return shape.extent[a] < shape.extent[b]; });
+    for (int a = 0; a < 3; ++a) problem.input[a] = problem.output[a] = shape.extent[order[a]];
     problem.epilogue.addend = true;
     auto one = encoded(1, t);
     Execution e;
