@@ -29,8 +29,9 @@ class ScratchSlots {
   };
 
   Borrowed borrow() {
-    for (int i = 0;; i = i + 1 < slots_ ? i + 1 : (std::this_thread::yield(), 0))
-      if (!taken_[static_cast<std::size_t>(i)].exchange(true, std::memory_order_acquire)) return Borrowed(*this, i);
+    for (;; std::this_thread::yield())
+      for (int i = 0; i < slots_; ++i)
+        if (!taken_[static_cast<std::size_t>(i)].exchange(true, std::memory_order_acquire)) return Borrowed(*this, i);
   }
 
  private:
