@@ -107,19 +107,15 @@ class FftDepthwisePlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
+  if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise() || p.out_channels != p.in_channels)
     return Support::no("it is for one filter a channel (groups, in and out channels equal)");
   if (p.dtype == DType::f64) return Support::no("it is as exact as float, not as double");
-  if (p.precision == Precision::highest) return Support::no("precision 'highest' wants direct sums");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   if (p.kernel[0] * p.kernel[1] > 1) return Support::no("the kernel is more than one line");
   if (p.stride[2] != 1 || p.input_dilation != Extent3{1, 1, 1})
     return Support::no("it is for stride 1 along the line and an input without dilation");
-  if (scratch_bytes(choose_transform(p)) > context.workspace_limit_bytes)
-    return Support::no("its transforms take " + std::to_string(scratch_bytes(choose_transform(p))) +
-                       " bytes of workspace");
-  return Support::yes();
+  return workspace_support("its transforms", scratch_bytes(choose_transform(p)), context);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& context) {
