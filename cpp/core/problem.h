@@ -19,8 +19,8 @@ namespace vkconv {
 
 enum class Pass : std::uint8_t { forward, input_grad, weight_grad };
 
-// What may be traded for speed. highest: direct sums only. high: algorithms whose error stays within the
-// documented bounds (Winograd F2, F4). fast: also F6 and reduced-precision multipliers.
+// What may be traded for speed. highest: direct sums only. high: also algorithms whose error stays within the bound
+// that python/vkconv/_ops.py documents. fast: also those beyond it.
 enum class Precision : std::uint8_t { highest, high, fast };
 
 enum class Activation : std::uint8_t { identity, relu, relu6, leaky_relu, silu, gelu, sigmoid, tanh, hardswish, clip };

@@ -1,9 +1,8 @@
 #version 460
 // variants: f32 f16 bf16 f64
 //
-// Copies weights into panels of kTileN output channels, widened, in the order a kernel reads them:
-// (group, panel, chunk of input channels, tap, input channel of the chunk, output channel of the panel). Channels that
-// do not exist are zeros. An invocation writes four neighbouring output channels.
+// Copies weights into panels of output channels, widened, in the order that pack_panels.h gives. Channels that do not
+// exist are zeros. An invocation writes four neighbouring output channels.
 #include "vulkan/glsl/types.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
 

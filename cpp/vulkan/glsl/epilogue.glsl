@@ -1,5 +1,5 @@
 // y = activation(sum + addend + bias), one rounding, and its store. Every forward kernel has the specialization
-// constants 0 to 4 in common; epilogue.h fills them and EpilogueParams.
+// constants 0 to 4 in common; kernel_params.h fills them and EpilogueParams.
 #include "vulkan/glsl/types.glsl"
 
 layout(constant_id = 0) const bool kHasBias = false;

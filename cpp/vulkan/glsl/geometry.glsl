@@ -1,5 +1,5 @@
-// The fields of a ConvProblem that kernels read, by axis D, H, W. geometry.h fills them after proving that every
-// position o * stride + k * dilation - pad_lo and every count below fits 32 bits.
+// The fields of a ConvProblem that kernels read, by axis D, H, W. kernel_params.h fills them, and kernel_support() there
+// proves that every position o * stride + k * dilation - pad_lo and every count below fits 32 bits.
 struct Geometry {
   int batch, in_channels, out_channels, groups;
   int input_extent[3], kernel[3], output_extent[3];
