@@ -6,11 +6,10 @@
 #include "core/interruption.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/logical_device.h"
+#include "vulkan/matrix_unit.h"
 
 namespace vkconv::vulkan {
 namespace {
-
-constexpr std::uint32_t kOctet = 8;
 
 struct Params {
   Pointer source, target;

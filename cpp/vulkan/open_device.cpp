@@ -1,4 +1,7 @@
-#include <vector>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 
 #include "vulkan/array_queue.h"
 #include "vulkan/device.h"
