@@ -104,11 +104,11 @@ inline ConvProblem without_flip(ConvProblem p) {
   return p;
 }
 
-inline std::vector<double> run_cpu(const ConvProblem& p, const Arrays& a, Planner<cpu::Device>& planner,
+// The array that the pass writes. The operands may be other views of the arrays than they were made with.
+inline std::vector<double> run_cpu(const ConvProblem& p, HostOperands& host, Planner<cpu::Device>& planner,
                                    const std::string& algorithm,
                                    std::size_t workspace_limit = kDefaultWorkspaceLimitBytes, bool prepare = false) {
   const auto plan = planner.plan({without_flip(p), algorithm, workspace_limit});
-  HostOperands host(p, a);
   cpu::Device::Stream stream;
   cpu::Buffer workspace(plan->workspace_bytes());
   PreparedWeights<cpu::Device> prepared;
@@ -120,13 +120,25 @@ inline std::vector<double> run_cpu(const ConvProblem& p, const Arrays& a, Planne
   return decode(host.written, written_elements(p), p.output_dtype);
 }
 
-// Sums of |x||w| behind every written element: the same problem on absolute values, without epilogue.
-inline std::vector<double> run_magnitudes(ConvProblem p, Arrays a, Planner<cpu::Device>& planner) {
-  p.dtype = p.output_dtype = DType::f64;
-  p.epilogue.activation = Activation::identity;
+inline std::vector<double> run_cpu(const ConvProblem& p, const Arrays& a, Planner<cpu::Device>& planner,
+                                   const std::string& algorithm,
+                                   std::size_t workspace_limit = kDefaultWorkspaceLimitBytes, bool prepare = false) {
+  HostOperands host(p, a);
+  return run_cpu(p, host, planner, algorithm, workspace_limit, prepare);
+}
+
+// Absolute values: sums of them only grow.
+inline Arrays magnitudes(Arrays a) {
   for (auto* v : {&a.input, &a.weight, &a.output, &a.bias, &a.addend})
     for (double& x : *v) x = std::abs(x);
-  return run_cpu(p, a, planner, "reference");
+  return a;
+}
+
+// Sums of |x||w| behind every written element, without epilogue.
+inline std::vector<double> run_magnitudes(ConvProblem p, const Arrays& a, Planner<cpu::Device>& planner) {
+  p.dtype = p.output_dtype = DType::f64;
+  p.epilogue.activation = Activation::identity;
+  return run_cpu(p, magnitudes(a), planner, "reference");
 }
 
 inline std::vector<double> run_exact(ConvProblem p, const Arrays& a, Planner<cpu::Device>& planner) {
@@ -155,6 +167,11 @@ inline Accuracy accuracy(const ConvProblem& p, std::span<const double> got, std:
   }
   if (!got.empty()) a.rounded = static_cast<double>(equal) / static_cast<double>(got.size());
   return a;
+}
+
+inline Accuracy accuracy(const ConvProblem& p, const Arrays& a, std::span<const double> got,
+                         Planner<cpu::Device>& planner) {
+  return accuracy(p, got, run_exact(p, a, planner), run_magnitudes(p, a, planner));
 }
 
 }  // namespace vkconv::tools

@@ -31,10 +31,26 @@ inline void expect_matches(const std::string& text, const std::string& algorithm
   }
   const auto random = make_arrays(p, Data::random);
   const auto got = run_cpu(p, random, planner, algorithm);
-  const auto a = accuracy(p, got, run_exact(p, random, planner), run_magnitudes(p, random, planner));
+  const Accuracy a = accuracy(p, random, got, planner);
   EXPECT_TRUE(a.finite);
   EXPECT_LE(a.c, 8);
   EXPECT_EQ(got, run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
+}
+
+// Within the bound of direct sums on random data, and on their magnitudes.
+inline void expect_accurate(const std::string& text, const std::string& algorithm) {
+  SCOPED_TRACE(text + " " + algorithm);
+  const ConvProblem p = parse_problem(text);
+  CpuPlanner planner = make_planner();
+  const Arrays random = make_arrays(p, Data::random);
+  for (const Arrays& arrays : {random, magnitudes(random)}) {
+    const Accuracy a = accuracy(p, arrays, run_cpu(p, arrays, planner, algorithm), planner);
+    EXPECT_TRUE(a.finite);
+    if (size_bytes(p.output_dtype) == 2)
+      EXPECT_GE(a.rounded, 0.995);
+    else
+      EXPECT_LE(a.c, 8);
+  }
 }
 
 // Whatever the number of threads, the workspace limit, and whether weights are prepared.

@@ -164,11 +164,7 @@ TEST(Dense, StridedViews) {
       y = y.sliced(3, p.output[2] - 1, -1, p.output_dtype);
       host.operands.weight = host.operands.weight.mirrored(p.kernel, p.dtype);
       if (p.groups == 1 && p.in_channels == p.out_channels) host.operands.weight = host.operands.weight.transposed();
-      const auto plan = planner.plan({p, algorithm});
-      cpu::Buffer workspace(plan->workspace_bytes());
-      cpu::Device::Stream stream;
-      plan->execute(stream, host.operands, workspace.pointer());
-      return tools::decode(host.written, p.output_elements(), p.output_dtype);
+      return tools::run_cpu(p, host, planner, algorithm);
     };
     const auto expected = run("reference");
     EXPECT_EQ(expected, run("implicit_gemm")) << text;
@@ -229,32 +225,14 @@ TEST(Dense, HalvesConvertAlikeOnEveryInstructionSet) {
 // Long sums of positive terms stay within a few roundings.
 TEST(Dense, LongReductions) {
   for (const char* text : {"fwd_f32_n1c1024o8_i5x5_k3x3_p1x1", "fwd_f32_n1c1o2_i5000_k4096", "fwd_f32_n1c3000o1_i9_k1",
-                           "fwd_bf16>f32_n1c1024o40_i5x5_k3x3_p1x1", "fwd_bf16>f32_n1c250o40_i40_k1"}) {
-    const ConvProblem p = parse_problem(text);
-    CpuPlanner planner = make_planner();
-    auto arrays = tools::make_arrays(p, Data::random);
-    for (auto* v : {&arrays.input, &arrays.weight})
-      for (double& x : *v) x = std::abs(x);
-    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) {
-      const auto got = tools::run_cpu(p, arrays, planner, algorithm);
-      const auto a =
-          tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
-      EXPECT_LE(a.c, 8) << text << " " << algorithm;
-    }
-  }
+                           "fwd_bf16>f32_n1c1024o40_i5x5_k3x3_p1x1", "fwd_bf16>f32_n1c250o40_i40_k1"})
+    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) tools::expect_accurate(text, algorithm);
 }
 
 // The dot product and widened operands round the same share of outputs correctly.
 TEST(Dense, Bf16RoundsCorrectly) {
-  for (const char* text : {"fwd_bf16_n1c64o64_i14x14_k3x3_p1x1", "fwd_bf16_n1c64o64_i14x14_k3x3_p1x1_highest"}) {
-    const ConvProblem p = parse_problem(text);
-    CpuPlanner planner = make_planner();
-    const auto arrays = tools::make_arrays(p, Data::random);
-    const auto got = tools::run_cpu(p, arrays, planner, "implicit_gemm");
-    const auto a =
-        tools::accuracy(p, got, tools::run_exact(p, arrays, planner), tools::run_magnitudes(p, arrays, planner));
-    EXPECT_GE(a.rounded, 0.995) << text;
-  }
+  for (const char* text : {"fwd_bf16_n1c64o64_i14x14_k3x3_p1x1", "fwd_bf16_n1c64o64_i14x14_k3x3_p1x1_highest"})
+    tools::expect_accurate(text, "implicit_gemm");
 }
 
 }  // namespace

@@ -140,25 +140,11 @@ TEST(Depthwise, TightWorkspaceGivesTheSameAnswer) {
 }
 
 TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
-  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"fwd_f32_n1c64o64g64_i15x15_k3x3_p1x1", "fwd_f32_n1c20o20g20_i40x40_k31x31_p15x15",
                            "fwd_f32_n1c16o16g16_i600_k600_p599:0", "fwd_f32_n1c2o2g2_i600_k600_p599:0",
                            "fwd_f64_n1c20o20g20_i9x9_k5x5_p2x2", "fwd_f16_n1c48o48g48_i9x9_k3x3_p1x1_bias_silu",
                            "fwd_bf16_n1c48o48g48_i9x9_k7x7_p3x3", "fwd_f32_n1c48o48g48_i9x9_k3x3_p1x1_bias_gelu"})
-    for (const bool positive : {false, true}) {
-      const ConvProblem p = parse_problem(text);
-      tools::Arrays a = tools::make_arrays(p, Data::random);
-      if (positive)
-        for (auto* v : {&a.input, &a.weight, &a.bias})
-          for (double& x : *v) x = std::abs(x);
-      const auto result = tools::accuracy(p, tools::run_cpu(p, a, planner, "depthwise"),
-                                          tools::run_exact(p, a, planner), tools::run_magnitudes(p, a, planner));
-      EXPECT_TRUE(result.finite) << text;
-      if (size_bytes(p.output_dtype) == 2)
-        EXPECT_GE(result.rounded, 0.995) << text;
-      else
-        EXPECT_LE(result.c, 8) << text;
-    }
+    tools::expect_accurate(text, "depthwise");
 }
 
 // Outputs too large for the caches are written past them where they are aligned.
@@ -174,10 +160,7 @@ TEST(Depthwise, OutputsPastTheCachesAreExact) {
     tools::HostOperands host(p, a);
     const cpu::Buffer output(host.output.size());
     host.operands.output.data = output.pointer();
-    const auto plan = planner.plan({p, "depthwise"});
-    const cpu::Buffer workspace(plan->workspace_bytes());
-    cpu::Device::Stream stream;
-    plan->execute(stream, host.operands, workspace.pointer());
+    tools::run_cpu(p, host, planner, "depthwise");
     EXPECT_EQ(tools::decode(output.pointer(), tools::written_elements(p), p.output_dtype), reference(p, a, planner))
         << text;
   }
@@ -220,11 +203,7 @@ void expect_views_exact(const char* text) {
       std::memcpy(host.output.data(), host.addend.data(), host.output.size());
       host.operands.addend = y;
     }
-    const auto plan = planner.plan({p, algorithm});
-    cpu::Buffer workspace(plan->workspace_bytes());
-    cpu::Device::Stream stream;
-    plan->execute(stream, host.operands, workspace.pointer());
-    return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+    return tools::run_cpu(p, host, planner, algorithm);
   };
   EXPECT_EQ(run("depthwise"), run("reference")) << text;
 }
@@ -241,12 +220,8 @@ TEST(Depthwise, SaysWhyNot) {
   CpuPlanner planner = tools::make_planner();
   for (const auto& [text, reason] : {std::pair{"fwd_f32_n1c4o4_i9_k3", "groups"},
                                      {"igrad_f32_n1c4o4g4_i9_k3", "forward"},
-                                     {"fwd_f32_n1c4o4g4_i9_k3_t2", "dilated"}}) {
-    for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
-      if (c.name == "depthwise") {
-        EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
-      }
-  }
+                                     {"fwd_f32_n1c4o4g4_i9_k3_t2", "dilated"}})
+    EXPECT_NE(tools::reason_of("depthwise", text).find(reason), std::string::npos) << text;
   EXPECT_THROW(planner.plan({parse_problem("fwd_f32_n1c64o64g64_i9_k3"), "depthwise", 16}), ProblemError);
 }
 

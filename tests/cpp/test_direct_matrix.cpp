@@ -1,23 +1,14 @@
-// direct_matrix: on a device with cooperative matrices the real kernels, on a software device the emulated ones.
 #if VKCONV_VULKAN
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
+#include "matrix_kernel_test.h"
 #include "vulkan/divisor.h"
-#include "vulkan_kernel_test.h"
 
 namespace vkconv {
 namespace {
 
-class DirectMatrix : public vulkan::VulkanKernelTest {
+class DirectMatrix : public vulkan::MatrixKernelTest {
  protected:
-  bool has_matrices(DType t) const { return vulkan::matrix_unit(traits_, vulkan::matrix_operand(t)).has_value(); }
-
-  void expect_exact(const std::string& text, bool prepare = false) {
-    if (has_matrices(parse_problem(text).dtype)) VulkanKernelTest::expect_exact("direct_matrix", text, prepare);
-  }
-  void expect_accurate(const std::string& text, bool positive, double most_c) {
-    if (has_matrices(parse_problem(text).dtype))
-      VulkanKernelTest::expect_accurate("direct_matrix", text, positive, {most_c, 0.94});
-  }
+  DirectMatrix() : MatrixKernelTest("direct_matrix") {}
 };
 
 TEST_F(DirectMatrix, Geometry) {

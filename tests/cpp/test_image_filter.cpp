@@ -73,11 +73,7 @@ TEST(ImageFilter, StridedViews) {
       auto& y = host.operands.output;
       y = y.sliced(3, p.output[2] - 1, -1, p.output_dtype);
       host.operands.weight = host.operands.weight.mirrored(p.kernel, p.dtype);
-      const auto plan = planner.plan({p, algorithm});
-      cpu::Buffer workspace(plan->workspace_bytes());
-      cpu::Device::Stream stream;
-      plan->execute(stream, host.operands, workspace.pointer());
-      return tools::decode(host.written, p.output_elements(), p.output_dtype);
+      return tools::run_cpu(p, host, planner, algorithm);
     };
     EXPECT_EQ(run("reference"), run("image_filter")) << text;
   }

@@ -65,11 +65,7 @@ TEST(MatrixVector, TheLayoutOfTheWeightsDoesNotChangeBits) {
         o.weight = weights.operands.weight;
         o.weight.out = step, o.weight.in = out * step;
         o.weight.tap = {p.kernel[1] * p.kernel[2] * in * out * step, p.kernel[2] * in * out * step, in * out * step};
-        const auto plan = planner.plan({p, "matrix_vector"});
-        cpu::Buffer workspace(plan->workspace_bytes());
-        cpu::Device::Stream stream;
-        plan->execute(stream, o, workspace.pointer());
-        return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+        return tools::run_cpu(p, host, planner, "matrix_vector");
       };
       const auto wanted = tools::run_cpu(p, a, planner, "matrix_vector");
       EXPECT_EQ(run(1), wanted) << text;
@@ -84,23 +80,12 @@ TEST(MatrixVector, ThreadsDoNotChangeBits) {
 }
 
 TEST(MatrixVector, LongSumsStayWithinTheErrorBound) {
-  CpuPlanner planner = tools::make_planner();
-  const ConvProblem p = parse_problem("fwd_f32_n2c60000o7_i1x1_k1x1");
-  tools::Arrays a = tools::make_arrays(p, Data::random);
-  for (auto* v : {&a.input, &a.weight})
-    for (double& x : *v) x = std::abs(x);
-  const auto result = tools::accuracy(p, tools::run_cpu(p, a, planner, "matrix_vector"),
-                                      tools::run_exact(p, a, planner), tools::run_magnitudes(p, a, planner));
-  EXPECT_LE(result.c, 8);
+  tools::expect_accurate("fwd_f32_n2c60000o7_i1x1_k1x1", "matrix_vector");
 }
 
 TEST(MatrixVector, SaysWhyNot) {
-  CpuPlanner planner = tools::make_planner();
   for (const char* text : {"fwd_f32_n9c4o4_i1x1_k1x1", "fwd_f32_n1c4o4_i2x2_k3x3_p1x1", "wgrad_f32_n1c4o4_i1x1_k1x1"})
-    for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
-      if (c.name == "matrix_vector") {
-        EXPECT_FALSE(c.reason.empty()) << text;
-      }
+    EXPECT_NE(tools::reason_of("matrix_vector", text), "") << text;
 }
 
 }  // namespace

@@ -145,10 +145,7 @@ TEST(Winograd, AllPositiveDataStaysWithinTheBound) {
   for (const char* text : {"fwd_f32_n1c700o33_i9x9_k3x3_p1x1", "fwd_f32_n1c128o33_i9x9_k3x3_p1x1",
                            "fwd_f32_n1c200o33_i6x9x9_k5x3x3_p1x1x1"}) {
     const ConvProblem p = parse_problem(text);
-    tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-    for (auto* v : {&arrays.input, &arrays.weight})
-      for (double& x : *v) x = std::abs(x);
-    expect_accurate(p, arrays);
+    expect_accurate(p, tools::magnitudes(tools::make_arrays(p, tools::Data::random)));
   }
 }
 
@@ -243,7 +240,6 @@ TEST(Winograd, ThreadsBatchLimitAndPreparationDoNotChangeBits) {
 TEST(Winograd, StridedViewsAreReadAndWritten) {
   const ConvProblem p = parse_problem("fwd_f32_n2c20o40_i3x9x8_k2x3x3_p1x1x1_add");
   const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
-  const auto plan = planner().plan({p, "winograd"});
   const auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
   // Every array lies mirrored along every axis in a larger one, with a gap behind each pixel; the addend is the output.
   tools::HostOperands host(p, arrays);
@@ -261,15 +257,13 @@ TEST(Winograd, StridedViewsAreReadAndWritten) {
     for (int axis = 0; axis < 3; ++axis) v = v.sliced(1 + axis, extent[axis] - 1, -1, DType::f32);
     return v;
   };
-  auto operands = host.operands;
+  auto& operands = host.operands;
   // A convolution of mirrored arrays with the mirrored kernel and the padding swapped (here symmetric) is mirrored.
-  operands.input = mirror(spread(wide_input, host.operands.input, p.input, p.batch, p.in_channels), p.input);
-  operands.output = mirror(spread(wide_output, host.operands.addend, p.output, p.batch, p.out_channels), p.output);
+  operands.input = mirror(spread(wide_input, operands.input, p.input, p.batch, p.in_channels), p.input);
+  operands.output = mirror(spread(wide_output, operands.addend, p.output, p.batch, p.out_channels), p.output);
   operands.addend = operands.output;
   operands.weight = operands.weight.mirrored(p.kernel, p.dtype);
-  const cpu::Buffer workspace(plan->workspace_bytes());
-  cpu::Device::Stream stream;
-  plan->execute(stream, operands, workspace.pointer());
+  tools::run_cpu(p, host, planner(), "winograd");
   const std::int64_t channels = p.out_channels;
   double worst = 0;
   for (std::int64_t i = 0; i < p.output_elements(); ++i) {
@@ -286,7 +280,6 @@ TEST(Winograd, TransposedWeightsAreTheSameWeights) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     const auto expected = tools::run_cpu(p, arrays, planner(), "winograd");
-    const auto plan = planner().plan({p, "winograd"});
     for (const bool gap : {false, true}) {  // stride between outputs 1 or 2
       const std::int64_t step = gap ? 2 : 1, o_count = p.out_channels, c_count = p.in_channels;
       tools::Arrays transposed = arrays;
@@ -301,10 +294,7 @@ TEST(Winograd, TransposedWeightsAreTheSameWeights) {
       w.out = step;
       w.tap = {0, 3 * o_count * step, o_count * step};
       w.in = 9 * o_count * step;
-      const cpu::Buffer workspace(plan->workspace_bytes());
-      cpu::Device::Stream stream;
-      plan->execute(stream, host.operands, workspace.pointer());
-      EXPECT_EQ(tools::decode(host.written, p.output_elements(), DType::f32), expected);
+      EXPECT_EQ(tools::run_cpu(p, host, planner(), "winograd"), expected);
     }
   }
 }
