@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 
 from vkconv import torch as vt  # noqa: E402
 from vkconv.torch._fusion import Steps, in_format_of  # noqa: E402
-from vkconv.torch._prepared import FrozenConv, prepared_conv, prepared_conv_add  # noqa: E402
+from vkconv.torch._prepared import Prepared, prepared_conv, prepared_conv_add  # noqa: E402
 
 F = nn.functional
 SMALL = {
@@ -30,14 +30,17 @@ SMALL = {
 
 
 def runs(model: nn.Module) -> nn.Module:
-    """The modules that a call of the model runs: those of its graph or its sequence, where it has one."""
+    """What a call of the module runs: its graph, its sequence, its packed weights, or itself."""
     owner = getattr(vars(model).get("forward"), "__self__", model)
-    return nn.ModuleList(owner.layers) if isinstance(owner, Steps) else owner
+    run = getattr(owner, "run", owner) or model
+    return nn.ModuleList(run.layers) if isinstance(run, Steps) else run
 
 
-def inside(model: nn.Module, kind: type = FrozenConv) -> list:
-    """The modules of exactly this kind; those that are packed have a type for each of PyTorch's."""
-    return [m for m in runs(model).modules() if type(m) is kind or (kind is FrozenConv and isinstance(m, kind))]
+def inside(model: nn.Module, kind: type = Prepared) -> list:
+    """The modules of this kind that a call of the model runs."""
+    run = runs(model)
+    parts = [] if isinstance(run, Prepared) else [part for child in run.children() for part in inside(child, kind)]
+    return [run, *parts] if isinstance(run, kind) else parts
 
 
 def check(model: nn.Module, *inputs: torch.Tensor, tolerance: float = 1e-5) -> nn.Module:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import functools
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vkconv.torch import _fusion
-from vkconv.torch._fusion import freezable
+from vkconv.torch._fusion import preparable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
-from vkconv.torch._prepared import freeze
-from vkconv.torch._trace import trace
+from vkconv.torch._prepared import prepare
+from vkconv.torch._shortcut import Shortcut, make_all, shortens
 from vkconv.torch._weight_norms import settle
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -22,20 +20,25 @@ Model = TypeVar("Model", bound=nn.Module)
 def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -> nn.Module:
     """Return a model that computes what `model` does, with every convolution by vkconv. `model` stays as it is.
 
-    In eval mode, convolutions are prepared: the model is copied, and weights are packed once. So are those of linear
-    layers, which are convolutions with a kernel of one tap. Batch norms, bias, activations
-    and the additions of residual blocks that follow a convolution are computed in its pass wherever the module's graph
-    makes sure that nothing else reads what lies between; parts that `torch.fx` cannot trace keep their code, and their
-    convolutions are replaced one by one. Every module keeps its type, attributes, methods and children. Gradients reach
-    the input, not the weights: accelerate again after a change.
+    In eval mode the model is copied. Weights of convolutions, and of linear layers, which are convolutions with a
+    kernel of one tap, are packed when they are first needed. Batch norms, bias, activations and the additions of
+    residual blocks that follow a convolution are computed in its pass wherever the module's graph makes sure that
+    nothing else reads what lies between; parts that `torch.fx` cannot trace keep their code, and their convolutions are
+    replaced one by one.
+
+    The copy has the modules, parameters and `state_dict` of the model; only what their `forward` runs is another. It
+    follows changes: weights that are loaded or written are packed again, and what is folded is folded anew when a child
+    is replaced or a hook comes or goes. Its parameters require no gradient: after `requires_grad_()` and `train()` it
+    trains like the model, and `eval()` makes it fast again. Changes of other attributes, like `stride`, are not
+    followed: accelerate again after them.
 
     In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
 
     Results have the memory format that PyTorch's have. `model.to(memory_format=torch.channels_last)` first, or an input
     in that format, spares parts that cannot be traced the copies of a contiguous one.
 
-    Weights that PyTorch's weight and spectral norms compute are computed once in eval mode. Subclasses of PyTorch's
-    convolutions, and modules with hooks, other parametrizations or a forward of their own, are left alone.
+    Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once. Subclasses
+    of PyTorch's convolutions, and modules with hooks, other parametrizations or a forward of their own, are left alone.
 
     Parameters
     ----------
@@ -58,12 +61,12 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     --------
     >>> layer = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()
     >>> fast = accelerate(layer, example=torch.ones(1, 3, 8, 8))
-    >>> [type(m).__name__ for m in fast]
-    ['FrozenConv2d', 'BatchNorm2d', 'ReLU']
-    >>> len(fast.forward.__self__.layers)  # the convolution computes all three
+    >>> fast.state_dict().keys() == layer.state_dict().keys()
+    True
+    >>> len(fast.forward.__self__.run.layers)  # the convolution computes all three
     1
     """
-    made = _with_trainable(model, {}) if model.training else _Frozen()(settle(copy.deepcopy(model)))
+    made = _with_trainable(model, {}) if model.training else _prepared(model)
     if example is not None:
         _compare(model, made, example if isinstance(example, tuple) else (example,), tolerance)
     return made
@@ -88,50 +91,22 @@ def _with_children(module: Model, memo: dict[nn.Module, nn.Module], change: Any)
     return made
 
 
-class _Frozen:
-    """One copy of a model: modules that it shares stay shared, and so do frozen layers."""
+def _prepared(model: nn.Module) -> nn.Module:
+    """A copy of the model, with something else in the place of the forward of its layers and of what calls them."""
+    made = settle(_copy(model)).requires_grad_(False)
+    for module in made.modules():
+        if preparable(module):
+            module.__dict__["forward"] = prepare(module).forward
+        elif any(map(preparable, module.modules())) and shortens(module):
+            module.__dict__["forward"] = Shortcut(module).forward
+    make_all(made)
+    return made
 
-    def __init__(self) -> None:
-        self.memo: dict[nn.Module, nn.Module] = {}
-        self.freeze = functools.cache(freeze)
 
-    def __call__(self, module: nn.Module, _: Any = None) -> nn.Module:
-        if module not in self.memo:
-            self.memo[module] = self._made(module)
-        return self.memo[module]
-
-    def _made(self, module: nn.Module) -> nn.Module:
-        if not plain(module):
-            return _with_children(module, self.memo, self)
-        if freezable(module):
-            return self.freeze(module)
-        if not any(map(freezable, module.modules())):
-            return module
-        if type(module).forward is nn.Sequential.forward:
-            return self._sequence(module)
-        graph = trace(module)
-        made = _with_children(module, self.memo, self)
-        if graph is not None:
-            # The module keeps its type, methods and children; only its forward is another.
-            fused = _fusion.fuse(module, graph, self.freeze)
-            made._modules["_fused"] = fused
-            made.__dict__["forward"] = fused.forward
-        return made
-
-    def _sequence(self, module: nn.Module) -> nn.Module:
-        """The children stay, for code that indexes them; calling the sequence skips those that are folded."""
-        made = _with_children(module, self.memo, self)
-        places, steps = list(module._modules), []
-        while places:
-            place = places.pop(0)
-            layer = module._modules[place]
-            folded = _fusion.fold_next(layer, [module._modules[p] for p in places[:2]], self.freeze)
-            if folded is not None:
-                made._modules[place]._modules["folded"], count = folded
-                del places[:count]
-            steps.append(made._modules[place] if folded is None else folded[0])
-        made.__dict__["forward"] = _fusion.Steps(steps).forward
-        return made
+def _copy(model: nn.Module) -> nn.Module:
+    """Tensors that modules have computed, as those of norms of weights, are no leaves, which `deepcopy` refuses."""
+    values = (v for m in model.modules() for v in vars(m).values())
+    return copy.deepcopy(model, {id(v): v.detach().clone() for v in values if isinstance(v, Tensor) and not v.is_leaf})
 
 
 def _compare(model: nn.Module, made: nn.Module, example: tuple[Any, ...], tolerance: float) -> None:

@@ -29,7 +29,7 @@ def to_array(tensor: torch.Tensor) -> Array:
 
 def to_tensor(array: Array) -> torch.Tensor:
     """The same memory as a tensor of the same axes."""
-    if array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V":  # ml_dtypes' bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 

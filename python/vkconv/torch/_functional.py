@@ -51,8 +51,10 @@ def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tenso
     return run(input)
 
 
-def _whole_numbers(input: Tensor) -> bool:
-    """Whether PyTorch's own convolution has to run: vkconv has none of integers."""
+def _pytorchs(input: Tensor) -> bool:
+    """Whether PyTorch's own convolution has to run: vkconv has none of integers, and ONNX none of vkconv's."""
+    if torch.onnx.is_in_onnx_export():
+        return True
     return isinstance(input, Tensor) and not (input.is_floating_point() or input.is_complex())
 
 
@@ -72,7 +74,7 @@ def _conv(
     dilation: Axes,
     groups: int,
 ) -> Tensor:
-    if _whole_numbers(input):
+    if _pytorchs(input):
         return _CONV[rank](input, weight, bias, stride, padding, dilation, groups)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
@@ -155,7 +157,7 @@ def _conv_transpose(
     dilation: Axes,
 ) -> Tensor:
     # A trace would keep the output's extents for inputs of any.
-    if torch.jit.is_tracing() or _whole_numbers(input):
+    if torch.jit.is_tracing() or _pytorchs(input):
         return _TRANSPOSED[rank](input, weight, bias, stride, padding, output_padding, groups, dilation)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from torch import fx, nn
 from vkconv._types import Activation
 from vkconv.torch._arrays import is_channels_last
 from vkconv.torch._modules import TRAINABLE, plain
-from vkconv.torch._prepared import CONVOLUTIONS, NORMS, FrozenConv, FrozenLinear
+from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
 _MODULES: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
     nn.ReLU: lambda m: "relu",
@@ -42,16 +43,27 @@ _FUNCTIONS: dict[Any, Activation] = {
 _METHODS: dict[str, Activation] = {
     "relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh"
 }  # fmt: skip
-FROZEN = (*TRAINABLE, nn.Linear)
+LAYERS = (*TRAINABLE, nn.Linear)
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 _VIEWS = {"view": "reshape", "view_as": "reshape_as"}
-Freeze = Callable[..., nn.Module]
 
 
-def fuse(module: nn.Module, graph: fx.Graph, freeze: Freeze) -> fx.GraphModule:
-    """The module of `graph`, with every convolution and what follows it in one; `freeze` as in _prepared.py."""
+class Attribute(nn.Module):
+    """A parameter or buffer of `owner`, as it is at the time."""
+
+    def __init__(self, owner: nn.Module, name: str) -> None:
+        super().__init__()
+        self.owner, self.name = owner, name
+
+    def forward(self) -> Any:
+        return getattr(self.owner, self.name)
+
+
+def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """The module of `graph`, with every convolution and what follows it in one."""
     made = fx.GraphModule(module, graph)
-    Fusion(made, freeze).run()
+    _read_attributes_late(module, made)
+    Fusion(made).run()
     for node in graph.nodes:
         node.type = None  # annotations, which may be strings that only their module understands
         # Between the convolutions of a graph everything is channels last, which `view` refuses.
@@ -64,12 +76,21 @@ def fuse(module: nn.Module, graph: fx.Graph, freeze: Freeze) -> fx.GraphModule:
     return made
 
 
-def freezable(module: nn.Module | None) -> bool:
+def _read_attributes_late(module: nn.Module, made: fx.GraphModule) -> None:
+    """Parameters and buffers may be replaced after the trace."""
+    for i, node in enumerate(made.graph.nodes):
+        if node.op == "get_attr":
+            path, _, name = str(node.target).rpartition(".")
+            node.op, node.target = "call_module", f"attribute_{i}"
+            made.add_submodule(node.target, Attribute(module.get_submodule(path), name))
+
+
+def preparable(module: nn.Module | None) -> bool:
     """A convolution or linear layer whose weights vkconv can pack."""
-    if module is None or type(module) not in FROZEN or not plain(module):
+    if module is None or type(module) not in LAYERS or not plain(module):
         return False
-    weight: Any = module.weight
-    return weight.is_floating_point() and weight.device.type in ("cpu", "meta")
+    weight: Any = module._parameters.get("weight")
+    return type(weight) is nn.Parameter and weight.is_floating_point() and weight.device.type in ("cpu", "meta")
 
 
 def _is_dtype(node: fx.Node) -> bool:
@@ -104,46 +125,55 @@ def activation_of(module: nn.Module | None) -> Activation | None:
     return known(module) if known else None
 
 
-def fold_next(layer: Any, following: list[Any], freeze: Freeze) -> tuple[nn.Module, int] | None:
-    """`layer` with the batch norm and activation at the head of `following`, and how many that are; None for none."""
-    if not freezable(layer):
-        return None
-    rest = [m if m is not None and plain(m) else None for m in following]
-    norm = rest.pop(0) if rest and folds(rest[0], layer) else None
-    activation = activation_of(rest[0]) if rest else None
-    count = (norm is not None) + (activation is not None)
-    return (freeze(layer, norm, activation, any_format=True), count) if count else None
-
-
 class Steps:
     """A sequence whose layers may each compute what several of its children do."""
 
-    def __init__(self, layers: list[nn.Module]) -> None:
+    def __init__(self, children: list[nn.Module]) -> None:
+        layers = []
+        while children:
+            layer, count = _fold_next(children)
+            layers.append(layer)
+            children = children[count:]
         self.layers = layers
+        self.any_format = [_any_format(layer) for layer in layers]
 
     def forward(self, input: Any) -> Any:
         x = input
-        for layer in self.layers:
-            if not _any_format(layer):
-                x = in_format_of(input, x)
-            x = layer(x)
+        for layer, any_format in zip(self.layers, self.any_format, strict=True):
+            x = layer(x if any_format else in_format_of(input, x))
         return in_format_of(input, x)
 
 
+def _fold_next(children: list[Any]) -> tuple[Any, int]:
+    """The first child with the batch norm and activation that follow it, and how many children that are."""
+    layer, *following = children[:3]
+    if not preparable(layer):
+        return layer, 1
+    rest = [m if m is not None and plain(m) else None for m in following]
+    norm = rest.pop(0) if rest and folds(rest[0], layer) else None
+    activation = activation_of(rest[0]) if rest else None
+    return prepare(layer, norm, activation, any_format=True), 1 + (norm is not None) + (activation is not None)
+
+
 def _any_format(layer: nn.Module) -> bool:
-    """Layers of PyTorch and vkconv do not care where channels lie."""
-    return type(layer).__module__.startswith(("torch.nn.", "vkconv.")) or "_fused" in layer._modules
+    """Layers of PyTorch and vkconv do not care where channels lie; nor do graphs between their convolutions."""
+    if not plain(layer):
+        return False
+    if type(layer).__module__.startswith(("torch.nn.", "vkconv.")):
+        return True
+    forward = vars(layer).get("forward")
+    return getattr(getattr(forward, "__self__", None), "run", None) is not None
 
 
 class Fusion:
     """One pass over the graph of `made`."""
 
-    def __init__(self, made: fx.GraphModule, freeze: Freeze) -> None:
-        self.made, self.graph, self.freeze = made, made.graph, freeze
+    def __init__(self, made: fx.GraphModule) -> None:
+        self.made, self.graph, self.prepare = made, made.graph, functools.cache(prepare)
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
-            if freezable(self._module(node)) and len(node.args) == 1 and not node.kwargs:
+            if preparable(self._module(node)) and len(node.args) == 1 and not node.kwargs:
                 self._fuse_at(node)
 
     def _module(self, node: fx.Node) -> nn.Module | None:
@@ -167,7 +197,7 @@ class Fusion:
         activation = None if following is None else self._activation(following)
         if following is not None and activation is not None:
             last = following
-        self._replace(node, last, self.freeze(conv, norm, activation, any_format=True), addend)
+        self._replace(node, last, self.prepare(conv, norm, activation, any_format=True), addend)
 
     @staticmethod
     def _only_user(node: fx.Node) -> fx.Node | None:
@@ -196,9 +226,8 @@ class Fusion:
 
     def _pure(self, node: fx.Node) -> bool:
         """A node that writes into none of its arguments, as far as can be known."""
-        module, known = self._module(node), (*FROZEN, *NORMS, nn.Identity)
-        frozen = type(module) in known or isinstance(module, FrozenConv | FrozenLinear)
-        return frozen or node.op in ("placeholder", "get_attr")
+        module, known = self._module(node), (*LAYERS, *NORMS, nn.Identity)
+        return node.op == "placeholder" or type(module) in known or isinstance(module, Prepared | Attribute)
 
     def _activation(self, node: fx.Node) -> Activation | None:
         module = self._module(node)

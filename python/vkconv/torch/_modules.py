@@ -12,7 +12,8 @@ from vkconv.torch import _functional
 from vkconv.torch._functional import per_axis
 
 
-def _convolve(module: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def convolve(module: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What a convolution of `torch.nn` computes, by vkconv's operators."""
     padding = module.padding
     if module.padding_mode != "zeros":
         input = F.pad(input, module._reversed_padding_repeated_twice, mode=module.padding_mode)
@@ -23,7 +24,8 @@ def _convolve(module: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -
     )
 
 
-def _convolve_transposed(module: Any, input: Tensor, output_size: list[int] | None) -> Tensor:
+def convolve_transposed(module: Any, input: Tensor, output_size: list[int] | None) -> Tensor:
+    """What a transposed convolution of `torch.nn` computes, by vkconv's operators."""
     rank = len(module.kernel_size)
     extra = module._output_padding(
         input, output_size, module.stride, module.padding, module.kernel_size, rank, module.dilation
@@ -44,42 +46,42 @@ class Conv1d(nn.Conv1d):
     """`torch.nn.Conv1d` by vkconv."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _convolve(self, input, weight, bias)
+        return convolve(self, input, weight, bias)
 
 
 class Conv2d(nn.Conv2d):
     """`torch.nn.Conv2d` by vkconv."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _convolve(self, input, weight, bias)
+        return convolve(self, input, weight, bias)
 
 
 class Conv3d(nn.Conv3d):
     """`torch.nn.Conv3d` by vkconv."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _convolve(self, input, weight, bias)
+        return convolve(self, input, weight, bias)
 
 
 class ConvTranspose1d(nn.ConvTranspose1d):
     """`torch.nn.ConvTranspose1d` by vkconv."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        return _convolve_transposed(self, input, output_size)
+        return convolve_transposed(self, input, output_size)
 
 
 class ConvTranspose2d(nn.ConvTranspose2d):
     """`torch.nn.ConvTranspose2d` by vkconv."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        return _convolve_transposed(self, input, output_size)
+        return convolve_transposed(self, input, output_size)
 
 
 class ConvTranspose3d(nn.ConvTranspose3d):
     """`torch.nn.ConvTranspose3d` by vkconv."""
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        return _convolve_transposed(self, input, output_size)
+        return convolve_transposed(self, input, output_size)
 
 
 TRAINABLE: dict[type[nn.Module], type[nn.Module]] = {
@@ -89,10 +91,24 @@ TRAINABLE: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
+class StandIn:
+    """What `accelerate` puts in the place of a module's forward."""
+
+
+def hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """What runs around its forward."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+
+
+def own_forward(module: nn.Module) -> bool:
+    """The module's forward is its type's, or stands in for it."""
+    forward = vars(module).get("forward")
+    return forward is None or isinstance(getattr(forward, "__self__", None), StandIn)
+
+
 def plain(module: nn.Module) -> bool:
-    """The module's forward is its type's, and no hook runs around it."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return not any(hooks) and "forward" not in vars(module)
+    """A call of the module does what its type's forward does."""
+    return own_forward(module) and not any(hooks(module))
 
 
 def trainable(conv: nn.Module) -> nn.Module:

@@ -1,7 +1,8 @@
-"""Convolutions with fixed weights as modules: packed once, batch norm and activation in the same pass."""
+"""Convolutions whose weights are packed once, with batch norm, addition and activation in the same pass."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import weakref
@@ -15,10 +16,11 @@ from torch import Tensor, nn
 
 import vkconv
 from vkconv._types import Activation, PaddingMode
-from vkconv.torch import _functional, _ops
+from vkconv.torch import _ops
 from vkconv.torch._arrays import channels_first, channels_last, innermost, is_channels_last, to_array
-from vkconv.torch._autograd import call, differentiated, merged
+from vkconv.torch._autograd import batched, differentiated, followed, merged, noticed
 from vkconv.torch._functional import pads_of, per_axis
+from vkconv.torch._modules import StandIn, convolve, convolve_transposed
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -74,6 +76,8 @@ class Geometry:
 
     @staticmethod
     def of(conv: Any) -> Geometry:
+        if isinstance(conv, nn.Linear):
+            return Geometry((1,), (0, 0), (1,), 1)
         rank = len(conv.kernel_size)
         stride = tuple(conv.stride)
         dilation = tuple(conv.dilation)
@@ -97,194 +101,175 @@ class Geometry:
 
 
 _handles = itertools.count()
-_by_handle: weakref.WeakValueDictionary[int, FrozenConv] = weakref.WeakValueDictionary()
+_by_handle: weakref.WeakValueDictionary[int, Prepared] = weakref.WeakValueDictionary()
 
 
-class FrozenConv(nn.Module):
-    """A convolution with fixed weights; `forward(input, addend)` is activation(conv(input) + addend + bias).
+class Prepared(nn.Module, StandIn):
+    """A convolution by weights that are packed once: `forward(input, addend)` is
+    activation(norm(layer(input)) + addend).
 
-    Gradients reach `input` and `addend`, not the weights: `weight` and `bias`, in PyTorch's layout, require none. The
-    result has PyTorch's memory format, or is always channels last with `any_format`, which spares a copy.
+    `layer` and `norm` keep their parameters, which are packed when they are first needed and again after a change.
+    Where derivatives with respect to them are followed, and in programs that are stored, operators with gradients
+    compute the same. The result has PyTorch's memory format, or is always channels last with `any_format`, which spares
+    a copy.
     """
 
     def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None,
-        geometry: Geometry,
-        activation: Activation | None = None,
-        any_format: bool = False,
+        self, layer: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False
     ) -> None:
-        nn.Module.__init__(self)
-        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
-        self.geometry = geometry
-        self.activation = activation
-        self.any_format = any_format
+        super().__init__()
+        # No children: the model owns them.
+        self.__dict__.update(layer=layer, norm=norm)
+        self.geometry = Geometry.of(layer)
+        self.activation, self.any_format = activation, any_format
         self._renew()
-
-    @staticmethod
-    def of(conv: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False) -> FrozenConv:
-        """`conv`, then `norm` with its running statistics, then the activation. It has the attributes of `conv`."""
-        geometry = Geometry.of(conv)
-        weight, bias = conv.weight.detach(), conv.bias
-        if norm is not None:
-            weight, bias = _normalized(weight, bias, norm, geometry)
-        made = _KINDS[type(conv)](weight, bias, geometry, activation, any_format)
-        made.__dict__.update({k: v for k, v in vars(conv).items() if k == "training" or k not in vars(made)})
-        return made
 
     def _renew(self) -> None:
         self.handle = next(_handles)
         _by_handle[self.handle] = self
-        self._prepared: Any = None
-
-    def prepared(self) -> Any:
-        """The packed weights, made when they are first needed."""
-        if self._prepared is None:
-            self._prepared = self._prepare()
-        return self._prepared
-
-    def _prepare(self) -> Any:
-        g, weight = self.geometry, channels_last(self.weight)
-        bias = None if self.bias is None else to_array(self.bias)
-        pads = list(zip(g.pads[: g.rank], g.pads[g.rank :], strict=True))
-        if g.output_padding is None:
-            return vkconv.prepare(
-                weight, bias, stride=g.stride, pads=pads, padding_mode=_PADDING_MODES[g.padding_mode],
-                kernel_dilation=g.dilation, groups=g.groups, activation=self.activation, device="cpu",
-            )  # fmt: skip
-        return vkconv.prepare_transpose(
-            _ops.transposed_weight(weight, g.groups), bias, stride=g.stride, pads=pads, dilation=g.dilation,
-            output_padding=g.output_padding, groups=g.groups, activation=self.activation, device="cpu",
-        )  # fmt: skip
-
-    def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        if input.dim() == self.geometry.rank + 1:
-            return self.forward(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
-        if torch.is_autocast_enabled("cpu"):
-            return self._autocast(input, addend)
-        y = self._convolve(input, addend)
-        keeps = self.any_format or is_channels_last(input) or is_channels_last(self.weight)
-        return y if keeps else y.contiguous()
-
-    def _autocast(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        """The packed weights keep their dtype; the result has that of PyTorch's."""
-        dtype = torch.get_autocast_dtype("cpu")
-        if self.weight.dtype == torch.float64:  # which autocast leaves as it is
-            dtype = torch.float64
-        elif addend is not None:
-            dtype = torch.promote_types(dtype, addend.dtype)
-            addend = addend.to(torch.promote_types(self.weight.dtype, torch.float32))
-        with torch.autocast("cpu", enabled=False):
-            return self.forward(input.to(self.weight.dtype), addend).to(dtype)
-
-    def _convolve(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        input = innermost(input)
-        # A program that is stored knows nothing of what is packed in this process.
-        stored = torch.jit.is_tracing() or torch.compiler.is_exporting()
-        if stored or differentiated(input) or differentiated(addend):
-            return self._differentiable(input, addend)
-        if addend is None:
-            return prepared_conv(input, self.handle)
-        if addend.dtype == torch.promote_types(input.dtype, torch.float32) and addend.dim() == input.dim():
-            spatial = self.geometry.output_extents(input.shape[2:], self.weight.shape[2:])
-            if addend.shape == (input.shape[0], channels_out(self), *spatial):
-                return prepared_conv_add(input, addend, self.handle)
-        return self._differentiable(input, addend)
-
-    def _differentiable(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        """The same from operators that have gradients, and for every addend that can be broadcast."""
-        g = self.geometry
-        if g.output_padding is None:
-            pads = g.pads
-            if g.padding_mode != "zeros":
-                sides = [side for a in reversed(range(g.rank)) for side in (pads[a], pads[g.rank + a])]
-                input, pads = innermost(F.pad(input, sides, g.padding_mode)), (0,) * len(pads)
-            y = call(_ops.conv, input, self.weight, self.bias, g.stride, pads, g.dilation, g.groups)
-        else:
-            y = self._transposed(input, g.output_padding)
-        return activate(y if addend is None else y + addend, self.activation)
-
-    def _transposed(self, input: Tensor, output_padding: Sequence[int]) -> Tensor:
-        g, transposed = self.geometry, getattr(_functional, f"conv_transpose{self.geometry.rank}d")
-        pads = g.pads[: g.rank]
-        made: Tensor = transposed(input, self.weight, self.bias, g.stride, pads, output_padding, g.groups, g.dilation)
-        return made
-
-    def extra_repr(self) -> str:
-        shape, g = tuple(self.weight.shape), self.geometry
-        return f"{shape}, stride={g.stride}, pads={g.pads}, groups={g.groups}, activation={self.activation}"
-
-    # Whatever may change the weights drops what was packed.
-    def _apply(self, *args: Any, **kwargs: Any) -> FrozenConv:
-        super()._apply(*args, **kwargs)
-        self._prepared = None
-        return self
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._prepared = None
+        self._packed: Any = None  # what was packed, the state of its sources, and aliases that keep their memory
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_prepared", "handle")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_packed", "handle")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._renew()
 
+    def sources(self) -> list[Tensor]:
+        """Every tensor that packed weights are made of, and what a norm counts its updates in: those of its statistics
+        leave no trace in them."""
+        found = [*self.layer._parameters.values()]
+        if self.norm is not None:
+            found += [*self.norm._parameters.values(), *self.norm._buffers.values()]
+        return [t for t in found if t is not None]
 
-class FrozenTransposed(FrozenConv):
-    """A transposed convolution with fixed weights; `output_size` as in `nn.ConvTranspose2d`."""
+    def output_shape(self, input: Tensor) -> tuple[int, list[int], int]:
+        """Batch, spatial extents and channels."""
+        g, (rows, columns, *kernel) = self.geometry, self.layer.weight.shape
+        spatial = g.output_extents(input.shape[2:], kernel or (1,))  # a linear layer has one tap
+        return input.shape[0], spatial, columns * g.groups if g.transposed else rows
 
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        if output_size is None:
-            return super().forward(input)
-        conv: Any = self
-        extra = tuple(
-            conv._output_padding(
-                input, output_size, conv.stride, conv.padding, conv.kernel_size, self.geometry.rank, conv.dilation
-            )
-        )
-        if extra == self.geometry.output_padding:
-            return super().forward(input)
-        return activate(self._transposed(input, extra), self.activation)
+    def packed(self) -> Any:
+        """The packed weights of now."""
+        sources, known = self.sources(), self._packed
+        state = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in sources]
+        if known is None or known[1] != state:
+            known = self._packed = self._pack(), state, [t.detach() for t in sources]
+        return known[0]
 
-
-# Models ask for the types of their layers: isinstance(layer, nn.Conv1d).
-_KINDS: dict[type[nn.Module], type[FrozenConv]] = {
-    kind: type(f"Frozen{kind.__name__}", (made, kind), {"__module__": __name__, "__doc__": made.__doc__})
-    for kinds, made in ((CONVOLUTIONS, FrozenConv), (TRANSPOSED, FrozenTransposed))
-    for kind in kinds
-}
-globals().update({kind.__name__: kind for kind in _KINDS.values()})  # where pickle looks for them
-
-
-def channels_out(conv: FrozenConv) -> int:
-    return conv.weight.shape[1] * conv.geometry.groups if conv.geometry.transposed else conv.weight.shape[0]
-
-
-class FrozenLinear(nn.Linear):
-    """A linear layer with fixed weights, as a convolution whose kernel has one tap; `addend` as in FrozenConv."""
-
-    def __init__(self, linear: nn.Linear, activation: Activation | None = None) -> None:
-        nn.Module.__init__(self)
-        one_tap = Geometry((1,), (0, 0), (1,), 1)
-        self.conv = FrozenConv(linear.weight.unsqueeze(-1), linear.bias, one_tap, activation, any_format=True)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-
-    @property
-    def weight(self) -> Tensor:
-        return self.conv.weight.squeeze(-1)
-
-    @property
-    def bias(self) -> Tensor | None:
-        return self.conv.bias
+    def _pack(self) -> Any:
+        g, bias = self.geometry, self.layer.bias
+        weight = self.layer.weight.detach()
+        if isinstance(self.layer, nn.Linear):
+            weight = weight.unsqueeze(-1)
+        if self.norm is not None:
+            weight, bias = _normalized(weight, bias, self.norm, g)
+        w, b = channels_last(weight), None if bias is None else to_array(bias)
+        pads = list(zip(g.pads[: g.rank], g.pads[g.rank :], strict=True))
+        if g.output_padding is None:
+            return vkconv.prepare(
+                w, b, stride=g.stride, pads=pads, padding_mode=_PADDING_MODES[g.padding_mode],
+                kernel_dilation=g.dilation, groups=g.groups, activation=self.activation, device="cpu",
+            )  # fmt: skip
+        return vkconv.prepare_transpose(
+            _ops.transposed_weight(w, g.groups), b, stride=g.stride, pads=pads, dilation=g.dilation,
+            output_padding=g.output_padding, groups=g.groups, activation=self.activation, device="cpu",
+        )  # fmt: skip
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        shape = (*input.shape[:-1], self.out_features)
-        terms = () if addend is None else (_as_line(addend.expand(shape)),)
-        return self.conv(_as_line(input), *terms).transpose(1, 2).reshape(shape)
+        if not isinstance(input, Tensor) or self._needs_operators(input, addend):
+            return self._by_operators(input, addend)
+        if not torch.is_autocast_enabled("cpu"):
+            return self._by_packed(input, addend)
+        # The packed weights keep their dtype; the result has that of PyTorch's.
+        own, dtype = self.layer.weight.dtype, torch.get_autocast_dtype("cpu")
+        if own == torch.float64:  # which autocast leaves as it is
+            dtype = own
+        elif addend is not None:
+            dtype = torch.promote_types(dtype, addend.dtype)
+            addend = addend.to(torch.promote_types(own, torch.float32))
+        return self._by_packed(input.to(own), addend).to(dtype)
+
+    def _needs_operators(self, *operands: Tensor | None) -> bool:
+        if self.layer._parameters.get("weight") is None:  # something computes it in every call
+            return True
+        # A program that is stored knows nothing of what is packed in this process.
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            return True
+        return followed() and (differentiated(*operands, *(sources := self.sources())) or batched(*sources))
+
+    def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        y = convolve(self.layer, input, self.layer.weight, self.layer.bias)
+        if self.norm is not None:
+            y = self.norm(y)
+        return activate(y if addend is None else y + addend, self.activation)
+
+    def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        axes = input.dim() - self.geometry.rank
+        weight = self.layer._parameters["weight"]
+        if input.dtype != weight.dtype or axes not in (1, 2):
+            return self._by_operators(input, addend)
+        if axes == 1:
+            return self._by_packed(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
+        try:
+            y = self._of_batch(innermost(input), addend)
+        except (TypeError, ValueError):
+            self._by_operators(input, addend)  # which raises what PyTorch raises
+            raise
+        keeps = self.any_format or is_channels_last(input) or is_channels_last(weight)
+        return y if keeps else y.contiguous()
+
+    def _of_batch(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        if addend is None:
+            return prepared_conv(input, self.handle) if noticed(input) else self.convolved(input)
+        batch, spatial, channels = self.output_shape(input)
+        sums = torch.promote_types(input.dtype, torch.float32)
+        if addend.dtype != sums or addend.shape != (batch, channels, *spatial):
+            return activate(self._alone(input) + addend, self.activation)
+        return prepared_conv_add(input, addend, self.handle) if noticed(input) else self.convolved(input, addend)
+
+    def convolved(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
+        """Of a batch whose channels lie side by side, and an addend of the result's shape in the dtype of the sums."""
+        terms = {} if addend is None else {"addend": channels_last(addend)}
+        return channels_first(self.packed()(channels_last(input), **terms))
+
+    @functools.cached_property
+    def _alone(self) -> Prepared:
+        """Without the activation, for addends of other shapes and dtypes than the sums have."""
+        return type(self)(self.layer, self.norm, None, any_format=True)
+
+
+class PreparedTransposed(Prepared):
+    """A transposed convolution; `output_size` as in `nn.ConvTranspose2d`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return super().forward(input) if output_size is None else self._by_operators(input, None, output_size)
+
+    def _by_operators(self, input: Tensor, addend: Tensor | None, output_size: list[int] | None = None) -> Tensor:
+        y = convolve_transposed(self.layer, input, output_size)
+        return activate(y if self.norm is None else self.norm(y), self.activation)
+
+
+class PreparedLinear(Prepared):
+    """A linear layer as a convolution whose kernel has one tap."""
+
+    def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        y = F.linear(input, self.layer.weight, self.layer.bias)
+        return activate(y if addend is None else y + addend, self.activation)
+
+    def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        weight = self.layer._parameters["weight"]
+        outputs, inputs = weight.shape
+        if input.dtype != weight.dtype or input.dim() == 0 or input.shape[-1] != inputs:
+            return self._by_operators(input, addend)
+        shape = (*input.shape[:-1], outputs)
+        if addend is not None and addend.shape != shape:
+            addend = addend.expand(torch.broadcast_shapes(addend.shape, shape))
+        if addend is not None and addend.shape != shape:
+            return self._by_operators(input, addend)
+        terms = None if addend is None else _as_line(addend)
+        return self._of_batch(innermost(_as_line(input)), terms).transpose(1, 2).reshape(shape)
 
 
 def _as_line(x: Tensor) -> Tensor:
@@ -293,13 +278,10 @@ def _as_line(x: Tensor) -> Tensor:
     return x.reshape(min(rows, 1), max(rows, 1), x.shape[-1]).transpose(1, 2)
 
 
-def freeze(
-    module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False
-) -> FrozenConv | FrozenLinear:
+def prepare(module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False) -> Prepared:
     """A convolution or a linear layer with what follows it."""
-    if isinstance(module, nn.Linear):
-        return FrozenLinear(module, activation)
-    return FrozenConv.of(module, norm, activation, any_format)
+    kind = {nn.Linear: PreparedLinear, **dict.fromkeys(TRANSPOSED, PreparedTransposed)}.get(type(module), Prepared)
+    return kind(module, norm, activation, any_format)
 
 
 def _normalized(weight: Tensor, bias: Tensor | None, norm: Any, geometry: Geometry) -> tuple[Tensor, Tensor]:
@@ -323,20 +305,18 @@ def _normalized(weight: Tensor, bias: Tensor | None, norm: Any, geometry: Geomet
 
 @torch.library.custom_op("vkconv::prepared_conv", mutates_args=(), device_types="cpu")
 def prepared_conv(input: Tensor, handle: int) -> Tensor:
-    """The FrozenConv with this handle, applied."""
-    return channels_first(_by_handle[handle].prepared()(channels_last(input)))
+    """What the Prepared with this handle computes."""
+    return _by_handle[handle].convolved(input)
 
 
 @torch.library.custom_op("vkconv::prepared_conv_add", mutates_args=(), device_types="cpu")
 def prepared_conv_add(input: Tensor, addend: Tensor, handle: int) -> Tensor:
     """The same, with an addend of the output's shape in the dtype sums run in."""
-    return channels_first(_by_handle[handle].prepared()(channels_last(input), addend=channels_last(addend)))
+    return _by_handle[handle].convolved(input, addend)
 
 
 def _fake(input: Tensor, handle: int) -> Tensor:
-    conv = _by_handle[handle]
-    spatial = conv.geometry.output_extents(input.shape[2:], conv.weight.shape[2:])
-    return _ops.empty_channels_last(input, input.shape[0], spatial, channels_out(conv))
+    return _ops.empty_channels_last(input, *_by_handle[handle].output_shape(input))
 
 
 def _mapped(op: Any) -> Callable[..., tuple[Tensor, int]]:

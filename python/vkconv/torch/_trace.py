@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from torch import fx, nn
 
 from vkconv.torch._modules import plain
 
+_one_at_a_time = threading.Lock()  # what a trace changes is seen by every thread
 _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
 
 
@@ -32,6 +34,11 @@ def trace(module: nn.Module) -> fx.Graph | None:
         return None
     if any(m.training for m in module.modules()):
         return None
+    with _one_at_a_time:
+        return _traced(module)
+
+
+def _traced(module: nn.Module) -> fx.Graph | None:
     before = {m: {k: (v, _content(v)) for k, v in vars(m).items()} for m in module.modules()}
     try:
         with _no_questions_of_type():

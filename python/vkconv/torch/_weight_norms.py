@@ -1,9 +1,9 @@
-"""Weights that PyTorch's weight and spectral norms compute in every call, computed once."""
+"""Weights that PyTorch's weight and spectral norms and its pruning compute in every call, computed once."""
 
 from __future__ import annotations
 
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize, remove_spectral_norm, remove_weight_norm
+from torch.nn.utils import parametrizations, parametrize, prune, remove_spectral_norm, remove_weight_norm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
@@ -16,6 +16,8 @@ def settle(model: nn.Module) -> nn.Module:
                 remove_weight_norm(module, hook.name)
             elif isinstance(hook, SpectralNorm):
                 remove_spectral_norm(module, hook.name)
+            elif isinstance(hook, prune.BasePruningMethod):
+                prune.remove(module, hook._tensor_name)
         if parametrize.is_parametrized(module) and _by_pytorch(module):
             _unparametrize(module)
     return model

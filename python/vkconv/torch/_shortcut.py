@@ -1,0 +1,117 @@
+"""Forwards that `accelerate` makes shorter, and their own code where that would differ."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from vkconv.torch._fusion import Steps, fuse
+from vkconv.torch._modules import StandIn, hooks, own_forward
+from vkconv.torch._trace import trace
+
+
+class Shortcut(StandIn):
+    """The forward of `module` with its convolutions and what follows them in one, made when it is first wanted.
+
+    The module's own code runs while a part of it is in training mode. After a change of its children or of their hooks
+    the shortcut is made anew.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.run: Steps | fx.GraphModule | None = None
+        self.made_of: _Parts | None = None
+        self._name()
+
+    def _name(self) -> None:
+        """Callers may name the argument as the module's forward does."""
+        own = type(self.module).forward
+        _, name = inspect.signature(own).parameters
+        code = Shortcut._forward.__code__.replace(co_varnames=("self", name))
+        named = FunctionType(code, globals(), "forward", getattr(own, "__defaults__", None))
+        self.forward = MethodType(named, self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"module": self.module}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["module"])  # type: ignore[misc]
+
+    def _forward(self, input: Any) -> Any:
+        return self._run(input)
+
+    def _run(self, input: Any) -> Any:
+        run = self._shorter(input)
+        return type(self.module).forward(self.module, input) if run is None else run.forward(input)
+
+    def _shorter(self, input: Any) -> Steps | fx.GraphModule | None:
+        """What runs instead of the module's code, if it may."""
+        if self.module.training or type(input) is fx.Proxy:
+            return None
+        if not torch.compiler.is_compiling():
+            if self.made_of is None or self.made_of.changed():
+                self.make()
+            if self.made_of is None or self.made_of.training():
+                return None
+        return self.run
+
+    def make(self) -> None:
+        """Follow the module as it is now."""
+        module, parts = self.module, _Parts(self.module)
+        run: Steps | fx.GraphModule | None = None
+        if type(module).forward is nn.Sequential.forward:
+            for child in module.children():
+                make_all(child)
+            run = Steps(list(module._modules.values()))
+        elif not parts.training():
+            graph = trace(module)
+            run = None if graph is None else fuse(module, graph)
+        self.run, self.made_of = run, None if parts.training() else parts
+
+
+def shortcut_of(module: nn.Module) -> Shortcut | None:
+    """What stands in for the module's forward."""
+    made = getattr(vars(module).get("forward"), "__self__", None)
+    return made if isinstance(made, Shortcut) else None
+
+
+def make_all(module: nn.Module) -> None:
+    """Every shortcut in `module` that calls of it take."""
+    shortcut = shortcut_of(module)
+    if shortcut is not None:
+        shortcut.make()
+        if shortcut.run is not None:
+            return
+    for child in module.children():
+        make_all(child)
+
+
+def shortens(module: nn.Module) -> bool:
+    """Whether the forward takes one argument, so that a trace or a sequence may stand in for it."""
+    if not own_forward(module) or isinstance(module, torch.jit.ScriptModule):
+        return False
+    parameters = list(inspect.signature(type(module).forward).parameters.values())
+    return len(parameters) == 2 and parameters[1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+class _Parts:
+    """What a shortcut was made of."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.modules = list(module.modules())
+        self.children = [m._modules for m in self.modules if m._modules]
+        self.hooks = [h for m in self.modules for h in hooks(m)]
+        self.state = self._state()
+
+    def _state(self) -> tuple[list[Any], list[int]]:
+        return [list(c.values()) for c in self.children], list(map(len, self.hooks))
+
+    def changed(self) -> bool:
+        return self.state != self._state()
+
+    def training(self) -> bool:
+        return True in [m.training for m in self.modules]
