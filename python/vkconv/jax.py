@@ -51,17 +51,23 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
     made = Primitive(name)
     merge = name != "vkconv_weight_grad"  # the first axis of the first array is a batch
 
-    def shaped(a: Any, b: Any, **params: Any) -> ShapedArray:
+    def shape_of(a: Any, b: Any, **params: Any) -> tuple[int, ...]:
         own = len(params["geometry"].stride) + 2
         leading = np.broadcast_shapes(a.shape[:-own], b.shape[:-own])
-        return ShapedArray((*leading, *core(a.shape[-own:], b.shape[-own:], **params)), a.dtype)
+        return (*leading, *core(a.shape[-own:], b.shape[-own:], **params))
+
+    def abstract(a: Any, b: Any, **params: Any) -> ShapedArray:
+        shape = shape_of(a, b, **params)
+        if not _mesh_axes(a):
+            return ShapedArray(shape, a.dtype)
+        varying: ShapedArray = a.update(shape=shape, sharding=a.sharding.update(spec=jax.P(*[None] * len(shape))))
+        return varying
 
     def compute(a: jax.Array, b: jax.Array, **params: Any) -> jax.Array:
         def on_arrays(x: Any, y: Any) -> Any:
             return run(np.asarray(x), np.asarray(y), **params)
 
-        result = shaped(a, b, **params)
-        return jax.pure_callback(on_arrays, jax.ShapeDtypeStruct(result.shape, result.dtype), a, b)
+        return jax.pure_callback(on_arrays, jax.ShapeDtypeStruct(shape_of(a, b, **params), a.dtype), a, b)
 
     def call(a: jax.Array, b: jax.Array, **params: Any) -> jax.Array:
         own = len(params["geometry"].stride) + 2
@@ -74,13 +80,13 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
         problem = _core.problem_of(lambda: run(*like, **params))
         result = jax.ShapeDtypeStruct((*core(one, alone, **params),), a.dtype)
         y = jax.ffi.ffi_call(_TARGET, result)(a.reshape(one), b.reshape(alone), problem=problem)
-        return y.reshape(shaped(a, b, **params).shape)
+        return y.reshape(shape_of(a, b, **params))
 
     def batched(arrays: Any, axes: Any, **params: Any) -> Any:
         moved = [a[None] if i is None else jax.numpy.moveaxis(a, i, 0) for a, i in zip(arrays, axes, strict=True)]
         return made.bind(*moved, **params), 0
 
-    made.def_abstract_eval(shaped)
+    made.def_abstract_eval(abstract)
     made.def_impl(jax.jit(made.bind, static_argnames=("geometry", "extents")))
     mlir.register_lowering(made, mlir.lower_fun(compute, multiple_results=False))
     mlir.register_lowering(made, mlir.lower_fun(call, multiple_results=False), platform="cpu")
@@ -141,8 +147,18 @@ _define_transpose(_input_grad, (_conv, _same), (_weight_grad, _swapped))
 _define_transpose(_weight_grad, (_conv, _swapped), (_input_grad, _swapped))
 
 
+def _mesh_axes(aval: Any) -> frozenset[Any]:
+    """The axes of the mesh over which an array varies inside `jax.shard_map`."""
+    axes: frozenset[Any] = aval.mat.varying if hasattr(aval, "mat") else getattr(aval, "vma", frozenset())
+    return axes
+
+
 def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
-    made: jax.Array = _conv.bind(x, w, geometry=geometry)
+    # An operand that is the same everywhere is cast to one that varies, whose cotangents are summed over the mesh.
+    axes = [_mesh_axes(jax.typeof(operand)) for operand in (x, w)]
+    missing = [tuple(frozenset().union(*axes) - own) for own in axes]
+    cast = (jax.lax.pcast(a, names, to="varying") if names else a for a, names in zip((x, w), missing, strict=True))
+    made: jax.Array = _conv.bind(*cast, geometry=geometry)
     return made
 
 
