@@ -82,25 +82,53 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> float_to_half(D d, hn::Vec<D> v
 }
 #endif
 
-// ---- loads: any operand type to the accumulator type
+// ---- 16-bit numbers as accumulators and back. `T` only says which they are; rounding is to nearest even.
 
 template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* HWY_RESTRICT p) {
-  return hn::LoadU(d, p);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* HWY_RESTRICT p) {
-#if HWY_TARGET == HWY_SSE4
-  const hn::Rebind<std::uint16_t, D> u16;
+using HalfTag = hn::Rebind<std::uint16_t, D>;
+
+template <class T, class D>
+HWY_INLINE hn::Vec<D> widen_half(D d, hn::Vec<HalfTag<D>> half) {
   const hn::Rebind<std::uint32_t, D> u32;
-  return half_to_float(d, hn::PromoteTo(u32, hn::LoadU(u16, reinterpret_cast<const std::uint16_t*>(p))));
+  if constexpr (std::is_same_v<T, hwy::bfloat16_t>) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(u32, half)));
+  } else {
+#if HWY_TARGET == HWY_SSE4
+    return half_to_float(d, hn::PromoteTo(u32, half));
 #else
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), half));
 #endif
+  }
 }
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const hwy::bfloat16_t* HWY_RESTRICT p) {
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, D>(), p));
+
+template <class T, class D>
+HWY_INLINE hn::Vec<HalfTag<D>> round_to_half(D d, hn::Vec<D> v) {
+  const HalfTag<D> u16;
+  if constexpr (std::is_same_v<T, hwy::bfloat16_t>) {
+    // bits + 0x7fff + (bit 16) carries into the upper half exactly when rounding to even goes up; NaN stays quiet NaN.
+    const hn::Rebind<std::uint32_t, D> u32;
+    const auto bits = hn::BitCast(u32, v);
+    const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
+    const auto rounded = hn::Add(bits, hn::Add(even, hn::Set(u32, 0x7fff)));
+    const auto quiet = hn::Or(bits, hn::Set(u32, 0x400000));
+    return hn::TruncateTo(u16, hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(v)), quiet, rounded)));
+  } else {
+#if HWY_TARGET == HWY_SSE4
+    return hn::TruncateTo(u16, float_to_half(d, v));
+#else
+    return hn::BitCast(u16, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
+#endif
+  }
+}
+
+// ---- loads: any operand type to the accumulator type
+
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load(D d, const T* HWY_RESTRICT p) {
+  if constexpr (sizeof(T) == 2)
+    return widen_half<T>(d, hn::LoadU(HalfTag<D>(), reinterpret_cast<const std::uint16_t*>(p)));
+  else
+    return hn::LoadU(d, p);
 }
 
 // Whether masked loads and stores leave memory behind the mask alone, at every element size.
@@ -113,64 +141,39 @@ inline constexpr bool kMaskedMemory = false;
 // The first n < Lanes(d) elements, zeros behind them; reads nothing past p + n.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* HWY_RESTRICT p, std::size_t n) {
-  if constexpr (kMaskedMemory && sizeof(T) == sizeof(hn::TFromD<D>)) {
-    return hn::MaskedLoad(hn::FirstN(d, n), d, p);
-  } else if constexpr (kMaskedMemory) {
-    const hn::Rebind<std::uint16_t, D> bits;
-    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
-    hn::Store(hn::MaskedLoad(hn::FirstN(bits, n), bits, reinterpret_cast<const std::uint16_t*>(p)), bits,
-              reinterpret_cast<std::uint16_t*>(lanes));
-    return load(d, lanes);
-  } else {
+  if constexpr (!kMaskedMemory) {
     HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)] = {};
     std::memcpy(lanes, p, n * sizeof(T));
     return load(d, lanes);
+  } else if constexpr (sizeof(T) == 2) {
+    const HalfTag<D> u16;
+    return widen_half<T>(d, hn::MaskedLoad(hn::FirstN(u16, n), u16, reinterpret_cast<const std::uint16_t*>(p)));
+  } else {
+    return hn::MaskedLoad(hn::FirstN(d, n), d, p);
   }
 }
 
-// ---- stores: round the accumulator to the output type, to nearest even
+// ---- stores: round the accumulator to the output type
 
-template <class D>
-HWY_INLINE void store(hn::Vec<D> v, D d, hn::TFromD<D>* HWY_RESTRICT p) {
-  hn::StoreU(v, d, p);
-}
-template <class D>
-HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::float16_t* HWY_RESTRICT p) {
-#if HWY_TARGET == HWY_SSE4
-  const hn::Rebind<std::uint16_t, D> u16;
-  hn::StoreU(hn::TruncateTo(u16, float_to_half(d, v)), u16, reinterpret_cast<std::uint16_t*>(p));
-#else
-  const hn::Rebind<hwy::float16_t, D> half;
-  hn::StoreU(hn::DemoteTo(half, v), half, p);
-#endif
-}
-template <class D>
-HWY_INLINE void store(hn::Vec<D> v, [[maybe_unused]] D d, hwy::bfloat16_t* HWY_RESTRICT p) {
-  // bits + 0x7fff + (bit 16) carries into the upper half exactly when rounding to even goes up; NaN stays quiet NaN.
-  const hn::Rebind<std::uint32_t, D> u32;
-  const hn::Rebind<std::uint16_t, D> u16;
-  const auto bits = hn::BitCast(u32, v);
-  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-  const auto rounded = hn::Add(bits, hn::Add(even, hn::Set(u32, 0x7fff)));
-  const auto quiet = hn::Or(bits, hn::Set(u32, 0x400000));
-  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(v)), quiet, rounded));
-  hn::StoreU(hn::TruncateTo(u16, upper), u16, reinterpret_cast<std::uint16_t*>(p));
+template <class D, class T>
+HWY_INLINE void store(hn::Vec<D> v, D d, T* HWY_RESTRICT p) {
+  if constexpr (sizeof(T) == 2)
+    hn::StoreU(round_to_half<T>(d, v), HalfTag<D>(), reinterpret_cast<std::uint16_t*>(p));
+  else
+    hn::StoreU(v, d, p);
 }
 
 template <class D, class T>
 HWY_INLINE void store_n(hn::Vec<D> v, D d, T* HWY_RESTRICT p, std::size_t n) {
-  if constexpr (kMaskedMemory && sizeof(T) == sizeof(hn::TFromD<D>)) {
-    hn::BlendedStore(v, hn::FirstN(d, n), d, p);
-  } else {
+  if constexpr (!kMaskedMemory) {
     HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
     store(v, d, lanes);
-    if constexpr (kMaskedMemory) {
-      const hn::Rebind<std::uint16_t, D> bits;
-      hn::BlendedStore(hn::Load(bits, reinterpret_cast<const std::uint16_t*>(lanes)), hn::FirstN(bits, n), bits,
-                       reinterpret_cast<std::uint16_t*>(p));
-    } else {
-      std::memcpy(p, lanes, n * sizeof(T));
-    }
+    std::memcpy(p, lanes, n * sizeof(T));
+  } else if constexpr (sizeof(T) == 2) {
+    const HalfTag<D> u16;
+    hn::BlendedStore(round_to_half<T>(d, v), hn::FirstN(u16, n), u16, reinterpret_cast<std::uint16_t*>(p));
+  } else {
+    hn::BlendedStore(v, hn::FirstN(d, n), d, p);
   }
 }
 
