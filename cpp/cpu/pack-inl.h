@@ -25,19 +25,32 @@ HWY_INLINE Accumulator<T> widened(const T* p) {
 }
 
 #if HWY_TARGET != HWY_SCALAR  // which has no interleaving
-// to[k * columns + o] = from[o * out_stride + k] for one square block of 16-byte vectors.
-template <class T>
-HWY_INLINE void transpose_block(const T* from, std::int64_t out_stride, Accumulator<T>* to, std::int64_t columns) {
-  using A = Accumulator<T>;
-  const hn::CappedTag<A, 16 / sizeof(A)> d;
-  if constexpr (sizeof(A) == 8) {
-    const auto r0 = load(d, from), r1 = load(d, from + out_stride);
+// Values of type A in a 16-byte vector: what a transposition takes of every row at a time.
+template <class A>
+inline constexpr std::int64_t kTransposedTerms = 16 / static_cast<std::int64_t>(sizeof(A));
+
+// 16 bytes, once widened, of each of MaxLanes(d) / kTransposedTerms rows: rows 0, kTransposedTerms, ...
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_some_rows(D d, const T* from, std::int64_t stride) {
+  if constexpr (hn::MaxLanes(d) <= kTransposedTerms<hn::TFromD<D>>) {
+    return load(d, from);
+  } else {
+    const hn::Half<D> half;
+    const auto upper = load_some_rows(half, from + static_cast<std::int64_t>(hn::MaxLanes(half)) * stride, stride);
+    return hn::Combine(d, upper, load_some_rows(half, from, stride));
+  }
+}
+
+// to[k * columns + o] = from[o * stride + k] for MaxLanes(d) o and kTransposedTerms k.
+template <class D, class T>
+HWY_INLINE void transpose_rows(D d, const T* from, std::int64_t stride, hn::TFromD<D>* to, std::int64_t columns) {
+  const auto r0 = load_some_rows(d, from, stride), r1 = load_some_rows(d, from + stride, stride);
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
     hn::StoreU(hn::InterleaveLower(d, r0, r1), d, to);
     hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, to + columns);
   } else {
-    const hn::Repartition<double, decltype(d)> pair;
-    const auto r0 = load(d, from), r1 = load(d, from + out_stride);
-    const auto r2 = load(d, from + 2 * out_stride), r3 = load(d, from + 3 * out_stride);
+    const hn::RepartitionToWide<D> pair;
+    const auto r2 = load_some_rows(d, from + 2 * stride, stride), r3 = load_some_rows(d, from + 3 * stride, stride);
     const auto low01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1)),
                low23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
     const auto up01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1)),
@@ -47,6 +60,22 @@ HWY_INLINE void transpose_block(const T* from, std::int64_t out_stride, Accumula
     hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, up01, up23)), d, to + 2 * columns);
     hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, up01, up23)), d, to + 3 * columns);
   }
+}
+
+// The same for any number of o, as many at a time as a vector has lanes, and whole kTransposedTerms of `terms`; returns
+// how many o it took: all but fewer than kTransposedTerms.
+template <class D, class T>
+std::int64_t transpose_block(D d, const T* from, std::int64_t stride, std::int64_t terms, std::int64_t count,
+                             hn::TFromD<D>* to, std::int64_t columns) {
+  constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(D()));
+  constexpr std::int64_t kTerms = kTransposedTerms<hn::TFromD<D>>;
+  std::int64_t o = 0;
+  for (; o + kLanes <= count; o += kLanes)
+    for (std::int64_t k = 0; k + kTerms <= terms; k += kTerms)
+      transpose_rows(d, from + o * stride + k, stride, to + k * columns + o, columns);
+  if constexpr (kLanes > kTerms)
+    o += transpose_block(hn::Half<D>(), from + o * stride, stride, terms, count - o, to + o, columns);
+  return o;
 }
 #endif
 
@@ -65,15 +94,13 @@ void pack_run(const T* from, std::int64_t out_stride, std::int64_t in_stride, st
     }
     return;
   }
-  std::int64_t done = 0, whole = 0;  // channels and terms packed in blocks
+  std::int64_t done = 0, whole = 0;  // channels and terms that are transposed in vectors
 #if HWY_TARGET != HWY_SCALAR
-  constexpr std::int64_t kBlock = 16 / sizeof(Accumulator<T>), kRows = 64;  // rows of the panel that stay in L1
-  if (in_stride == 1) whole = terms / kBlock * kBlock;
-  if (whole > 0) done = count / kBlock * kBlock;
-  for (std::int64_t row = 0; row < whole; row += kRows)
-    for (std::int64_t o = 0; o < done; o += kBlock)
-      for (std::int64_t k = row; k < std::min(whole, row + kRows); k += kBlock)
-        transpose_block(from + o * out_stride + k, out_stride, to + k * columns + o, columns);
+  using A = Accumulator<T>;
+  if (in_stride == 1) {
+    whole = terms / kTransposedTerms<A> * kTransposedTerms<A>;
+    done = transpose_block(hn::FixedTag<A, HWY_LANES(A)>(), from, out_stride, whole, count, to, columns);
+  }
 #endif
   for (std::int64_t k = 0; k < terms; ++k)
     for (std::int64_t o = k < whole ? done : 0; o < count; ++o)

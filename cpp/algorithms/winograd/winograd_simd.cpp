@@ -28,7 +28,8 @@ winograd::Kernels winograd_table(std::integer_sequence<int, i...>) {
           stage_pixels,
           finish_row,
           stage_weights,
-          stage_output_rows<float>};
+          [](const float* from, std::int64_t stride, std::int64_t columns, std::int64_t rows, float* to,
+             std::int64_t to_stride) { pack_run(from, stride, 1, columns, rows, to, to_stride); }};
 }
 
 const winograd::Kernels& winograd_kernels() {

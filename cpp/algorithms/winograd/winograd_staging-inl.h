@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "algorithms/winograd/winograd_kernels.h"
+#include "cpu/pack-inl.h"
 #include "cpu/simd-inl.h"
 #include "hwy/cache_control.h"
 
@@ -76,79 +77,13 @@ inline void finish_row(const winograd::FinishRow& row, DType output_dtype, const
   with_simd_type(output_dtype, [&](auto zero) { finish_pixels<decltype(zero)>(row, epilogue); });
 }
 
-#if HWY_TARGET == HWY_SCALAR
-inline constexpr std::int64_t kTransposedRows = 1;
-#else
-using TransposeTag = hn::FixedTag<float, HWY_LANES(float)>;
-inline constexpr std::int64_t kTransposedRows = hn::MaxLanes(TransposeTag());
-
-// Four values of each of MaxLanes(d) rows, by 128-bit block: rows 0, 4, 8, ...
-template <class D>
-HWY_INLINE hn::Vec<D> load_every_fourth_row(D d, const float* from, std::int64_t stride) {
-  if constexpr (hn::MaxLanes(d) <= 4) {
-    return hn::LoadU(d, from);
-  } else {
-    const hn::Half<D> half;
-    const auto upper =
-        load_every_fourth_row(half, from + static_cast<std::int64_t>(hn::MaxLanes(half)) * stride, stride);
-    return hn::Combine(d, upper, load_every_fourth_row(half, from, stride));
-  }
-}
-
-// to[c * columns + o] = from[o * stride + c] for MaxLanes(d) o and four c.
-template <class D>
-HWY_INLINE void transpose_four_columns(D d, const float* from, std::int64_t stride, float* to, std::int64_t columns) {
-  const hn::RepartitionToWide<D> pairs;
-  const auto r0 = load_every_fourth_row(d, from, stride), r1 = load_every_fourth_row(d, from + stride, stride);
-  const auto r2 = load_every_fourth_row(d, from + 2 * stride, stride);
-  const auto r3 = load_every_fourth_row(d, from + 3 * stride, stride);
-  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + columns);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * columns);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * columns);
-}
-#endif
-
-// Rows of outputs with contiguous channels, as many at a time as there are lanes. The next channels of every row are
-// another line of memory far from the others, which no hardware prefetcher expects.
-template <class T>
-HWY_INLINE void stage_output_rows(const T* from, std::int64_t stride, std::int64_t channels, std::int64_t outputs,
-                                  float* to, std::int64_t columns) {
-  float widened[kTransposedRows * winograd::kStagedChannels];
-  for (std::int64_t o = 0; o < outputs; o += kTransposedRows) {
-    const std::int64_t rows = std::min<std::int64_t>(kTransposedRows, outputs - o);
-    for (std::int64_t r = 0; r < rows; ++r) hwy::Prefetch(from + (o + r) * stride + channels);
-    const float* row = reinterpret_cast<const float*>(from + o * stride);
-    std::int64_t row_stride = stride;
-    if constexpr (!std::is_same_v<T, float>) {
-      for (std::int64_t r = 0; r < rows; ++r) widen(from + (o + r) * stride, channels, widened + r * channels);
-      row = widened;
-      row_stride = channels;
-    }
-    std::int64_t c = 0;
-#if HWY_TARGET != HWY_SCALAR
-    if (rows == kTransposedRows)
-      for (; c + 4 <= channels; c += 4)
-        transpose_four_columns(TransposeTag(), row + c, row_stride, to + c * columns + o, columns);
-#endif
-    for (; c < channels; ++c)
-      for (std::int64_t r = 0; r < rows; ++r) to[c * columns + o + r] = row[r * row_stride + c];
-  }
-}
-
+// The next contiguous channels of every output are another line of memory far from the others, which no hardware
+// prefetcher expects.
 template <class T>
 HWY_INLINE void stage_tap(const T* from, const winograd::WeightBlock& block, float* to, std::int64_t columns) {
   const auto& w = block.view;
-  if (w.in == 1) return stage_output_rows(from, w.out, block.channels, block.outputs, to, columns);
-  for (std::int64_t c = 0; c < block.channels; ++c)
-    if (w.out == 1)
-      widen(from + c * w.in, block.outputs, to + c * columns);
-    else
-      for (std::int64_t o = 0; o < block.outputs; ++o) widen(from + c * w.in + o * w.out, 1, to + c * columns + o);
+  for (std::int64_t o = 0; w.in == 1 && o < block.outputs; ++o) hwy::Prefetch(from + o * w.out + block.channels);
+  pack_run(from, w.out, w.in, block.channels, block.outputs, to, columns);
 }
 
 inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
