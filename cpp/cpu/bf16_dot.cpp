@@ -25,14 +25,16 @@ inline __attribute__((always_inline)) void unroll(F f) {
 using Tile = GemmTile<hwy::bfloat16_t, float>;
 constexpr int kPrefetchPairs = 12;
 
-template <int kRows, int kVectors, bool kAccumulate>
-inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t tile, std::int64_t panel) {
+template <int kRows, int kVectors>
+inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t tile, std::int64_t panel,
+                                                    bool accumulate) {
   __m512 sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = _mm512_setzero_ps(); });
   });
   for (std::int64_t s = 0; s < t.slice_count; ++s) {
     const hwy::bfloat16_t *a = t.slices[s].a + tile * kRows * t.lda, *b = t.slices[s].b + panel * t.panel_stride;
+    const hwy::bfloat16_t *a3 = a + 3 * t.lda, *a6 = a + 6 * t.lda, *a9 = a + 9 * t.lda, *a12 = a + 12 * t.lda;
     for (std::int64_t k = 0; k < t.kc; k += 2, b += 2 * kVectors * kDotLanes) {
       __m512i column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
@@ -41,7 +43,8 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         int pair;
-        std::memcpy(&pair, a + r * t.lda + k, sizeof pair);
+        const hwy::bfloat16_t* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
+        std::memcpy(&pair, row + r % 3 * t.lda + k, sizeof pair);
         const auto x = (__m512bh)_mm512_set1_epi32(pair);
         unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
           sum[r][v] = _mm512_dpbf16_ps(sum[r][v], x, (__m512bh)column[v]);
@@ -50,34 +53,33 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
     }
   }
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    const std::int64_t row = tile * kRows + r, column = panel * kVectors * kDotLanes;
+    float* c = t.c + row * t.ldc + column;
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      float* c = t.c + (tile * kRows + r) * t.ldc + (panel * kVectors + v) * kDotLanes;
-      _mm512_storeu_ps(c, kAccumulate ? _mm512_add_ps(_mm512_loadu_ps(c), sum[r][v]) : sum[r][v]);
+      if (accumulate) sum[r][v] = _mm512_add_ps(_mm512_loadu_ps(c + v * kDotLanes), sum[r][v]);
+      if (!t.rounded) _mm512_storeu_ps(c + v * kDotLanes, sum[r][v]);
     });
+    if (!t.rounded) return;
+    auto* to = t.rounded + row * t.rounded_stride + column;
+    if constexpr (kVectors == 2)
+      _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(sum[r][1], sum[r][0]));
+    else
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(sum[r][0]));
   });
 }
 
-template <int kRows, int kVectors, bool kAccumulate>
-void dot_kernel(const Tile& t) {
+template <int kRows, int kVectors>
+void dot_kernel(const Tile& t, bool accumulate) {
   for (std::int64_t tile = 0; tile < t.tiles; ++tile)
-    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<kRows, kVectors, kAccumulate>(t, tile, panel);
+    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<kRows, kVectors>(t, tile, panel, accumulate);
 }
 
-template <int kVectors, bool kAccumulate, int... i>
+template <int kVectors, int... i>
 constexpr auto dot_table(std::integer_sequence<int, i...>) {
-  return std::array{&dot_kernel<i + 1, kVectors, kAccumulate>...};
+  return std::array{&dot_kernel<i + 1, kVectors>...};
 }
 
 }  // namespace
-
-void round_to_bf16(const float* sums, std::int64_t sum_stride, std::int64_t rows, std::int64_t columns,
-                   hwy::bfloat16_t* to, std::int64_t stride) {
-  for (std::int64_t r = 0; r < rows; ++r, sums += sum_stride, to += stride)
-    for (std::int64_t c = 0; c < columns; c += 2 * kDotLanes) {
-      const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + c + kDotLanes), _mm512_loadu_ps(sums + c));
-      _mm512_storeu_si512(to + c, (__m512i)rounded);
-    }
-}
 
 }  // namespace vkconv::cpu
 HWY_POP_ATTRIBUTES
@@ -88,14 +90,10 @@ bool bf16_dot_available() { return __builtin_cpu_supports("avx512bf16") && __bui
 
 void bf16_dot_tile(const Tile& tile, int rows, int vectors, bool accumulate) {
   using Rows = std::make_integer_sequence<int, kDotMaxRows>;
-  static constexpr auto kStore1 = dot_table<1, false>(Rows()), kAdd1 = dot_table<1, true>(Rows());
-  static constexpr auto kStore2 = dot_table<2, false>(Rows()), kAdd2 = dot_table<2, true>(Rows());
-  const auto row = static_cast<std::size_t>(rows - 1);
+  static constexpr auto kNarrow = dot_table<1>(Rows()), kWide = dot_table<2>(Rows());
+  const auto kernel = (vectors == 1 ? kNarrow : kWide)[static_cast<std::size_t>(rows - 1)];
   for_each_block(tile, vectors * kDotLanes, 2, [&](const Tile& block) {
-    if (vectors == 1)
-      (accumulate ? kAdd1 : kStore1)[row](block);
-    else
-      (accumulate ? kAdd2 : kStore2)[row](block);
+    kernel(block, accumulate);
     accumulate = true;
   });
 }
@@ -109,7 +107,6 @@ namespace vkconv::cpu {
 bool bf16_dot_available() { return false; }
 // Never called: not available.
 void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>&, int, int, bool) {}
-void round_to_bf16(const float*, std::int64_t, std::int64_t, std::int64_t, hwy::bfloat16_t*, std::int64_t) {}
 
 }  // namespace vkconv::cpu
 

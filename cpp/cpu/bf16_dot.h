@@ -26,8 +26,4 @@ inline std::int64_t dot_block_terms(std::int64_t terms) {
 // vectors is 1 or 2: the panel has vectors * kDotLanes columns. Chains are those of for_each_block().
 void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>& tile, int rows, int vectors, bool accumulate);
 
-// Rounds `rows` rows of `columns` sums, a multiple of two vectors, to nearest even.
-void round_to_bf16(const float* sums, std::int64_t sum_stride, std::int64_t rows, std::int64_t columns,
-                   hwy::bfloat16_t* to, std::int64_t stride);
-
 }  // namespace vkconv::cpu

@@ -8,7 +8,6 @@
 #endif
 
 #include <cstdint>
-#include <type_traits>
 
 #include "core/algorithm.h"
 #include "cpu/device.h"
@@ -31,11 +30,6 @@ struct TileStore {
 
 // Whether the output is the sums, rounded.
 constexpr bool only_rounds(const Epilogue& e) { return !e.bias && !e.addend && e.activation == Activation::identity; }
-// Whether it is the sums as they are.
-template <class A, class Out>
-constexpr bool stores_sums(const Epilogue& e) {
-  return std::is_same_v<A, Out> && only_rounds(e);
-}
 
 // The outputs of one row from column w on, from `channel` on.
 template <class A, class Out>

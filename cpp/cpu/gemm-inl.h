@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "cpu/gemm.h"
@@ -52,14 +54,47 @@ inline constexpr int kPrefetchRows = 12;
 // of the whole tile at once.
 inline constexpr int kTermsPerRow = 4;
 
+// Writes the sums of a tile, or adds them to C. kPartial: the last vector of a row is cut.
+template <bool kPartial, class T, class V, int kRows, int kVectors>
+HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, const V (&sum)[kRows][kVectors],
+                           bool accumulate) {
+  const hn::ScalableTag<T> d;
+  const auto last = static_cast<std::size_t>(t.last_lanes);
+  const auto write = [&](auto* to, std::int64_t stride, auto add) __attribute__((always_inline)) {
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        constexpr bool kCut = kPartial && v + 1 == kVectors;
+        const std::int64_t row = tile * kRows + r, column = (panel * kVectors + v) * hn::Lanes(d);
+        const T* c = t.c + row * t.ldc + column;
+        V value = sum[r][v];
+        if (add) value = hn::Add(kCut ? load_n(d, c, last) : load(d, c), value);
+        if constexpr (kCut)
+          store_n(value, d, to + row * stride + column, last);
+        else
+          store(value, d, to + row * stride + column);
+      });
+    });
+  };
+  if constexpr (std::is_same_v<T, float>)
+    if (t.rounded) return write(t.rounded, t.rounded_stride, accumulate);
+  if (accumulate)
+    write(t.c, t.ldc, std::true_type());
+  else
+    write(t.c, t.ldc, std::false_type());
+}
+
 // Tile `tile` by panel `panel` in one chain of additions: C = the sums, or C += them.
-template <class T, int kRows, int kVectors, bool kAccumulate>
-HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel) {
+template <class T, int kRows, int kVectors>
+HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, bool accumulate) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t lda = t.lda, a_offset = tile * kRows * lda, b_offset = panel * t.panel_stride;
-  T* to = t.c + tile * kRows * t.ldc + panel * kVectors * static_cast<std::int64_t>(lanes);
+  // Where the results go, in bytes.
+  const auto* to = t.rounded ? reinterpret_cast<const std::byte*>(t.rounded) : reinterpret_cast<const std::byte*>(t.c);
+  const std::int64_t element = t.rounded ? sizeof *t.rounded : sizeof *t.c;
+  const std::int64_t to_stride = (t.rounded ? t.rounded_stride : t.ldc) * element;
+  to += tile * kRows * to_stride + panel * kVectors * static_cast<std::int64_t>(lanes) * element;
   const std::int64_t ahead =
       (kPrefetchRows + tile * t.slice_count * t.kc) * kVectors * static_cast<std::int64_t>(lanes);
   V sum[kRows][kVectors];
@@ -73,11 +108,11 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
     const T* HWY_RESTRICT b = s->b + b_offset;
     for (std::int64_t k = 0; k < t.kc; ++k, b += kVectors * lanes) {
       V column[kVectors];
-      const T* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * t.ldc;
+      const std::byte* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * to_stride;
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b + v * lanes);
         hwy::Prefetch(b + ahead + v * lanes);
-        hwy::Prefetch(c + v * lanes);
+        hwy::Prefetch(c + v * lanes * sizeof(T));
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
@@ -87,44 +122,30 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
       });
     }
   }
-  const auto finish = [&](auto partial) __attribute__((always_inline)) {
-    const auto last = static_cast<std::size_t>(t.last_lanes);
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        T* c = to + r * t.ldc + v * lanes;
-        if constexpr (partial && v + 1 == kVectors)
-          store_n(kAccumulate ? hn::Add(load_n(d, c, last), sum[r][v]) : sum[r][v], d, c, last);
-        else
-          hn::StoreU(kAccumulate ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
-      });
-    });
-  };
   if constexpr (kMaskedMemory)
-    if (t.last_lanes > 0 && panel + 1 == t.panels) return finish(std::true_type());
-  finish(std::false_type());
+    if (t.last_lanes > 0 && panel + 1 == t.panels) return store_sums<true>(t, tile, panel, sum, accumulate);
+  store_sums<false>(t, tile, panel, sum, accumulate);
 }
 
-template <class T, int kRows, int kVectors, bool kAccumulate>
-HWY_NOINLINE void micro_kernel(const GemmTile<T>& t) {
+template <class T, int kRows, int kVectors>
+HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, bool accumulate) {
   for (std::int64_t tile = 0; tile < t.tiles; ++tile)
-    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<T, kRows, kVectors, kAccumulate>(t, tile, panel);
+    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<T, kRows, kVectors>(t, tile, panel, accumulate);
 }
 
 template <class T>
-using MicroKernel = void (*)(const GemmTile<T>&);
+using MicroKernel = void (*)(const GemmTile<T>&, bool accumulate);
 
-template <class T, int kVectors, bool kAccumulate, int... i>
+template <class T, int kVectors, int... i>
 constexpr std::array<MicroKernel<T>, sizeof...(i)> micro_kernel_table(std::integer_sequence<int, i...>) {
-  return {micro_kernel<T, i + 1, kVectors, kAccumulate>...};
+  return {micro_kernel<T, i + 1, kVectors>...};
 }
 
 // The micro-kernel for 1 <= rows <= kMaxRows.
 template <class T, int kVectors = 2>
-HWY_INLINE MicroKernel<T> micro_kernel_for(int rows, bool accumulate) {
-  using Rows = std::make_integer_sequence<int, kMaxRows>;
-  static constexpr auto kStore = micro_kernel_table<T, kVectors, false>(Rows());
-  static constexpr auto kAdd = micro_kernel_table<T, kVectors, true>(Rows());
-  return (accumulate ? kAdd : kStore)[static_cast<std::size_t>(rows - 1)];
+HWY_INLINE MicroKernel<T> micro_kernel_for(int rows) {
+  static constexpr auto kKernels = micro_kernel_table<T, kVectors>(std::make_integer_sequence<int, kMaxRows>());
+  return kKernels[static_cast<std::size_t>(rows - 1)];
 }
 
 // Columns of a panel with two vectors.
@@ -138,7 +159,7 @@ template <class T, int kVectors = 2>
 HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
   const std::int64_t columns = kVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   for_each_block(tile, columns, 1, [&](const GemmTile<T>& block) {
-    micro_kernel_for<T, kVectors>(rows, accumulate)(block);
+    micro_kernel_for<T, kVectors>(rows)(block, accumulate);
     accumulate = true;
   });
 }

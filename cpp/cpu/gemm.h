@@ -2,6 +2,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
+
+#include "hwy/base.h"
 
 namespace vkconv::cpu {
 
@@ -25,6 +28,8 @@ struct GemmSlice {
 // C[rows][columns] = or += sum over slices s and k < kc of s.a[row * lda + k] * s.b[k * columns + column].
 template <class T, class C = T>
 struct GemmTile {
+  using Rounded = std::conditional_t<std::is_same_v<T, float>, hwy::float16_t, T>;
+
   const GemmSlice<T>* slices = nullptr;
   std::int64_t slice_count = 0;
   std::int64_t kc = 0;   // terms a slice
@@ -38,6 +43,9 @@ struct GemmTile {
   std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
   // Columns of C in the last vector of the last panel, where they are fewer than its lanes; only with kMaskedMemory.
   std::int64_t last_lanes = 0;
+  // Where not null, the last chain's results go here, rounded to 16 bits, instead of to C.
+  Rounded* rounded = nullptr;
+  std::int64_t rounded_stride = 0;  // elements between rows
 };
 
 // Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts
@@ -45,13 +53,15 @@ struct GemmTile {
 // are taken several a block. `columns` is the width of the panel.
 template <class T, class C, class F>
 inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
-  if (tile.slice_count == 1 && tile.kc <= tile.block) return run(tile);
+  if (tile.slice_count <= 1 && tile.kc <= tile.block) return run(tile);
   GemmTile<T, C> block = tile;
+  block.rounded = nullptr;
   if (tile.kc <= tile.block) {
     const std::int64_t kc = std::max<std::int64_t>(1, tile.kc), slices_per_block = (tile.block + kc / 2) / kc;
     for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
       block.slices = tile.slices + s;
       block.slice_count = std::min(slices_per_block, tile.slice_count - s);
+      if (s + block.slice_count == tile.slice_count) block.rounded = tile.rounded;
       run(block);
     }
     return;
@@ -64,6 +74,7 @@ inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std
       const GemmSlice<T> part{tile.slices[s].a + begin, tile.slices[s].b + begin * columns};
       block.slices = &part;
       block.kc = end - begin;
+      if (s + 1 == tile.slice_count && i == parts) block.rounded = tile.rounded;
       run(block);
     }
 }

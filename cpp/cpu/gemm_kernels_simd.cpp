@@ -14,12 +14,10 @@ const GemmKernels<T>& kernels() {
     GemmKernels<T> k;
     k.lanes = panel_columns<T>() / 2;
     k.max_rows = kMaxRows;
-    for (int rows = 1; rows <= kMaxRows; ++rows)
-      for (const bool accumulate : {false, true}) {
-        const auto row = static_cast<std::size_t>(rows - 1);
-        k.kernels[0][accumulate][row] = micro_kernel_for<T, 1>(rows, accumulate);
-        k.kernels[1][accumulate][row] = micro_kernel_for<T, 2>(rows, accumulate);
-      }
+    for (int rows = 1; rows <= kMaxRows; ++rows) {
+      k.kernels[0][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 1>(rows);
+      k.kernels[1][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 2>(rows);
+    }
     return k;
   }();
   return made;

@@ -64,6 +64,27 @@ void check_several(int rows, std::int64_t kc) {
   EXPECT_EQ(expected, c) << rows << " rows, kc " << kc;
 }
 
+// What the last chain rounds are the sums that it would have stored.
+void check_rounding(int rows, std::int64_t kc) {
+  const hn::ScalableTag<float> d;
+  const std::int64_t columns = panel_columns<float>(), stride = columns + 3;
+  auto a = small_integers<float>(rows * kc, 1), b = small_integers<float>(kc * columns, 2);
+  for (float& x : a) x /= 7;
+  std::vector<float> c(static_cast<std::size_t>(rows * columns)), scratch = c;
+  std::vector<hwy::float16_t> rounded(static_cast<std::size_t>(rows * stride)), expected = rounded;
+  const GemmSlice<float> slice{a.data(), b.data()};
+  GemmTile<float> tile{&slice, 1, kc, kc, c.data(), columns};
+  gemm_tile<float>(tile, rows, false);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < columns; j += columns / 2)
+      store(hn::LoadU(d, c.data() + r * columns + j), d, expected.data() + r * stride + j);
+  tile.c = scratch.data();
+  tile.rounded = rounded.data();
+  tile.rounded_stride = stride;
+  gemm_tile<float>(tile, rows, false);
+  EXPECT_EQ(0, std::memcmp(expected.data(), rounded.data(), rounded.size() * sizeof rounded[0])) << rows << " " << kc;
+}
+
 template <class T>
 void check_tiles() {
   for (int rows = 1; rows <= kMaxRows; ++rows)
@@ -101,6 +122,8 @@ void check_packing(bool transposed, std::int64_t count) {
 void CheckGemm() {
   check_tiles<float>();
   check_tiles<double>();
+  for (int rows = 1; rows <= kMaxRows; ++rows)
+    for (const std::int64_t kc : {5, 200}) check_rounding(rows, kc);
 }
 
 void CheckPacking() {

@@ -8,6 +8,7 @@
 //
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "algorithms/implicit_gemm/dense.h"
@@ -91,8 +92,10 @@ class Dense {
   }
 
  private:
-  // Whether the micro-kernel can store a part of a vector.
+  using Tile = GemmTile<X, A>;
+  // Whether the micro-kernel can store a part of a vector, and whether it rounds to the output's type.
   static constexpr bool kPartialVectors = kMaskedMemory && std::is_same_v<X, A>;
+  static constexpr bool kRounds = !std::is_same_v<Out, A> && std::is_same_v<Out, typename Tile::Rounded>;
 
   // Panels that meet a tile together, and their outputs.
   struct Panels {
@@ -118,42 +121,40 @@ class Dense {
   template <int kVectors>
   void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    const bool in_place = plain_ && (panels.channels == columns || kPartialVectors);
-    const std::int64_t most = in_place && s_.terms <= kBlockTerms ? tiles.size() : kMostTogether / panels.count;
+    const bool direct = plain_ && (panels.channels == columns || kPartialVectors);
+    const std::int64_t most = direct && s_.terms <= kBlockTerms ? tiles.size() : kMostTogether / panels.count;
     const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
     for (const Row& row : rows)
       for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
         const auto begin = [&](std::int64_t tile) { return tile_begin(p_.output[2], tile); };
         next = std::min({t + most, t < high_tiles ? high_tiles : tiles.end, tiles.end});
-        if (!takes_all_taps({begin(t), begin(next)}, panels)) next = t + 1;
-        run_tiles<kVectors>(panels, row, {begin(t), begin(next)}, next - t, input, in_place);
+        if (row.outside() || !takes_all_taps({begin(t), begin(next)}, panels)) next = t + 1;
+        run_tiles<kVectors>(panels, row, {begin(t), begin(next)}, next - t, input, direct);
       }
   }
 
-  // `count` tiles of equal height, whose outputs are `w`.
+  // `count` tiles of equal height, whose outputs are `w`: by the micro-kernel alone if `direct`.
   template <int kVectors>
   void run_tiles(const Panels& panels, const Row& row, Range w, std::int64_t count, const Input& input,
-                 bool in_place) const {
+                 bool direct) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     HWY_ALIGN A sums[kMaxRows * kMostTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
-    GemmTile<X, A> tile;
-    tile.c = in_place ? reinterpret_cast<A*>(to.out) : sums;
-    tile.ldc = in_place ? to.out_stride : columns;
+    Tile tile;
+    tile.c = direct && !kRounds ? reinterpret_cast<A*>(to.out) : sums;
+    tile.ldc = direct && !kRounds ? to.out_stride : columns;
+    if constexpr (kRounds) tile.rounded = direct ? to.out : nullptr;
+    tile.rounded_stride = to.out_stride;
     tile.block = s_.dot ? dot_block_terms(s_.terms) : block_terms(s_.terms);
     tile.tiles = count;
     tile.panels = panels.count;
     tile.panel_stride = s_.panel_stride(sizeof(X));
-    if (in_place) tile.last_lanes = panels.channels % s_.tile.lanes;
+    if (direct) tile.last_lanes = panels.channels % s_.tile.lanes;
     if (takes_all_taps(w, panels) && !row.outside())
       sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size() / count, input, panels, tile, false);
     else
       sum_border<kVectors>(row, w, input, panels, tile);
-    if (in_place) return;
-    if constexpr (std::is_same_v<X, Out> && !std::is_same_v<X, A>)
-      if (only_rounds(p_.epilogue) && panels.channels == columns && kVectors == 2)
-        return round_to_bf16(sums, columns, w.size(), columns, to.out, to.out_stride);
-    store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
+    if (!direct) store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
   }
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
@@ -165,30 +166,40 @@ class Dense {
 
   // The sums of tiles that reach padding: taps along W that reach the same rows go together.
   template <int kVectors>
-  void sum_border(const Row& row, Range w, const Input& input, const Panels& panels, GemmTile<X, A> tile) const {
+  void sum_border(const Row& row, Range w, const Input& input, const Panels& panels, Tile tile) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     for (std::int64_t r = 0; r < w.size(); ++r)
       std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
-    if (row.outside()) return;
+    const auto rounded = std::exchange(tile.rounded, nullptr);
     const auto reach = [&](std::int64_t k) {
       const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
       return Range{std::max(all.begin, w.begin), std::min(all.end, w.end)};
     };
-    for (std::int64_t k = 0, next; k < p_.kernel[2]; k = next) {
+    for (std::int64_t k = 0, next; k < p_.kernel[2] && !row.outside(); k = next) {
       const Range rows = reach(k);
       for (next = k + 1; next < p_.kernel[2]; ++next)
         if (const Range r = reach(next); r.begin != rows.begin || r.end != rows.end) break;
       if (rows.size() == 0) continue;
-      GemmTile<X, A> part = tile;
+      Tile part = tile;
       part.c += (rows.begin - w.begin) * tile.ldc;
       sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, panels, part, true);
     }
+    tile.rounded = rounded;
+    if (rounded) multiply<kVectors>(tile, w.size(), true);
+  }
+
+  template <int kVectors>
+  void multiply(const Tile& tile, std::int64_t rows, bool accumulate) const {
+    if constexpr (std::is_same_v<X, A>)
+      kernels_.tile(tile, rows, kVectors, accumulate);
+    else
+      bf16_dot_tile(tile, static_cast<int>(rows), kVectors, accumulate);
   }
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
   template <int kVectors>
   void sum_taps(const Row& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input, const Panels& panels,
-                GemmTile<X, A> tile, bool accumulate) const {
+                Tile tile, bool accumulate) const {
     constexpr int kBatch = 64;
     const std::int64_t pixel = input.pixel_stride(), in = s_.in, columns = kVectors * s_.tile.lanes;
     const bool whole_row = p_.dilation[2] == 1 && pixel == in;  // taps along W are one run of memory
@@ -197,24 +208,21 @@ class Dense {
     GemmSlice<X> slices[kBatch];
     tile.slices = slices;
     tile.slice_count = 0;
-    const auto flush = [&] {
-      if (tile.slice_count == 0) return;
-      if constexpr (std::is_same_v<X, A>)
-        kernels_.tile(tile, rows, kVectors, accumulate);
-      else
-        bf16_dot_tile(tile, static_cast<int>(rows), kVectors, accumulate);
-      accumulate = true;
-      tile.slice_count = 0;
-    };
+    const auto rounded = std::exchange(tile.rounded, nullptr);
     for (const auto& line : row.lines) {
       const X* x = line.x + w * p_.stride[2] * pixel + panels.input_channel;
       const X* panel = panels.b + line.term * columns;
       for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
+        if (tile.slice_count == kBatch) {
+          multiply<kVectors>(tile, rows, accumulate);
+          accumulate = true;
+          tile.slice_count = 0;
+        }
         slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
-        if (tile.slice_count == kBatch) flush();
       }
     }
-    flush();
+    tile.rounded = rounded;
+    multiply<kVectors>(tile, rows, accumulate);
   }
 
   const DenseLayout& s_;
@@ -222,7 +230,7 @@ class Dense {
   const Operands<Device>& a_;
   const std::byte* packed_;
   const GemmKernels<A>& kernels_ = gemm_kernels<A>();
-  const bool plain_ = stores_sums<A, Out>(p_.epilogue);  // sums can be made in the output itself
+  const bool plain_ = (kRounds || std::is_same_v<Out, A>)&&only_rounds(p_.epilogue);  // the micro-kernel stores outputs
 };
 
 template <class T, class X>

@@ -23,7 +23,7 @@ winograd::Kernels winograd_table(std::integer_sequence<int, i...>) {
           kMaxRows,
           {tile_kernels<i>()...},
           [](const GemmTile<float>& tile, std::int64_t rows, bool accumulate) {
-            micro_kernel_for<float>(static_cast<int>(rows), accumulate)(tile);
+            micro_kernel_for<float>(static_cast<int>(rows))(tile, accumulate);
           },
           stage_pixels,
           finish_row,
