@@ -70,12 +70,9 @@ class Dense {
 
   void task(std::int64_t index, std::byte* scratch) const {
     const std::int64_t panel_chunk = index % s_.panel_chunks(), chunk = index / s_.panel_chunks();
-    const std::int64_t first_row = chunk / s_.tile_chunks() * s_.chunk_rows;
-    const std::int64_t first_tile = chunk % s_.tile_chunks() * s_.chunk_tiles;
-    const Range rows{first_row, std::min(s_.rows, first_row + s_.chunk_rows)};
-    const Range tiles{first_tile, std::min(s_.row_tiles, first_tile + s_.chunk_tiles)};
+    const Range rows = DenseLayout::part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
+    const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
-    if (tiles.size() == 0) return;
     const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
     const Input input(p_, a_.input, rows, pixels, scratch, s_.copied, s_.in * p_.groups);
     std::vector<Row> lines;
