@@ -1,5 +1,6 @@
 #include "vulkan/pipelines.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -14,6 +15,13 @@ namespace {
 constexpr std::size_t kSoftwareCapacity = 256, kCapacity = 4096;
 
 constexpr auto kSaveInterval = std::chrono::seconds(1);
+
+constexpr std::uint32_t kPacksNearestId = 100;  // of kPacksNearest in glsl/types.glsl
+
+// Devices with matrices of halves round to the nearest, ties to even.
+bool packs_nearest(const Traits& traits) {
+  return std::ranges::any_of(traits.cooperative_matrices, [](const auto& m) { return m.operand == DType::f16; });
+}
 
 // A driver update or another device makes compiled pipelines useless.
 std::string cache_identity(const vk::raii::PhysicalDevice& physical) {
@@ -32,6 +40,7 @@ Pipelines::Pipelines(const vk::raii::PhysicalDevice& physical, const vk::raii::D
     : device_(device),
       layout_(layout),
       full_subgroups_(traits.features.full_subgroups),
+      packs_nearest_(packs_nearest(traits)),
       capacity_(traits.type == DeviceType::software ? kSoftwareCapacity : kCapacity),
       file_(PipelineCacheFile::default_directory(), cache_identity(physical)) {
   const std::vector<std::byte> stored = file_.load();
@@ -81,10 +90,13 @@ void Pipelines::set_capacity(std::size_t capacity) {
 
 vk::raii::Pipeline Pipelines::create(const Kernel& kernel) const {
   const std::span<const std::uint32_t> words = spirv(kernel.shader);
+  std::vector<std::uint32_t> values = kernel.constants;
   std::vector<vk::SpecializationMapEntry> entries;
-  for (std::uint32_t i = 0; i < kernel.constants.size(); ++i) entries.push_back({i, i * 4, 4});
-  const vk::SpecializationInfo constants(static_cast<std::uint32_t>(entries.size()), entries.data(),
-                                         kernel.constants.size() * 4, kernel.constants.data());
+  for (std::uint32_t i = 0; i < values.size(); ++i) entries.push_back({i, i * 4, 4});
+  entries.push_back({kPacksNearestId, static_cast<std::uint32_t>(values.size()) * 4, 4});
+  values.push_back(packs_nearest_);
+  const vk::SpecializationInfo constants(static_cast<std::uint32_t>(entries.size()), entries.data(), values.size() * 4,
+                                         values.data());
   const vk::raii::ShaderModule module(device_, vk::ShaderModuleCreateInfo({}, words.size_bytes(), words.data()));
   const vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo size(kernel.subgroup_size);
   vk::PipelineShaderStageCreateInfo stage({}, vk::ShaderStageFlagBits::eCompute, *module, "main", &constants);

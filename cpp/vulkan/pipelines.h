@@ -43,7 +43,7 @@ class Pipelines {
 
   const vk::raii::Device& device_;
   const vk::PipelineLayout layout_;
-  const bool full_subgroups_;
+  const bool full_subgroups_, packs_nearest_;
 
   mutable std::mutex mutex_;
   std::size_t capacity_;

@@ -1,14 +1,32 @@
 // The depthwise kernel that walks down the rows with the whole kernel in registers (depthwise_rows.comp).
 #pragma once
+#include <array>
+
 #include "core/algorithm.h"
 #include "vulkan/kernel_params.h"
 
 namespace vkconv::vulkan {
 
-// Whether the problem has a form it computes; its operands must also be aligned, see run_depthwise_rows.
-bool has_depthwise_rows(const ConvProblem& p);
+class DepthwiseRows {
+ public:
+  // Whether the problem has a form it computes; its operands must also be aligned, see run.
+  static bool supports(const ConvProblem& p);
 
-// Records the problem and answers true, or false when no vector of channels is aligned in input and output.
-bool run_depthwise_rows(Stream& stream, const ConvProblem& p, const Operands<Device>& a, double seconds);
+  DepthwiseRows(const ConvProblem& p, const Traits& traits);
+
+  // Records the problem and answers true, or false when no vector of channels is aligned in input and output.
+  bool run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight, double seconds) const;
+
+  struct Shape {
+    std::int64_t words = 0, vector = 0;    // of an invocation: 32-bit words and channels
+    std::int64_t columns = 0, rows = 0;    // outputs of a row, and how many rows it walks down
+    std::int64_t ahead = 0;                // input rows on their way
+    std::int64_t vectors = 0, strips = 0;  // of a workgroup
+  };
+
+ private:
+  ConvProblem p_;
+  std::array<Shape, 3> shapes_;  // of operands that are aligned to 4, 2 and 1 words; 0 words where there is none
+};
 
 }  // namespace vkconv::vulkan

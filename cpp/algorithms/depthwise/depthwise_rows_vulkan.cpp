@@ -8,18 +8,23 @@ namespace vkconv::vulkan {
 namespace {
 
 constexpr std::int64_t kMaxTaps = 49, kMaxStride = 4;
-constexpr std::int64_t kMaxInputs = 32;          // columns under an invocation's outputs, a bit each
-constexpr std::int64_t kMaxWeights = 50;         // values of the kernel an invocation holds, where vectors can be cut
-constexpr std::int64_t kMaxRegisters = 180;      // of everything that is counted here
-constexpr std::int64_t kManyRegisters = 140;     // from which on few invocations run at once
+constexpr std::int64_t kMaxInputs = 32;          // of a row under an invocation's outputs, a bit each
+constexpr std::int64_t kMaxWeights = 56;         // values of the kernel an invocation holds, where vectors can be cut
+constexpr std::int64_t kMaxRegisters = 150;      // of everything that is counted here
 constexpr std::int64_t kMaxUnrolled = 1400;      // multiply-adds written out; compilers give up on more
 constexpr std::int64_t kSoftwareUnrolled = 220;  // compiled in a fraction of a second
 constexpr std::int64_t kInvocations = 128;       // a workgroup; every device has them
-constexpr std::int64_t kEnoughInvocations = 1 << 15;   // to fill a GPU
-constexpr std::int64_t kFewColumns = 2, kFewRows = 8;  // of strips that leave a GPU partly idle, or are strided
-constexpr std::int64_t kFewTaps = 9;                   // more compute for as long as they wait for loads
-constexpr std::int64_t kMaxRows = 64;                  // as in depthwise_rows.comp
-constexpr std::int64_t kLeastRows = 2;  // of a strip, which reads kernel - stride rows of its neighbour's
+constexpr std::int64_t kSideVectors = 32;        // of a workgroup that has strips enough to fill it
+constexpr std::int64_t kMaxRowWords = 128, kLongRows = 16;  // of a strip
+constexpr std::int64_t kMaxAhead = 3, kLoadsAhead = 30;     // rows, and what they load
+constexpr std::int64_t kFewTaps = 9;
+// Multiprocessors that share the workgroups, and what a turn of the loop costs beside two multiply-adds: loading a word
+// of an input, and the rest; starting costs a turn. With one workgroup a multiprocessor waits a third of the time.
+// Those of an H200.
+constexpr std::int64_t kProcessors = 132;
+constexpr double kWordCost = 4, kTurnCost = 16, kLeastRounds = 1.5;
+
+using Shape = DepthwiseRows::Shape;
 
 struct Params {
   Pointer input, weight, output;
@@ -27,74 +32,89 @@ struct Params {
   WeightStrides weight_stride;
   EpilogueParams epilogue;
   GeometryParams geometry;
-  std::uint32_t rows, vector_groups, strip_groups, row_strips, groups;
+  std::uint32_t rows, vector_groups, row_groups, slice_groups, image_groups, groups;
 };
 
-struct Shape {
-  std::int64_t words, vector;    // of an invocation: 32-bit words and channels
-  std::int64_t columns;          // outputs of a row
-  std::int64_t ahead, unroll;    // input rows loaded ahead; output rows a turn of the unrolled loop
-  std::int64_t vectors, strips;  // of a workgroup
-  std::int64_t rows;             // outputs an invocation walks down
-};
-
-std::int64_t input_columns(const ConvProblem& p, std::int64_t columns) {
-  return (columns - 1) * p.stride[2] + p.kernel[2];
+std::int64_t inputs(const ConvProblem& p, std::int64_t columns) {
+  return p.kernel[0] * ((columns - 1) * p.stride[2] + p.kernel[2]);
 }
 
 std::int64_t slots(const ConvProblem& p) { return ceil_div(p.kernel[1], p.stride[1]); }
 
+std::int64_t rows_ahead(const ConvProblem& p, std::int64_t columns) {
+  return p.kernel[1] == 1 ? 1 : std::clamp<std::int64_t>(kLoadsAhead / inputs(p, columns), 1, kMaxAhead);
+}
+
 std::int64_t registers(const ConvProblem& p, const Shape& s, std::int64_t columns) {
   const std::int64_t per_real = accumulator(p.dtype) == DType::f64 ? 2 : 1;
-  return (p.taps() + slots(p) * columns) * s.vector * per_real + input_columns(p, columns) * s.words * s.ahead;
+  return (p.taps() + slots(p) * columns) * s.vector * per_real + inputs(p, columns) * s.words * rows_ahead(p, columns);
 }
 
 // Wide strips share loads; strides leave little to share, and registers bound how many strips run.
-std::int64_t most_columns(const ConvProblem& p) { return p.kernel[1] == 1 ? 8 : p.stride[2] > 1 ? kFewColumns : 4; }
+std::int64_t most_columns(const ConvProblem& p) { return p.kernel[1] == 1 ? 8 : p.stride[2] > 1 ? 2 : 4; }
 
-// The columns that load and compute the least, past the edge included.
-void choose_columns(const ConvProblem& p, Shape& s, std::int64_t max_unrolled) {
+struct Grid {
+  std::int64_t vectors, strips, rows, count;
+};
+
+Grid grid_of(const ConvProblem& p, const Shape& s) {
+  Grid g{ceil_div(p.out_channels / s.vector, s.vectors), ceil_div(ceil_div(p.output[2], s.columns), s.strips),
+         ceil_div(p.output[1], s.rows), 0};
+  g.count = g.vectors * g.strips * checked_mul(g.rows, checked_mul(p.output[0], p.batch));
+  return g;
+}
+
+// Workgroups of vectors side by side, which load together, and of neighbouring strips, which share columns.
+void choose_workgroup(const ConvProblem& p, Shape& s) {
+  const std::int64_t vectors = p.out_channels / s.vector, strips = ceil_div(p.output[2], s.columns);
+  const std::int64_t most = std::max(kSideVectors, kInvocations / strips);
+  s.vectors = ceil_div(vectors, ceil_div(vectors, most));
+  s.strips = std::clamp<std::int64_t>(kInvocations / s.vectors, 1, strips);
+}
+
+// A turn of the loop times the turns, slots(p) of which are written out, times the rounds of workgroups.
+double cost_of(const ConvProblem& p, const Shape& s, std::int64_t processors) {
+  const double turn =
+      double(s.columns * p.taps() * s.vector) / 2 + kTurnCost + kWordCost * double(inputs(p, s.columns) * s.words);
+  const double turns = 1 + double(round_up(s.rows + slots(p) - 1, slots(p)));
+  return turn * turns * std::max(double(ceil_div(grid_of(p, s).count, processors)), kLeastRounds);
+}
+
+// The best rows for the shape's columns: all turns that are written out are of use.
+double choose_rows(const ConvProblem& p, Shape& s, std::int64_t processors) {
+  const std::int64_t height = p.output[1], most = std::min(height, kMaxRowWords / s.words);
   double best = 0;
-  for (std::int64_t c = 1; c <= std::min(p.output[2], most_columns(p)); ++c) {
-    if (c > 1 && (input_columns(p, c) > kMaxInputs || registers(p, s, c) > kMaxRegisters ||
-                  s.unroll * c * p.taps() * s.vector > max_unrolled))
-      break;
-    const double cost = double(ceil_div(p.output[2], c)) * double(c * p.taps() + 4 * input_columns(p, c) + 8);
-    if (best == 0 || cost < best) best = cost, s.columns = c;
+  Shape t = s;
+  for (std::int64_t rows = most;; rows = (ceil_div(rows - 1, slots(p)) - 1) * slots(p) + 1) {
+    t.rows = ceil_div(height, ceil_div(height, rows));
+    const double cost = cost_of(p, t, processors);
+    if (best == 0 || cost < best) best = cost, s.rows = t.rows;
+    if (rows == 1) return best;
   }
 }
 
-std::int64_t workgroups(const ConvProblem& p, const Shape& s) {
-  return ceil_div(p.out_channels / s.vector, s.vectors) * ceil_div(ceil_div(p.output[2], s.columns), s.strips) *
-         checked_mul(ceil_div(p.output[1], s.rows), checked_mul(p.output[0], p.batch));
-}
-
-Shape choose_shape(const ConvProblem& p, std::int64_t words, const Traits& traits) {
-  Shape s{};
+Shape choose_shape(const ConvProblem& p, std::int64_t words, bool software) {
+  Shape best, s;
+  double best_cost = 0;
   s.words = words;
   s.vector = words * 4 / static_cast<std::int64_t>(size_bytes(p.dtype));
-  s.unroll = slots(p);
-  s.ahead = s.unroll * p.stride[1] <= 4 ? s.unroll * p.stride[1] : 1;
-  choose_columns(p, s, traits.type == DeviceType::software ? kSoftwareUnrolled : kMaxUnrolled);
-  const std::int64_t vectors = p.out_channels / s.vector;
-  s.vectors = ceil_div(vectors, ceil_div(vectors, 32));
-  const auto invocations = [&] {
-    s.strips = std::clamp<std::int64_t>(kInvocations / s.vectors, 1, ceil_div(p.output[2], s.columns));
-    return workgroups(p, s) * s.vectors * s.strips;
-  };
-  std::int64_t enough = kEnoughInvocations;
-  s.rows = std::min(p.output[1], kFewRows);
-  // With few invocations the time is that of one's chain of loads: narrow strips need fewer registers, so more of them
-  // wait at once.
-  const bool waits = traits.type != DeviceType::software && p.kernel[1] > 1 && p.taps() <= kFewTaps;
-  if (waits && invocations() < enough) {
-    enough /= 2;
-    if (invocations() < enough || registers(p, s, s.columns) > kManyRegisters)
-      s.columns = std::min(s.columns, kFewColumns);
+  for (s.columns = 1; s.columns <= std::min(p.output[2], most_columns(p)); ++s.columns) {
+    if (s.columns > 1 && (inputs(p, s.columns) > kMaxInputs || registers(p, s, s.columns) > kMaxRegisters ||
+                          slots(p) * s.columns * p.taps() * s.vector > (software ? kSoftwareUnrolled : kMaxUnrolled)))
+      break;
+    choose_workgroup(p, s);
+    const double cost = choose_rows(p, s, software ? 1 : kProcessors);
+    if (best_cost == 0 || cost < best_cost) best_cost = cost, best = s;
   }
-  s.rows = std::min(p.output[1], kMaxRows);
-  while (invocations() < enough && s.rows > kLeastRows) s.rows = ceil_div(s.rows, 2);
-  return s;
+  best.ahead = rows_ahead(p, best.columns);
+  return best;
+}
+
+// Whether vectors of so many words are of whole channels, as few as leave the kernel in registers.
+bool has_vectors(const ConvProblem& p, std::int64_t words) {
+  const std::int64_t channels = words * 4 / static_cast<std::int64_t>(size_bytes(p.dtype));
+  if (channels == 0 || channels > 4 || p.out_channels % channels != 0) return false;
+  return words == 1 || channels == 1 || channels * p.taps() <= kMaxWeights;
 }
 
 bool aligned(const View<Pointer>& v, std::int64_t elements, DType t) {
@@ -102,52 +122,75 @@ bool aligned(const View<Pointer>& v, std::int64_t elements, DType t) {
          std::all_of(v.stride.begin(), v.stride.begin() + 4, [&](std::int64_t s) { return s % elements == 0; });
 }
 
-// Words of the longest vector that is aligned and leaves the kernel in registers; 0 when there is none.
-std::int64_t vector_words(const ConvProblem& p, const Operands<Device>& a) {
-  for (const std::int64_t words : {4, 2, 1}) {
-    const std::int64_t channels = words * 4 / static_cast<std::int64_t>(size_bytes(p.dtype));
-    if (channels == 0 || channels > 4 || p.out_channels % channels != 0) continue;
-    if (words > 1 && channels > 1 && channels * p.taps() > kMaxWeights) continue;
-    // A result in the accumulator type is stored value by value.
-    const std::int64_t stored = p.output_dtype == p.dtype ? channels : 1;
-    if (aligned(a.input, channels, p.dtype) && aligned(a.output, stored, p.output_dtype)) return words;
-  }
-  return 0;
+// What an invocation adds to an address for each of many columns, if it is one number; else 0.
+std::int64_t column_bytes(const ConvProblem& p, const Operands<Device>& a) {
+  const auto bytes = a.input.stride[3] * static_cast<std::int64_t>(size_bytes(p.dtype));
+  const bool same = bytes == a.output.stride[3] * static_cast<std::int64_t>(size_bytes(p.output_dtype));
+  return same && bytes > 0 && bytes < (std::int64_t{1} << 31) ? bytes : 0;
+}
+
+bool aligned(const WeightView<Pointer>& w, std::int64_t elements, DType t) {
+  return w.group == 1 && w.data % (static_cast<std::uint64_t>(elements) * size_bytes(t)) == 0 &&
+         std::ranges::all_of(w.tap, [&](std::int64_t s) { return s % elements == 0; });
+}
+
+// Whether invocations load weights as they load inputs. For few taps of several outputs sharing them is as fast.
+bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointer>& w) {
+  return (p.taps() > kFewTaps || s.columns * s.rows == 1) && aligned(w, s.vector, p.dtype);
 }
 
 }  // namespace
 
-bool has_depthwise_rows(const ConvProblem& p) {
-  for (int axis = 0; axis < 3; ++axis)
-    if (p.dilation[axis] > 1 || p.input_dilation[axis] > 1) return false;
+bool DepthwiseRows::supports(const ConvProblem& p) {
+  if (p.dilation[1] > 1 || p.dilation[2] > 1 || p.input_dilation != Extent3{1, 1, 1}) return false;
   const bool whole_words = p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % 4 == 0;
-  return whole_words && p.out_channels_per_group() == 1 && p.kernel[0] == 1 && p.taps() <= kMaxTaps &&
-         p.kernel[2] <= kMaxInputs && p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
+  return whole_words && p.out_channels_per_group() == 1 && p.taps() <= kMaxTaps && inputs(p, 1) <= kMaxInputs &&
+         p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
 }
 
-bool run_depthwise_rows(Stream& stream, const ConvProblem& p, const Operands<Device>& a, double seconds) {
-  const std::int64_t words = vector_words(p, a);
-  if (words == 0) return false;
-  const Shape s = choose_shape(p, words, stream.traits());
-  const std::int64_t groups = workgroups(p, s);
+// Where strips are short the time is that of an invocation's chain of loads: more of them with shorter vectors may wait
+// at once.
+DepthwiseRows::DepthwiseRows(const ConvProblem& p, const Traits& traits) : p_(p) {
+  const bool software = traits.type == DeviceType::software;
+  for (int i = 2; i >= 0; --i) {
+    if (!has_vectors(p, 4 >> i)) continue;
+    shapes_[i] = choose_shape(p, 4 >> i, software);
+    if (i == 2 || software || p.kernel[1] == 1 || shapes_[i].rows >= kLongRows || shapes_[i + 1].vector < 2) continue;
+    if (cost_of(p, shapes_[i + 1], kProcessors) < cost_of(p, shapes_[i], kProcessors)) shapes_[i] = shapes_[i + 1];
+  }
+}
+
+bool DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight,
+                        double seconds) const {
+  const auto fits = [&](const Shape& s) {
+    // A result in the accumulator type is stored value by value.
+    const std::int64_t stored = p_.output_dtype == p_.dtype ? s.vector : 1;
+    return s.words > 0 && aligned(a.input, s.vector, p_.dtype) && aligned(a.output, stored, p_.output_dtype);
+  };
+  const auto found = std::ranges::find_if(shapes_, fits);
+  if (found == shapes_.end()) return false;
+  const Shape& s = *found;
+  const Grid g = grid_of(p_, s);
   const Params params{a.input.data,
-                      a.weight.data,
+                      weight.data,
                       a.output.data,
                       pixel_strides(a.input),
                       pixel_strides(a.output),
-                      weight_strides(a.weight),
-                      epilogue_params(p, a),
-                      geometry_params(p),
+                      weight_strides(weight),
+                      epilogue_params(p_, a),
+                      geometry_params(p_),
                       narrow(s.rows),
-                      narrow(ceil_div(p.out_channels / s.vector, s.vectors)),
-                      narrow(ceil_div(ceil_div(p.output[2], s.columns), s.strips)),
-                      narrow(ceil_div(p.output[1], s.rows)),
-                      narrow(groups)};
-  Kernel k{shader_name("depthwise_rows", p.dtype), epilogue_constants(p, a)};
-  for (const std::int64_t v : {s.vectors, s.strips, s.words, s.columns, p.kernel[1], p.kernel[2], p.stride[1],
-                               p.stride[2], s.ahead, s.unroll, std::int64_t{has_padding(p)}})
+                      narrow(g.vectors),
+                      narrow(g.vectors * g.strips),
+                      narrow(g.vectors * g.strips * g.rows),
+                      narrow(g.count / p_.batch),
+                      narrow(g.count)};
+  Kernel k{shader_name("depthwise_rows", p_.dtype), epilogue_constants(p_, a)};
+  for (const std::int64_t v :
+       {s.vectors, s.strips, s.words, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2], p_.stride[1], p_.stride[2],
+        s.ahead, std::int64_t{has_padding(p_)}, column_bytes(p_, a), std::int64_t{loads_weights(p_, s, weight)}})
     k.constants.push_back(narrow(v));
-  stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(groups)), seconds);
+  stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(g.count)), seconds);
   return true;
 }
 

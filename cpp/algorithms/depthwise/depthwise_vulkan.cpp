@@ -1,10 +1,12 @@
 // depthwise: one input channel a group, any number of output channels each. No channel is summed with another, so the
 // work is bound by memory: every invocation computes a strip of columns for four channels and reads each input column
-// of a kernel row once. Any rank, kernel, stride, dilation, padding and size run the same shader. It wins whenever
-// groups == C. Source: the direct depthwise kernels of MLX and cuDNN, without their size gates.
+// of a kernel row once. Any rank, kernel, stride, dilation, padding and size run the same shader, but kernels that fit
+// registers walk down the rows instead (depthwise_rows.h). It wins whenever groups == C. Source: the direct depthwise
+// kernels of MLX and cuDNN, without their size gates.
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "algorithms/depthwise/depthwise_rows.h"
 #include "algorithms/registry_vulkan.h"
@@ -107,10 +109,10 @@ WeightView<Pointer> packed_view(const ConvProblem& p, Pointer data) {
 }
 
 // Shares of the multiply-add rate, measured: an H200's, and a rasteriser's that gathers every operand lane by lane.
-constexpr double kRowsShare = 0.2, kShare = 0.04, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
+constexpr double kRowsShare = 0.4, kShare = 0.04, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
 
 double estimate(const ConvProblem& p, const Traits& traits) {
-  const bool rows = has_depthwise_rows(p), software = traits.type == DeviceType::software;
+  const bool rows = DepthwiseRows::supports(p), software = traits.type == DeviceType::software;
   const double share = rows ? (software ? kSoftwareRowsShare : kRowsShare) : (software ? kSoftwareShare : kShare);
   const auto channels = static_cast<double>(p.out_channels);
   const double used = rows ? 1 : channels / static_cast<double>(round_up(p.out_channels, 4));  // of each four
@@ -125,8 +127,9 @@ class DepthwisePlan final : public Plan<Device> {
         tile_(choose_tile(p)),
         grid_(grid_of(p, tile_)),
         seconds_(estimate(p, c.traits)),
+        rows_(DepthwiseRows::supports(p) ? std::optional<DepthwiseRows>(std::in_place, p, c.traits) : std::nullopt),
         branches_(c.traits.type != DeviceType::software),
-        packs_(branches_ && !has_depthwise_rows(p) && p.bytes_moved() > double(kPackAboveBytes) &&
+        packs_(branches_ && !rows_ && p.bytes_moved() > double(kPackAboveBytes) &&
                packed_bytes(p) <= c.workspace_limit_bytes) {}
 
   std::string describe() const override { return "depthwise"; }
@@ -140,8 +143,9 @@ class DepthwisePlan final : public Plan<Device> {
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
-    if (has_depthwise_rows(p_) && run_depthwise_rows(stream, p_, a, seconds_)) return;
-    if (a.prepared) return run(stream, a, packed_view(p_, a.prepared->data.pointer()), true);
+    const WeightView<Pointer> weight = a.prepared ? packed_view(p_, a.prepared->data.pointer()) : a.weight;
+    if (rows_ && rows_->run(stream, a, weight, seconds_)) return;
+    if (a.prepared) return run(stream, a, weight, true);
     if (!packs_) return run(stream, a, a.weight, false);
     stream.barrier();
     pack_weights(stream, p_, a.weight, packed_view(p_, workspace));
@@ -183,6 +187,7 @@ class DepthwisePlan final : public Plan<Device> {
   Tile tile_;
   Grid grid_;
   double seconds_;
+  std::optional<DepthwiseRows> rows_;
   bool branches_;
   bool packs_;
 };

@@ -33,6 +33,15 @@ void widen_words(uvec4 words, out real x[kVector]) {
   }
 }
 
+// The bits of v without its sign, the upper half of a double's: at least kInfinityBits when v is not finite.
+#ifdef VARIANT_F64
+const uint kInfinityBits = 0x7ff00000u;
+uint magnitude_bits(double v) { return unpackDouble2x32(v).y & 0x7fffffffu; }
+#else
+const uint kInfinityBits = 0x7f800000u;
+uint magnitude_bits(float v) { return floatBitsToUint(v) & 0x7fffffffu; }
+#endif
+
 uvec4 round_words(real x[kVector]) {
   uvec4 words;
   [[unroll]] for (uint w = 0; w < kWords; ++w)

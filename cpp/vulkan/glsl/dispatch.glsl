@@ -3,8 +3,10 @@
 layout(set = 0, binding = 0, scalar) uniform Uniforms { Params params; };
 layout(push_constant) uniform Push { uint groups_x, groups_y; };
 
-#if defined(VARIANT_F16) && !defined(HARDWARE_ROUNDS_HALVES)
-void start_rounding() { packs_nearest = packs_to_nearest(float(min(groups_x, 1))); }
+#ifdef VARIANT_F16
+void start_rounding() {
+  if (!kPacksNearest) packs_nearest = packs_to_nearest(float(min(groups_x, 1)));
+}
 #else
 void start_rounding() {}
 #endif

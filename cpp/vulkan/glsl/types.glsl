@@ -41,14 +41,23 @@ layout(buffer_reference, scalar, buffer_reference_align = ELEMENT4_BYTES) buffer
 layout(buffer_reference, scalar, buffer_reference_align = REAL_BYTES) buffer RealAt { real value; };
 layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Real4At { packed_real4 value; };
 
+#ifdef VARIANT_BF16
+// A number whose upper half is the nearest bf16, ties to even. NaN stays NaN: above 0x7fff8000 the addition overflows
+// into the sign, and its result is no longer the greater one. Two NaNs must not come: those of signalling bits, which
+// no sum has, and one whose upper 17 bits are ones, which no_wrapping_nan replaces where numbers are read.
+uint round_high(float v) {
+  const uint bits = floatBitsToUint(v);
+  return uint(max(int(bits), int(bits + 0x7fffu + (bits >> 16 & 1u))));
+}
+#endif
+
 #if ELEMENT_BYTES == 2
 // The 16-bit pattern nearest to v, ties to even. NaN stays NaN.
 uint round_bits(float v) {
-  const uint bits = floatBitsToUint(v), magnitude = bits & 0x7fffffffu;
 #ifdef VARIANT_BF16
-  if (magnitude > 0x7f800000u) return (bits >> 16) | 0x40u;
-  return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return round_high(v) >> 16;
 #else
+  const uint bits = floatBitsToUint(v), magnitude = bits & 0x7fffffffu;
   const uint sign = bits >> 16 & 0x8000u;
   if (magnitude >= 0x47800000u) return sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u);  // 2^16 and above
   // Below 2^-14 the result is subnormal: the sum with 1/2 leaves round(v * 2^24) in the low bits.
@@ -60,12 +69,14 @@ uint round_bits(float v) {
 
 #ifdef VARIANT_F16
 // Whether packHalf2x16 rounds as round_bits does, which is up to the driver: ties to even, overflow to infinity,
-// subnormals kept. Kernels that round much find out by start_rounding() of dispatch.glsl.
+// subnormals kept. Pipelines::create sets the constant where it is known; elsewhere kernels that round much find out
+// by start_rounding() of dispatch.glsl.
 #ifdef HARDWARE_ROUNDS_HALVES
-const bool packs_nearest = true;
+const bool kPacksNearest = true;
 #else
-bool packs_nearest = false;
+layout(constant_id = 100) const bool kPacksNearest = false;
 #endif
+bool packs_nearest = kPacksNearest;
 
 // `one` is 1, but not to the compiler.
 bool packs_to_nearest(float one) {
@@ -77,10 +88,12 @@ bool packs_to_nearest(float one) {
 #if ELEMENT_BYTES == 2
 // Two elements in a word, the first in its low half.
 uint round_pair(vec2 v) {
-#ifdef VARIANT_F16
-  if (packs_nearest) return packHalf2x16(v);
-#endif
+#ifdef VARIANT_BF16
+  return round_high(v.x) >> 16 | (round_high(v.y) & 0xffff0000u);
+#else
+  if (kPacksNearest || packs_nearest) return packHalf2x16(v);
   return round_bits(v.x) | round_bits(v.y) << 16;
+#endif
 }
 #endif
 
@@ -145,12 +158,22 @@ void store4(uint64_t array, int64_t offset, real4 v) {
   Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value = round_element4(v);
 }
 
-real load_real(uint64_t array, int64_t offset) { return RealAt(array + uint64_t(offset) * REAL_BYTES).value; }
+real4 no_wrapping_nan(real4 v) {
+#ifdef VARIANT_BF16
+  return uintBitsToFloat(min(floatBitsToUint(v), uvec4(0xffff7fffu)));
+#else
+  return v;
+#endif
+}
+
+real load_real(uint64_t array, int64_t offset) {
+  return no_wrapping_nan(real4(RealAt(array + uint64_t(offset) * REAL_BYTES).value)).x;
+}
 void store_real(uint64_t array, int64_t offset, real v) {
   RealAt(array + uint64_t(offset) * REAL_BYTES).value = v;
 }
 real4 load_real4(uint64_t array, int64_t offset) {
-  return unpack4(Real4At(array + uint64_t(offset) * REAL_BYTES).value);
+  return no_wrapping_nan(unpack4(Real4At(array + uint64_t(offset) * REAL_BYTES).value));
 }
 void store_real4(uint64_t array, int64_t offset, real4 v) {
   Real4At(array + uint64_t(offset) * REAL_BYTES).value = pack4(v);
