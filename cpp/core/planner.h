@@ -87,7 +87,7 @@ class Planner {
     for (const Algorithm<Device>& row : table_) {
       Candidate& c = candidates.emplace_back();
       c.name = row.name;
-      if (Support s = row.supports(problem, context)) {
+      if (Support s = supports(row, problem, context)) {
         c.seconds = row.seconds(problem, context);
         c.preferred = &row == chosen;
       } else {
@@ -116,16 +116,25 @@ class Planner {
   void set_cache_capacity(std::size_t capacity) { cache_.set_capacity(capacity); }
 
  private:
-  Context<Device> context_for(std::size_t limit, int siblings = 1) { return {traits_, limit, *this, siblings}; }
+  Context<Device> context_for(std::size_t limit, int siblings) { return {traits_, limit, *this, siblings}; }
+
+  // What an algorithm keeps may exceed 64-bit sizes, for which checked.h throws, where another needs no such size.
+  static Support supports(const Algorithm<Device>& row, const ConvProblem& problem, const Context<Device>& context) {
+    try {
+      return row.supports(problem, context);
+    } catch (const ProblemError& error) {
+      return Support::no(error.what());
+    }
+  }
 
   const Algorithm<Device>& choose(const PlanRequest& request, const Context<Device>& context) {
     if (!request.algorithm.empty()) return forced(request, context);
-    if (const Algorithm<Device>* row = preferred(request.problem); row && row->supports(request.problem, context))
+    if (const Algorithm<Device>* row = preferred(request.problem); row && supports(*row, request.problem, context))
       return *row;
     const Algorithm<Device>* best = nullptr;
     double best_seconds = std::numeric_limits<double>::infinity();
     for (const Algorithm<Device>& row : table_) {
-      if (!row.supports(request.problem, context)) continue;
+      if (!supports(row, request.problem, context)) continue;
       const double s = row.seconds(request.problem, context);
       if (!best || s < best_seconds) best = &row, best_seconds = s;
     }
@@ -136,7 +145,7 @@ class Planner {
   const Algorithm<Device>& forced(const PlanRequest& request, const Context<Device>& context) {
     const Algorithm<Device>* row = find(request.algorithm);
     if (!row) throw ProblemError("algorithm '" + request.algorithm + "' does not exist");
-    if (Support s = row->supports(request.problem, context); !s)
+    if (Support s = supports(*row, request.problem, context); !s)
       throw ProblemError("algorithm '" + request.algorithm + "' cannot run this problem: " + s.reason);
     return *row;
   }

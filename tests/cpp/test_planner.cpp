@@ -8,6 +8,8 @@
 #include <set>
 #include <thread>
 
+#include "core/checked.h"
+
 namespace vkconv {
 namespace {
 
@@ -42,6 +44,12 @@ const Algorithm<FakeDevice> kTable[] = {
      },
      [](const ConvProblem&, const FakeContext& c) { return c.traits.fast_seconds; },
      [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("fast"); }},
+    {"large",
+     [](const ConvProblem& p, const FakeContext&) {
+       checked_mul(p.in_channels, std::int64_t{1} << 62);
+       return Support::no("it is never chosen");
+     },
+     nullptr, nullptr},
     // Plans a child through the same planner, as decompositions do.
     {"halves",
      [](const ConvProblem& p, const FakeContext&) { return p.batch % 2 ? Support::no("odd batch") : Support::yes(); },
@@ -116,10 +124,18 @@ TEST(Planner, RemembersChoicesUntilTheCacheIsCleared) {
 TEST(Planner, ExplainsEveryAlgorithm) {
   auto planner = make_planner();
   const auto candidates = planner.explain(parse_problem("fwd_f32_n1c4o4g2_i8_k3"), 0);
-  ASSERT_EQ(candidates.size(), 3u);
+  ASSERT_EQ(candidates.size(), 4u);
   EXPECT_EQ(candidates[0].seconds, 2);
   EXPECT_EQ(candidates[1].reason, "has groups");
-  EXPECT_EQ(candidates[2].reason, "odd batch");
+  EXPECT_EQ(candidates[3].reason, "odd batch");
+}
+
+TEST(Planner, SizesThatOverflowAreAReason) {
+  auto planner = make_planner();
+  const ConvProblem p = parse_problem("fwd_f32_n1c4o4_i8_k3");
+  EXPECT_NE(planner.explain(p, 0)[2].reason.find("64-bit"), std::string::npos);
+  EXPECT_EQ(planner.plan({p, ""})->describe(), "fast");
+  EXPECT_THROW(planner.plan({p, "large"}), ProblemError);
 }
 
 TEST(Planner, AForcedAlgorithmRunsOrSaysWhyNot) {
