@@ -23,9 +23,10 @@ struct DeviceArray {
 };
 
 // Axes that repeat one element on the host are copied once and repeat on the device.
-void store_broadcasts_once(HostArray& array) {
+HostArray with_broadcasts_once(HostArray array) {
   for (int a = 0; a < 6; ++a)
     if (array.stride[a] == 0) array.extent[a] = 1;
+  return array;
 }
 
 std::array<std::int64_t, 6> packed_strides(const HostArray& array, const HostArray& stored) {
@@ -70,40 +71,34 @@ class Arrays {
   }
 
  private:
-  // Packed strides of the device copy of an array that is read, or of the array that will be written. `repeats`:
-  // axes of stride 0 keep it.
-  std::array<std::int64_t, 6> bind(const HostArray& array, bool written, bool repeats, Pointer& data) {
-    HostArray stored = array;
-    if (repeats) store_broadcasts_once(stored);
-    if (written) {
-      side_->written = {stored, stream_.allocate(stored.bytes())};
-      data = side_->written.buffer.pointer();
-    } else {
-      data = upload_new(stream_, stored);
-    }
-    return packed_strides(array, stored);
+  // Packed device memory for an array that is written, which finish() brings back, or with a copy of one that is read.
+  Pointer packed_copy(const HostArray& array, bool written) {
+    if (!written) return upload_new(stream_, array);
+    side_->written = {array, stream_.allocate(array.bytes())};
+    return side_->written.buffer.pointer();
   }
 
-  View<Pointer> bind(const ArrayMemory* resident, const View<std::byte*>& v, const HostArray& array, bool written) {
+  View<Pointer> view_of(const ArrayMemory* resident, const View<std::byte*>& v, const HostArray& array, bool written) {
     if (resident) return {address_of(v.data), v.stride};
     if (side_)
       if (auto import = HostImport::make(stream_.device(), array))
         return {side_->imports.emplace_back(std::move(*import)).pointer_to(v.data), v.stride};
-    Pointer data = 0;
-    const auto s = bind(array, written, !written, data);
+    const HostArray stored = written ? array : with_broadcasts_once(array);
+    const Pointer data = packed_copy(stored, written);
+    const auto s = packed_strides(array, stored);
     return {data, {s[1], s[2], s[3], s[4], 1}};
   }
 
   void bind_input() {
     const bool written = p_.pass == Pass::input_grad;
-    operands.input = bind(residents_.input, host_.input,
-                          strided(host_.input, p_.batch, p_.input, p_.in_channels, type(written)), written);
+    operands.input = view_of(residents_.input, host_.input,
+                             strided(host_.input, p_.batch, p_.input, p_.in_channels, type(written)), written);
   }
 
   void bind_output() {
     const bool written = p_.pass == Pass::forward;
-    operands.output = bind(residents_.output, host_.output,
-                           strided(host_.output, p_.batch, p_.output, p_.out_channels, type(written)), written);
+    operands.output = view_of(residents_.output, host_.output,
+                              strided(host_.output, p_.batch, p_.output, p_.out_channels, type(written)), written);
   }
 
   void bind_weight() {
@@ -113,8 +108,9 @@ class Arrays {
       return;
     }
     const bool written = p_.pass == Pass::weight_grad;
-    Pointer data = 0;
-    const auto s = bind(strided(w, p_, type(written)), written, false, data);
+    const HostArray array = strided(w, p_, type(written));
+    const Pointer data = packed_copy(array, written);
+    const auto s = packed(array, nullptr).stride;
     operands.weight = {data, s[0], s[1], s[5], {s[2], s[3], s[4]}};
   }
 
@@ -126,14 +122,14 @@ class Arrays {
     }
     const HostArray bias{
         host_.bias, {1, 1, 1, 1, 1, p_.out_channels}, {0, 0, 0, 0, 0, 1}, size_bytes(accumulator(p_.dtype))};
-    bind(bias, false, false, operands.bias);
+    operands.bias = upload_new(stream_, bias);
   }
 
   void bind_addend() {
     if (!p_.epilogue.addend) return;
     const DType t = accumulator(p_.dtype);
     operands.addend =
-        bind(residents_.addend, host_.addend, strided(host_.addend, p_.batch, p_.output, p_.out_channels, t), false);
+        view_of(residents_.addend, host_.addend, strided(host_.addend, p_.batch, p_.output, p_.out_channels, t), false);
   }
 
   DType type(bool written) const { return written ? p_.output_dtype : p_.dtype; }
