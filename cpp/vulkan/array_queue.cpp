@@ -94,6 +94,7 @@ void ArrayQueue::retire() {
     const std::uint64_t completed = device_->completed();
     while (!in_flight_.empty() && in_flight_.front().submitted <= completed) in_flight_.pop_front();
   }
+  // The last batch that has ended: the coming one counts while nothing is recorded into it.
   give_to_pool(!in_flight_.empty() ? in_flight_.front().index - 1 : batch_ ? index_ - 1 : index_.load());
 }
 

@@ -10,21 +10,24 @@ struct Properties {
   VkStructureType type = static_cast<VkStructureType>(1000506001);
   void* next = nullptr;
   std::uint32_t m = 0, n = 0, k = 0;
-  std::int32_t a_type = 0, b_type = 0, c_type = 0, result_type = 0;  // VkComponentTypeKHR
+  std::int32_t a_type = 0, b_type = 0, c_type = 0, result_type = 0;  // ComponentType
   VkBool32 saturating = VK_FALSE;
   std::int32_t scope = 0;  // VkScopeKHR
 };
 constexpr std::int32_t kSubgroupScope = 3;
 
-std::optional<DType> component_type(std::int32_t vk_component_type) {
-  switch (vk_component_type) {
-    case 0:
+// VkComponentTypeKHR, as far as kernels know the types.
+enum ComponentType : std::int32_t { kFloat16 = 0, kFloat32 = 1, kFloat64 = 2, kBFloat16 = 1000141000 };
+
+std::optional<DType> dtype_of(std::int32_t component_type) {
+  switch (component_type) {
+    case kFloat16:
       return DType::f16;
-    case 1:
+    case kFloat32:
       return DType::f32;
-    case 2:
+    case kFloat64:
       return DType::f64;
-    case 1000141000:
+    case kBFloat16:
       return DType::bf16;
     default:
       return std::nullopt;
@@ -43,7 +46,7 @@ std::vector<CooperativeMatrix> read_shapes(const vk::raii::Instance& instance, c
   all.resize(count);
   std::vector<CooperativeMatrix> shapes;
   for (const Properties& p : all) {
-    const auto operand = component_type(p.a_type), sum = component_type(p.c_type);
+    const auto operand = dtype_of(p.a_type), sum = dtype_of(p.c_type);
     if (!operand || !sum || p.b_type != p.a_type || p.result_type != p.c_type || p.scope != kSubgroupScope) continue;
     shapes.push_back({p.m, p.n, p.k, *operand, *sum});
   }
