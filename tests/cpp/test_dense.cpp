@@ -172,6 +172,28 @@ TEST(Dense, StridedViews) {
   }
 }
 
+// Pixels of a pointwise problem as one row, where the input's are evenly apart; the outputs may lie otherwise.
+TEST(Dense, PointwiseViews) {
+  for (const char* text :
+       {"fwd_f32_n2c40o37_i3x5x7_k1x1x1_bias_add_relu", "fwd_f32_n3c70o64_i5x7_k1x1", "fwd_f32_n2c8o64_i3x40_k1x1",
+        "fwd_f16_n2c40o64_i5x7_k1x1", "fwd_bf16_n3c40o64_i5x7_k1x1", "fwd_f64_n2c9o20_i5x17_k1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    CpuPlanner planner = make_planner();
+    const auto arrays = tools::make_arrays(p, Data::small_integers);
+    for (const bool even_input : {true, false})
+      for (const bool even_output : {true, false}) {
+        const auto run = [&](const std::string& algorithm) {
+          tools::HostOperands host(p, arrays);
+          auto &x = host.operands.input, &y = host.operands.output;
+          if (!even_input) x = x.sliced(2, p.input[1] - 1, -1, p.dtype);
+          if (!even_output) y = y.sliced(2, p.output[1] - 1, -1, p.output_dtype);
+          return tools::run_cpu(p, host, planner, algorithm);
+        };
+        EXPECT_EQ(run("reference"), run("implicit_gemm")) << text << " " << even_input << even_output;
+      }
+  }
+}
+
 TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
   for (const char* text :
        {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",

@@ -3,6 +3,8 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/algorithm.h"
@@ -22,6 +24,9 @@ inline constexpr std::int64_t kMostTogether = 4;  // panels or tiles in one call
 struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
+  // Of a pointwise problem, for inputs whose pixels are evenly apart: `p` is one row of all pixels of `image`.
+  std::shared_ptr<const DenseLayout> one_row;
+  std::optional<ConvProblem> image;
   TileShape tile;
   std::int64_t columns = 0;                      // of a panel: two vectors
   std::int64_t panels = 0;                       // a group; the last one may be one vector wide
@@ -64,11 +69,37 @@ struct DenseLayout {
   std::size_t slot_bytes() const {
     return stage_bytes + (shared_weights ? 0 : panel_bytes * static_cast<std::size_t>(most_together));
   }
-  std::size_t workspace_bytes() const { return shared_bytes() + slot_bytes() * static_cast<std::size_t>(slots); }
+  std::size_t own_workspace_bytes() const { return shared_bytes() + slot_bytes() * static_cast<std::size_t>(slots); }
+  std::size_t workspace_bytes() const {
+    return std::max(own_workspace_bytes(), one_row ? one_row->own_workspace_bytes() : 0);
+  }
   // Columns of a panel as packed, and where its mark is: whether all its weights are finite.
   std::int64_t packed_columns(std::int64_t panel) const { return channels(panel) <= tile.lanes ? tile.lanes : columns; }
   std::int64_t mark(std::int64_t panel) const { return terms * packed_columns(panel); }
 };
+
+// Whether the pixels of an array with the problem's outputs are evenly apart, in the order N, D, H, W.
+inline bool evenly_apart(const ConvProblem& p, const View<std::byte*>& v) {
+  const Extent3& n = p.output;
+  const std::int64_t row = n[2] * v.stride[3];
+  return (n[1] == 1 || v.stride[2] == row) && (n[0] == 1 || v.stride[1] == n[1] * row) &&
+         (p.batch == 1 || v.stride[0] == n[0] * n[1] * row);
+}
+
+// Outputs of a row of s.p that are evenly apart: all of them, or as many as a row of the image has.
+inline std::int64_t even_outputs(const DenseLayout& s, const Operands<Device>& a) {
+  if (!s.image || (evenly_apart(*s.image, a.output) && (!s.p.epilogue.addend || evenly_apart(*s.image, a.addend))))
+    return s.p.output[2];
+  return s.image->output[2];
+}
+
+// Whether one row of all pixels is faster: always when the micro-kernel stores the outputs in place, else where rows of
+// the image make low tiles, which wait for their own sums.
+inline bool takes_one_row(const DenseLayout& s, const Operands<Device>& a) {
+  constexpr std::int64_t kLow = 10;
+  if (!s.one_row || !evenly_apart(*s.one_row->image, a.input)) return false;
+  return even_outputs(*s.one_row, a) == s.one_row->p.output[2] || s.p.output[2] < kLow * s.row_tiles;
+}
 
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.
 DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, TileShape tile);

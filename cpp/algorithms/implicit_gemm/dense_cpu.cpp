@@ -1,6 +1,8 @@
 #include "algorithms/implicit_gemm/dense.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
@@ -59,6 +61,18 @@ bool worth_a_copy(const ConvProblem& p) {
   return ends && reuse >= kCopyReuse && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
+// All pixels of a pointwise problem as one row, if they are more than one row has and that one more than a pixel.
+std::optional<ConvProblem> one_row(const ConvProblem& p) {
+  const Extent3 one{1, 1, 1}, none{0, 0, 0};
+  const std::int64_t pixels = p.batch * p.output_pixels();
+  if (p.kernel != one || p.stride != one || p.pad_lo != none || p.input != p.output) return std::nullopt;
+  if (p.output[2] == 1 || p.output[2] == pixels) return std::nullopt;
+  ConvProblem row = p;
+  row.batch = 1;
+  row.input = row.output = {1, 1, pixels};
+  return row;
+}
+
 }  // namespace
 
 TileShape tile_shape(DType t) {
@@ -68,6 +82,11 @@ TileShape tile_shape(DType t) {
 
 DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, TileShape tile) {
   DenseLayout s;
+  if (const auto row = one_row(problem)) {
+    DenseLayout layout = dense_layout(*row, context, tile);
+    layout.image = problem;
+    s.one_row = std::make_shared<DenseLayout>(std::move(layout));
+  }
   s.tile = tile;
   s.orientation = long_rows(problem, std::min<std::int64_t>(tile.max_rows, 7));
   s.p = s.orientation.apply(problem);
@@ -103,10 +122,10 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
     set_panels(s, wanted);
   }
   const bool again = s.row_chunks() * s.tile_chunks() > context.traits.threads;  // a panel is packed more than once
-  s.shared_weights = again && s.workspace_bytes() + s.packed_bytes() <= context.workspace_limit_bytes;
-  while (s.most_together > 1 && s.workspace_bytes() > context.workspace_limit_bytes) --s.most_together;
-  while (s.slots > 1 && s.workspace_bytes() > context.workspace_limit_bytes) --s.slots;
-  while (pixels > 1 && s.workspace_bytes() > context.workspace_limit_bytes) set_chunk(s, pixels /= 2);
+  s.shared_weights = again && s.own_workspace_bytes() + s.packed_bytes() <= context.workspace_limit_bytes;
+  while (s.most_together > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) --s.most_together;
+  while (s.slots > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) --s.slots;
+  while (pixels > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) set_chunk(s, pixels /= 2);
   return s;
 }
 

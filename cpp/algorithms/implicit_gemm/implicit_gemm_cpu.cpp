@@ -26,7 +26,10 @@ TileShape described_tile(const ConvProblem& p, const Traits& t) {
 // How a kernel is planned and called. The layouts are plain data; what they mean is their kernel's business.
 struct DenseKernel {
   using Layout = DenseLayout;
-  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_dense(s, a, workspace); }
+  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) {
+    if (takes_one_row(s, a)) return run_dense(*s.one_row, a, workspace);
+    run_dense(s, s.orientation.apply(a), workspace);
+  }
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_dense(s, w, packed); }
   static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes(); }
   static std::string layout_name(const Layout& s) { return (s.dot ? "pairs" : "panels") + std::to_string(s.columns); }
@@ -34,7 +37,9 @@ struct DenseKernel {
 
 struct GroupedKernel {
   using Layout = GroupedLayout;
-  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_grouped(s, a, workspace); }
+  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) {
+    run_grouped(s, s.orientation.apply(a), workspace);
+  }
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_grouped(s, w, packed); }
   static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes; }
   static std::string layout_name(const Layout& s) { return "groups" + std::to_string(s.lanes); }
@@ -42,7 +47,9 @@ struct GroupedKernel {
 
 struct NarrowKernel {
   using Layout = NarrowLayout;
-  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) { run_narrow(s, a, workspace); }
+  static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) {
+    run_narrow(s, s.orientation.apply(a), workspace);
+  }
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_narrow(s, w, packed); }
   static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes; }
   static std::string layout_name(const Layout&) { return "terms"; }
@@ -70,7 +77,7 @@ class KernelPlan final : public Plan<Device> {
   }
 
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
-    Kernel::run(layout_, layout_.orientation.apply(operands), workspace);
+    Kernel::run(layout_, operands, workspace);
   }
 
  private:
@@ -111,7 +118,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 constexpr double kWideShare = 0.85, kNarrowShare = 0.58, kRowsForPeak = 5;
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
-  const DenseLayout s = dense_layout(p, c, described_tile(p, c.traits));
+  const DenseLayout rows = dense_layout(p, c, described_tile(p, c.traits));
+  const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // arrays mostly have evenly spaced pixels
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
   const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
