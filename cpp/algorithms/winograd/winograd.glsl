@@ -11,7 +11,8 @@ layout(constant_id = 6) const uint kOutputs = 4;  // of a tile along each axis: 
 layout(constant_id = 7) const float kPoint = 0.625;
 layout(constant_id = 8) const float kSecondPoint = 1.5;  // for 4 outputs
 layout(constant_id = 9) const bool kInputFours = false;     // input aligned to four channels
-layout(constant_id = 10) const bool kSpreadRepairs = false;  // an invocation repairs one pixel instead of a tile
+// Outputs that are not finite are computed again by winograd_repair, on devices that bound the loops of an invocation.
+layout(constant_id = 10) const bool kRepairsLater = false;
 // Of an invocation, 4 or 1: one leaves a GPU registers to hide its loads behind, four are fewer loads where each lane's
 // costs, and 8 bytes of 16-bit points. Components past the first of one channel are zero, which compilers remove.
 layout(constant_id = 11) const uint kChannels = 4;
@@ -26,7 +27,7 @@ const uint kPoints = kOutputs + 2, kMostPoints = 6;
 struct Params {
   uint64_t input_array, weight_array, output_array;
   uint64_t points_array, products_array, weight_points_array;  // of these tiles and of the weights, transformed
-  uint64_t masks_array;  // of these tiles, a 32-bit word for kChannels channels: which outputs are not finite
+  uint64_t masks_array;  // of these tiles, a 32-bit word for kChannels channels: which outputs winograd_repair computes
   int64_t input_stride[4], output_stride[4];  // N D H W
   WeightStrides weight_stride;
   EpilogueParams epilogue;
@@ -83,6 +84,24 @@ uint take_channel(inout uint index, int channels) {
 MaskAt mask_at(Tile t, uint c) {
   const uint words = (uint(params.geometry.out_channels) + kChannels - 1) / kChannels;
   return MaskAt(params.masks_array + uint64_t(t.pixel * words + c / kChannels) * 4);
+}
+
+// The outputs in the mask of kChannels of a tile by definition: the transforms carry a number that is not finite, or one
+// so large that they overflow, to every output of its tile.
+void repair(Tile t, uint c, uint mask) {
+  const uint channels = min(kChannels, uint(params.geometry.out_channels) - c);
+  while (mask != 0) {
+    const int bit = findLSB(mask);
+    mask &= mask - 1;
+    const int h = t.h + bit / int(kOutputs), w = t.w + bit % int(kOutputs);
+    const int64_t output_offset = t.image * params.output_stride[0] + t.depth * params.output_stride[1] +
+                                  h * params.output_stride[2] + w * params.output_stride[3];
+    const int64_t addend_offset = t.image * params.epilogue.addend_stride[0] + t.depth * params.epilogue.addend_stride[1] +
+                                  h * params.epilogue.addend_stride[2] + w * params.epilogue.addend_stride[3];
+    for (uint o = c; o < c + channels; ++o)
+      finish(params.output_array, output_offset, addend_offset, o, direct_sum(t.image, t.depth, h, w, int(o)),
+             params.epilogue);
+  }
 }
 
 void input_to_points(inout vec4 x[kMostPoints]) {

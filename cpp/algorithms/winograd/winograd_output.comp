@@ -2,7 +2,7 @@
 // variants: f32 f16 bf16
 //
 // The outputs of a tile from the products at its points, kChannels an invocation, with bias, addend and activation.
-// Outputs that are not finite are left to winograd_repair, which finds them in the mask.
+// Outputs that are not finite are computed again by definition.
 #include "algorithms/winograd/winograd.glsl"
 
 vec4 load_products(int64_t offset, uint channels) {
@@ -52,5 +52,8 @@ void main() {
       }
     }
   }
-  mask_at(t, c).value = mask;
+  if (kRepairsLater)
+    mask_at(t, c).value = mask;
+  else
+    repair(t, c, mask);
 }

@@ -37,7 +37,7 @@ constexpr std::int64_t kShortestSum = 16;
 constexpr std::size_t kGpuCallBytes = std::size_t{192} << 20, kSoftwareCallBytes = std::size_t{8} << 20;
 // Share of the memory rate that the transforms reach, and values a second that a CPU device moves lane by lane.
 constexpr double kTransformShare = 0.8, kSoftwareValuesPerSecond = 0.4e9;
-constexpr double kCallLaunches = 5;  // of three dispatches that each wait for all of the one before
+constexpr double kCallLaunches = 4;  // of three dispatches that each wait for all of the one before
 // What products of 16-bit points must gain over direct sums, which are more accurate.
 constexpr double kLeastGain = 1.15;
 
@@ -62,10 +62,10 @@ struct Layout {
     const std::int64_t in_values = checked_mul(checked_mul(p.input[0], g.tiles_w), points * p.in_channels);
     const std::int64_t out_values = checked_mul(checked_mul(p.output[0], g.tiles_w), points * p.out_channels);
     row_bytes = round_up(in_values * value_bytes, 256) + round_up(out_values * value_bytes, 256);
-    const bool software = traits.type == DeviceType::software;
-    const auto wanted = static_cast<std::int64_t>(software ? kSoftwareCallBytes : kGpuCallBytes);
+    repairs_later = traits.type == DeviceType::software;
+    const auto wanted = static_cast<std::int64_t>(repairs_later ? kSoftwareCallBytes : kGpuCallBytes);
     call_rows = ceil_div(rows, ceil_div(rows, std::max<std::int64_t>(wanted / row_bytes, 1)));
-    channels = software || halves() ? 4 : 1;
+    channels = repairs_later || halves() ? 4 : 1;
     row_masks = checked_mul(p.output[0], checked_mul(g.tiles_w, ceil_div(p.out_channels, channels)));
     weight_values = checked_mul(checked_mul(p.out_channels, p.kernel[0]), points * p.in_channels_per_group());
   }
@@ -84,7 +84,9 @@ struct Layout {
            checked_mul(row_masks, call_rows) * g.shape.outputs() < limit;
   }
   // In the order of the workspace, before the child's.
-  std::size_t mask_bytes() const { return static_cast<std::size_t>(round_up(row_masks * call_rows * 4, 256)); }
+  std::size_t mask_bytes() const {
+    return repairs_later ? static_cast<std::size_t>(round_up(row_masks * call_rows * 4, 256)) : 0;
+  }
   std::size_t weight_bytes() const { return static_cast<std::size_t>(round_up(weight_values * value_bytes, 256)); }
   std::size_t call_bytes() const { return static_cast<std::size_t>(row_bytes * call_rows); }
   std::size_t own_bytes() const { return mask_bytes() + weight_bytes() + call_bytes(); }
@@ -118,6 +120,7 @@ struct Layout {
   DType point_dtype = DType::f32;  // of everything transformed
   std::int64_t value_bytes = 0;    // of a point
   std::int64_t channels = 0;       // of an invocation of the transforms
+  bool repairs_later = false;      // a dispatch of its own computes outputs that are not finite again
   std::int64_t points = 0, rows = 0, row_bytes = 0, call_rows = 0, row_masks = 0, weight_values = 0;
 };
 
@@ -174,9 +177,7 @@ Layout chosen_layout(const ConvProblem& p, const Context<Device>& c) {
 class WinogradPlan final : public Plan<Device> {
  public:
   WinogradPlan(Layout layout, const Context<Device>& c)
-      : l_(std::move(layout)),
-        transform_seconds_(transform_seconds(l_, c.traits)),
-        software_(c.traits.type == DeviceType::software) {
+      : l_(std::move(layout)), transform_seconds_(transform_seconds(l_, c.traits)) {
     const std::size_t limit = c.workspace_limit_bytes - l_.own_bytes();
     products_ = c.planner.plan({l_.products(l_.call_rows), "", limit});
     last_products_ = c.planner.plan({l_.products((l_.rows - 1) % l_.call_rows + 1), "", limit});
@@ -234,7 +235,7 @@ class WinogradPlan final : public Plan<Device> {
     const bool input_fours = aligned_to_fours(a.input, p.in_channels, p.dtype);
     for (const std::uint32_t v :
          {kGroupSize, narrow(l_.g.shape.mh), bits(four ? F4::point(0) : F2::point(0)), bits(F4::point(2)),
-          std::uint32_t{input_fours}, std::uint32_t{software_}, narrow(l_.channels),
+          std::uint32_t{input_fours}, std::uint32_t{l_.repairs_later}, narrow(l_.channels),
           std::uint32_t{p.in_channels % 4 == 0}, std::uint32_t{p.out_channels % 4 == 0}, std::uint32_t{!l_.halves()}})
       k.constants.push_back(v);
     return k;
@@ -258,7 +259,6 @@ class WinogradPlan final : public Plan<Device> {
 
   Layout l_;
   double transform_seconds_;
-  bool software_;
   std::shared_ptr<const Plan<Device>> products_, last_products_;
 };
 
@@ -296,8 +296,9 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
     stream.barrier();
     const std::int64_t outputs = p.output[0] * rows * l_.g.tiles_w * out_steps;
     run(stream, kernel("output", a), params, outputs, seconds);
+    if (!l_.repairs_later) continue;
     stream.barrier();
-    run(stream, kernel("repair", a), params, outputs * (software_ ? l_.g.shape.outputs() : 1));
+    run(stream, kernel("repair", a), params, outputs * l_.g.shape.outputs());
   }
 }
 
