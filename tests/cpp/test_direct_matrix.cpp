@@ -200,6 +200,19 @@ TEST(DirectMatrixTile, BodiesOfLoopsDivideAStage) {
   }
 }
 
+// Sums of fp32 leave their accumulators between the parts of a long sum; a short one has no other part.
+TEST(DirectMatrixTile, ShortSumsStayInTheirAccumulators) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  const auto block_steps = [&](const char* text, std::uint32_t chunk_octets) {
+    return vulkan::matrix_grid({parse_problem(text)}, unit, {true, 1, 4, 3, 2, chunk_octets}, 1, traits).block_steps;
+  };
+  EXPECT_EQ(block_steps("fwd_f32_n8c64o256_i3136_k1", 8), 0);
+  EXPECT_EQ(block_steps("fwd_f32_n8c64o256_i3136_k1", 4), 6);  // two stages have a scale each
+  EXPECT_EQ(block_steps("fwd_f32_n8c16o256_i3136_k7_p3", 2), 6);
+  EXPECT_EQ(block_steps("fwd_f16_n8c64o256_i3136_k1", 4), 0);
+}
+
 TEST(Divisor, DividesEveryNumberBelow2To31) {
   for (const std::uint32_t value : {1u, 2u, 3u, 7u, 57u, 64u, 641u, 65537u, (1u << 30) - 1, 1u << 30, (1u << 30) + 1}) {
     const vulkan::Divisor d = vulkan::divisor(value);

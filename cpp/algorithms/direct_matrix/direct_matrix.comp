@@ -42,9 +42,10 @@ layout(constant_id = 35) const bool kWholeChunks = false;  // of input channels
 layout(constant_id = 36) const uint kColumnChannels = 0;
 layout(constant_id = 37) const bool kSlices = true;  // there are several
 layout(constant_id = 38) const bool kTapsInLine = false;  // channels of neighbouring taps follow each other in memory
+layout(constant_id = 39) const bool kOneStage = false;  // holds all of a sum
 layout(local_size_x_id = 30) in;
 
-const bool kTapsAreChannels = kColumnChannels != 0;
+const bool kTapsAreChannels = kColumnChannels != 0, kBrings = !kOneStage && !kTapsAreChannels;
 #include "algorithms/direct_matrix/direct_matrix_sizes.glsl"
 
 // Where this workgroup's part lies.
@@ -115,7 +116,7 @@ struct Run {
 };
 
 // One step of a run. Weights are on their way to registers one step ahead, the input one row of matrices, and
-// `following` comes in during a stage's first run.
+// `following` comes in beside the products where the run is a whole stage.
 void multiply_step(uint s, Run run, Stage following) {
   MatrixB b[kParts][kFragmentsN];
   UNROLL for (uint part = 0; part < kParts; ++part)
@@ -123,11 +124,10 @@ void multiply_step(uint s, Run run, Stage following) {
       make_b(b[part][j], held[part][j], weights, weight_octet(s, part, j));
     }
   fetch_weights(s + 1);
-  if (!kTapsAreChannels && run.first == 0) bring(following, s, run.count);
-  if (kBodySteps == 0) finish_bringing(following, s, run.count);
+  if (kBrings && kBodySteps == 0) bring(following, s, run.count);
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i) {
     const bool row_ends = i + 1 == kFragmentsM, run_ends = row_ends && s + 1 == run.count;
-    if (kBodySteps == 0 && run_ends) barrier();
+    if (!kOneStage && kBodySteps == 0 && run_ends) barrier();
     const uint slot = run_ends ? run.next : run.base + step_slot(run.first + s + (row_ends ? 1 : 0));
     MatrixA ahead[kParts];
     load_row(ahead, slot, row_ends ? 0 : i + 1);
@@ -148,12 +148,14 @@ void multiply_stage(Place at, uint base, float scale, Stage following, uint foll
     multiply_run(Run(base, 0, stage_steps, following_base, scale), following);
     return;
   }
+  if (kBrings) fetch_all(following);
   [[dont_unroll]] for (uint first = 0; first < stage_steps; first += kBodySteps) {
     const uint next = first + kBodySteps < stage_steps ? first + kBodySteps : 0;
     multiply_run(Run(base, first, kBodySteps, base + step_slot(next), scale), following);
   }
-  if (!kTapsAreChannels) {
-    finish_bringing(following, 0, 1);
+  if (kOneStage) return;
+  if (kBrings) {
+    share_all(following);
   } else if (following.channels > 0) {
     gather(at, following);
   }
@@ -170,16 +172,16 @@ void multiply(Place at) {
     stages = min(stages - first, params.share_stages);
   }
   Stage stage = stage_at(first / params.chunks, first % params.chunks, 0);
-  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) fetch(stage, i);
+  if (!kTapsAreChannels) fetch_all(stage);
   start_scales();
   if (kTapsAreChannels) {
     gather(at, stage);
   } else {
-    share_first(stage);
+    share_all(stage);
   }
   barrier();
   load_row(row, stage.base + base, 0);
-  for (uint s = 0; s < stages; ++s) {
+  for (uint s = 0; s < (kOneStage ? 1 : stages); ++s) {
     const Stage following = stage_after(stage, s + 1 < stages);
     multiply_stage(at, stage.base + base, next_inverse_scale, following, following.base + base);
     stage = following;
@@ -206,7 +208,7 @@ void main() {
                                (stage_steps * kStepOctets);
   weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
   fetch_weights(0);
-  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) sources[i] = source_of(at, i);
+  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) sources[i] = source_of(at, slot_of(i));
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
     UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
       clear(sum[i][j]);

@@ -1,6 +1,6 @@
 // How the input under a tile of outputs comes to shared memory, a stage after the other. Part of direct_matrix.comp.
 
-const uint kLeadSteps = 4, kNoSource = 0xffffffffu;
+const uint kLeadSteps = 4, kSplitSteps = 2, kNoSource = 0xffffffffu;
 const int kOutside = -0x40000000;  // no depth tap reaches the input from here
 
 // Where an octet of a stage comes from: bytes from the input's lowest address at the first depth tap and chunk, of the
@@ -31,11 +31,11 @@ Column column_at(int column, Divisor pitch) {
 
 uint slot_of(uint i) { return gl_LocalInvocationIndex + i * kThreads; }
 bool has_slot(uint i) { return (i + 1) * kThreads <= part_octets || slot_of(i) < part_octets; }
-uint octet_of(uint i) { return slot_of(i) % column_octets % kChunkOctets; }
+uint octet_of(uint slot) { return slot % column_octets % kChunkOctets; }
 
-Source source_of(Place at, uint i) {
+Source source_of(Place at, uint slot) {
   Source source = Source(kNoSource, kNoSource, kOutside, 0);
-  uint slot = slot_of(i);
+  const uint octet = octet_of(slot);
   const uint y = take_digit(slot, column_octets) / kChunkOctets;
   const uint x = slot % phase_columns * stride_columns + slot / phase_columns;
   const int row = at.row * int(stride_rows) + int(y) - params.geometry.pad_lo[1];
@@ -54,7 +54,7 @@ Source source_of(Place at, uint i) {
                           strides_of(source.depth, params.input_stride[1], kFarInput) +
                           strides_of(row, params.input_stride[2], kFarInput) +
                           at.group * params.group_in +
-                          (kTapsAreChannels ? 0 : strides_of(column.x, params.input_stride[3], kFarInput) + octet_of(i) * 8);
+                          (kTapsAreChannels ? 0 : strides_of(column.x, params.input_stride[3], kFarInput) + octet * 8);
   const uint64_t bytes = uint64_t(distance) * ELEMENT_BYTES;
   source.low = uint(bytes);
   source.high = uint(bytes >> 32);
@@ -98,12 +98,14 @@ bool find_source(Source source, Stage stage, out uint64_t address) {
 
 void fetch(Stage stage, uint i) {
   uint64_t address;
-  const int channels = kWholeChunks ? stage.channels : stage.channels - int(octet_of(i) * 8);
+  const int channels = kWholeChunks ? stage.channels : stage.channels - int(octet_of(slot_of(i)) * 8);
   [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = uvec4(0);
   if (find_source(sources[i], stage, address) && channels > 0) load_octet(i, address, channels);
 }
 
-float next_inverse_scale = 1;  // of the stage that shared memory received last
+void fetch_all(Stage stage) { UNROLL for (uint i = 0; i < load_count; ++i) fetch(stage, i); }
+
+float next_scale = 1, next_inverse_scale = 1;  // of the stage that shared memory received last
 
 #ifdef VARIANT_F32
 // The largest order of a stage, for this stage and the next.
@@ -130,45 +132,44 @@ void note_top(Stage stage) {
 }
 
 // The scale of a stage, once its largest magnitude is known.
-float take_scale(Stage stage) {
+void take_scale(Stage stage) {
   const uint exponent = scale_exponent(stage_top[parity_of(stage)]);
+  next_scale = scale(exponent);
   next_inverse_scale = inverse_scale(exponent);
   if (gl_LocalInvocationIndex == 0) stage_top[1 - parity_of(stage)] = 0;
-  return scale(exponent);
 }
 
 // An octet scaled to the range of halves and split in two.
-void share_split(Stage stage, uint i, uvec4 octet[2], float scale) {
+void share_split(Stage stage, uint i, uvec4 octet[2]) {
   uvec4 high, low;
-  split_octet(octet, scale, high, low);
+  split_octet(octet, next_scale, high, low);
   if (!has_slot(i)) return;
   tile[stage.base + slot_of(i)] = high;
   tile[stage.base + part_octets + slot_of(i)] = low;
 }
 
 void share_all(Stage stage) {
-  const float scale = take_scale(stage);
-  UNROLL for (uint i = 0; i < load_count; ++i) share_split(stage, i, fetched[i], scale);
-}
-
-void share_first(Stage stage) {
   note_top(stage);
   barrier();
-  share_all(stage);
+  take_scale(stage);
+  UNROLL for (uint i = 0; i < load_count; ++i) share_split(stage, i, fetched[i]);
 }
 
-// The next stage is fetched spread over the steps of this one.
+// The next stage is fetched spread over the steps of this one, and split beside the products of the last of them, once
+// all invocations know its scale.
 void bring(Stage stage, uint step, uint steps) {
   const uint lead = min(kLeadSteps, steps - 1);
   UNROLL for (uint i = 0; i < load_count; ++i)
     if (step == i * (steps - lead) / load_count) fetch(stage, i);
-}
-
-void finish_bringing(Stage stage, uint step, uint steps) {
-  if (step + 2 == max(steps, 2)) note_top(stage);
-  if (step + 1 < steps) return;
-  barrier();
-  share_all(stage);
+  const uint splitting = min(kSplitSteps, max(steps, 2) - 1), first = steps - splitting;
+  if (step + 1 == max(first, 1)) note_top(stage);
+  if (step < first) return;
+  if (step == first) {
+    barrier();
+    take_scale(stage);
+  }
+  UNROLL for (uint i = 0; i < load_count; ++i)
+    if (step == first + i * splitting / load_count) share_split(stage, i, fetched[i]);
 }
 #else
 void start_scales() {}
@@ -177,7 +178,7 @@ void share(Stage stage, uint i) {
   if (has_slot(i)) tile[stage.base + slot_of(i)] = fetched[i][0];
 }
 
-void share_first(Stage stage) {
+void share_all(Stage stage) {
   UNROLL for (uint i = 0; i < load_count; ++i) share(stage, i);
 }
 
@@ -190,8 +191,6 @@ void bring(Stage stage, uint step, uint steps) {
     if (step == first + lead) share(stage, i);
   }
 }
-
-void finish_bringing(Stage stage, uint step, uint steps) {}
 #endif
 
 // Eight of the channels that are each one of the input's at a column tap. What is outside reads the nearest that is
@@ -220,6 +219,13 @@ uvec4[kParts] gather_octet(Source source, Stage stage, uint first) {
   return octet;
 }
 
+// The slot of the i-th octet that this invocation gathers. Neighbouring ones take neighbouring columns, whose few
+// channels share cache lines.
+uint gathered_slot(uint i) {
+  const uint index = slot_of(i);
+  return index % phase_columns * column_octets + index / phase_columns;
+}
+
 // A stage where taps are channels, in a real loop, since the code for one octet is long, of two at a time, whose loads
 // wait together. Of fp32 an octet waits as it is in the slots of its parts until the stage's scale is known.
 void gather(Place at, Stage stage) {
@@ -228,11 +234,11 @@ void gather(Place at, Stage stage) {
   [[dont_unroll]] for (uint first = 0; first < load_count; first += together) {
     uvec4 octets[together][kParts];
     UNROLL for (uint j = 0; j < together; ++j) {
-      const uint i = first + j;
-      octets[j] = gather_octet(source_of(at, i), stage, stage.chunk * (kChunkOctets * 8) + octet_of(i) * 8);
+      const uint slot = gathered_slot(first + j), channel = stage.chunk * (kChunkOctets * 8) + octet_of(slot) * 8;
+      octets[j] = gather_octet(source_of(at, slot), stage, channel);
     }
     UNROLL for (uint j = 0; j < together; ++j) {
-      const uint slot = stage.base + slot_of(first + j);
+      const uint slot = stage.base + gathered_slot(first + j);
       if (!has_slot(first + j)) continue;
       [[unroll]] for (uint part = 0; part < kParts; ++part) tile[slot + part * part_octets] = octets[j][part];
 #ifdef VARIANT_F32
@@ -243,10 +249,10 @@ void gather(Place at, Stage stage) {
 #ifdef VARIANT_F32
   note_maximum(stage_top[parity_of(stage)], top);
   barrier();
-  const float scale = take_scale(stage);
+  take_scale(stage);
   [[dont_unroll]] for (uint i = 0; i < load_count; ++i) {
     const uint slot = stage.base + slot_of(has_slot(i) ? i : 0);
-    share_split(stage, i, uvec4[2](tile[slot], tile[slot + part_octets]), scale);
+    share_split(stage, i, uvec4[2](tile[slot], tile[slot + part_octets]));
   }
 #endif
 }

@@ -72,10 +72,10 @@ uint row_pixel(uint fragment, uint pass) {
 bool is_suspect(float v) { return !kShares && (kParts > 1 ? isnan(v) || isinf(v) : kPadded && isnan(v)); }
 bool is_suspect(vec4 v) { return is_suspect(v.x) || is_suspect(v.y) || is_suspect(v.z) || is_suspect(v.w); }
 
-// Sums in shared memory without the scales of the weights.
+// Sums in shared memory without the scales, those of the input too where the accumulators kept them.
 vec4 sums_at(Finish f, uint slot) {
   const vec4 v = uintBitsToFloat(tile[slot]);
-  return kParts > 1 ? v * f.scale : v;
+  return kParts > 1 ? (kBlockSteps == 0 ? v * next_inverse_scale : v) * f.scale : v;
 }
 
 void finish_quads(Finish f, OutputColumn column, int y, vec4 v[kQuads]) {

@@ -35,6 +35,7 @@ struct MatrixGrid {
   std::int64_t chunks = 0, runs = 0;                      // of input and output channels of a group
   std::int64_t stages = 0, steps = 0;            // of one sum: times shared memory is filled, matrix products along k
   std::int64_t stage_steps = 0, body_steps = 0;  // of a stage, and of those the ones in the body of a loop
+  std::int64_t block_steps = 0;                  // after which sums leave the accumulators; 0: at the end
   std::int64_t stage_octets = 0, shared_octets = 0, loads = 0;
   std::int64_t packed_blocks = 0;  // of each part
   std::size_t blocks_bytes = 0;    // of the packed weights; the scales of fp32 lie behind
@@ -53,15 +54,5 @@ std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);
 // together, and one that shares no sums needs no workspace for itself alone.
 std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit,
                                              const Traits& traits);
-
-// Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
-// often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.
-inline std::uint32_t block_steps(const ConvProblem& p, const MatrixUnit& unit) {
-  constexpr std::int64_t long_sum = 24576;
-  constexpr std::uint32_t stage = 1 << 16;
-  if (p.output_dtype == DType::f32) return (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
-  const std::int64_t taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-  return p.in_channels_per_group() * taps > long_sum ? stage : 0;
-}
 
 }  // namespace vkconv::vulkan

@@ -16,25 +16,27 @@ constexpr std::int64_t kMostEmulatedLoads = 32;
 // and runs workgroups side by side as if it had this much shared memory (driver 580).
 constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
-constexpr std::int64_t kOtherRegisters = 150;  // than those of sums
 // The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves, 73 of halves
-// under kernels of one tap, whose stages are short, and 416 of fp32 on an H200 (root mean square of the logarithm's
-// error 0.17, 0.13 and 0.08; the tile chosen takes 2.5 %, 2.3 % and 1.4 % longer than the best).
+// under kernels of one tap, whose stages are short, and 361 of fp32 on an H200 (root mean square of the logarithm's
+// error 0.17, 0.13 and 0.09; the tile chosen takes 2.5 %, 2.3 % and 0.8 % longer than the best).
 struct Cycles {
-  double product;    // of 16 x 16 x 16 by a subgroup
-  double operand;    // of that size from shared memory or L1 to registers
-  double weight;     // a byte of weights that a workgroup fetches
-  double step;       // that a subgroup alone waits each step
-  double barrier;    // at the end of a stage, for each subgroup
-  double load;       // an octet of each invocation's from memory to shared memory
-  double gather;     // the same, of eight channels that are not side by side
-  double quad;       // four sums of each invocation's on their way to the output
-  double workgroup;  // its beginning and end
-  double block;      // a matrix of sums that leaves its accumulators
+  double product;                // of 16 x 16 x 16 by a subgroup
+  double operand;                // of that size from shared memory or L1 to registers
+  double weight;                 // a byte of weights that a workgroup fetches
+  double step;                   // that a subgroup alone waits each step
+  double barrier;                // at the end of a stage, for each subgroup
+  double load;                   // an octet of each invocation's from memory to shared memory
+  double gather;                 // the same, of eight channels that are not side by side
+  double load_wait;              // for either, whatever the number of subgroups
+  double quad;                   // four sums of each invocation's on their way to the output
+  double quad_wait;              // for those
+  double workgroup;              // its beginning and end
+  double block;                  // a matrix of sums that leaves its accumulators
+  std::int64_t other_registers;  // of an invocation than the ones that registers() counts
 };
-constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 8.6, 4500, 16},
-    kHalvesOneTap{14.3, 1.45, 0.0049, 33, 11.5, 12.7, 45, 24.8, 616, 16},
-    kSplit{13.1, 3.25, 0.0133, 124, 73, 31, 123, 47, 960, 0};
+constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 0, 8.6, 0, 4500, 16, 100},
+    kHalvesOneTap{14.3, 1.45, 0.0049, 33, 11.5, 12.7, 45, 0, 24.8, 0, 616, 16, 100},
+    kSplit{12.7, 2.82, 0.0136, 93, 96, 14.8, 53, 193, 14.6, 150, 517, 0, 60};
 constexpr double kRunCycles = 200;  // a run of steps that is not the whole stage
 constexpr double kSplitRuns = 1.1;  // times longer are steps of fp32 in runs: octets on their way hold registers
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
@@ -45,6 +47,15 @@ constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 2, 2};
 
 std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
   return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
+}
+
+// Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
+// often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.
+std::int64_t block_steps(const ConvProblem& p, const MatrixUnit& unit) {
+  constexpr std::int64_t long_sum = 24576, stage = 1 << 16;
+  if (p.output_dtype == DType::f32) return (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
+  const std::int64_t taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+  return p.in_channels_per_group() * taps > long_sum ? stage : 0;
 }
 
 double cube(double v) { return v * v * v; }
@@ -63,12 +74,27 @@ std::int64_t body_steps(const MatrixProblem& problem, const MatrixGrid& g) {
   return steps;
 }
 
-// Workgroups on a multiprocessor at once, by its registers and shared memory.
-std::int64_t workgroups_at_once(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
+// Registers of an invocation: sums, weights held and in use, a row of the input and the one ahead, and octets on their
+// way to shared memory with where they come from, which wait while matrices multiply.
+std::int64_t registers(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g) {
   const MatrixTile& t = g.tile;
-  const std::int64_t sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n / unit.lanes;
-  const std::int64_t registers = kOtherRegisters + sums * (block_steps(p, unit) != 0 ? 2 : 1);
-  const std::int64_t by_registers = kRegisters / (std::min(registers, kMostRegisters) * t.subgroups() * unit.lanes);
+  const std::int64_t parts = parts_of(problem.p.dtype);
+  const std::int64_t sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n;
+  const std::int64_t weights = t.fragments_n * unit.shape.k * unit.shape.n, input = unit.shape.m * unit.shape.k;
+  const std::int64_t waiting = problem.taps_are_channels || g.stages == 1 ? 0 : g.loads;
+  return (sums * (g.block_steps != 0 ? 2 : 1) + parts * (weights + input)) / unit.lanes + waiting * (parts > 1 ? 8 : 5);
+}
+
+const Cycles& cycles_for(const ConvProblem& p) {
+  if (parts_of(p.dtype) > 1) return kSplit;
+  return p.kernel[0] * p.kernel[1] * p.kernel[2] == 1 ? kHalvesOneTap : kHalves;
+}
+
+// Workgroups on a multiprocessor at once, by its registers and shared memory.
+std::int64_t workgroups_at_once(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g) {
+  const std::int64_t invocations = g.tile.subgroups() * unit.lanes;
+  const std::int64_t held = registers(problem, unit, g) + cycles_for(problem.p).other_registers;
+  const std::int64_t by_registers = kRegisters / (std::min(held, kMostRegisters) * invocations);
   const std::int64_t by_memory = kSharedBytes / (g.shared_octets * kOctetBytes);
   return std::clamp<std::int64_t>(std::min(by_registers, by_memory), 1, 16);
 }
@@ -78,10 +104,9 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const ConvProblem& p = problem.p;
   const MatrixTile& t = g.tile;
   const double parts = parts_of(p.dtype), subgroups = double(workgroups) * t.subgroups();
-  const bool one_tap = p.kernel[0] * p.kernel[1] * p.kernel[2] == 1;
-  const Cycles& c = parts > 1 ? kSplit : one_tap ? kHalvesOneTap : kHalves;
+  const Cycles& c = cycles_for(p);
   const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
-  const std::int64_t block = std::min<std::int64_t>(block_steps(p, unit), g.stage_steps);
+  const std::int64_t block = std::min(g.block_steps, g.stage_steps);
   const double sums = t.fragments_m * t.fragments_n;
   const double products =
       sums * ((parts > 1 ? 3 : 1) * c.product * volume + (block != 0 ? c.block / double(block) : 0));
@@ -92,18 +117,18 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double reading = subgroups * (t.fragments_m + t.fragments_n) * parts * c.operand;
   const double busy = std::cbrt(cube(multiplying) + cube(reading) + cube(fetching));
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
-  const double loads = double(g.loads) * subgroups * (problem.taps_are_channels ? c.gather : c.load);
+  const double load = subgroups * (problem.taps_are_channels ? c.gather : c.load) + c.load_wait;
   const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : 1);
-  const double stage =
-      steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier + loads;
+  const double stage = steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier +
+                       double(g.loads) * load;
   const double quads = sums * unit.shape.m * unit.shape.n / (4 * unit.lanes);
-  return double(g.share_stages) * stage + c.workgroup + quads * subgroups * c.quad;
+  return double(g.share_stages) * stage + c.workgroup + quads * (subgroups * c.quad + c.quad_wait);
 }
 
 // Of siblings each one's part.
 double estimate(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
   const ConvProblem& p = problem.p;
-  const std::int64_t at_once = workgroups_at_once(p, unit, g), a_round = at_once * kProcessors;
+  const std::int64_t at_once = workgroups_at_once(problem, unit, g), a_round = at_once * kProcessors;
   const std::int64_t groups = checked_mul(g.groups, problem.siblings), last_round = groups % a_round;
   double cycles = double(groups / a_round) * cycles_of(problem, unit, g, at_once);
   if (last_round != 0) cycles += cycles_of(problem, unit, g, ceil_div(last_round, kProcessors));
@@ -115,24 +140,14 @@ double estimate(const MatrixProblem& problem, const MatrixUnit& unit, const Matr
   return std::max(seconds, p.bytes_moved() / bandwidth) + (g.shares > 1 ? sum : 0);
 }
 
-// Registers of an invocation: sums, weights held and in use, a row of the input and the one ahead, and octets on their
-// way to shared memory with where they come from.
-std::int64_t registers(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
-  const MatrixTile& t = g.tile;
-  const std::int64_t parts = parts_of(p.dtype), sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n;
-  const std::int64_t weights = t.fragments_n * unit.shape.k * unit.shape.n, input = unit.shape.m * unit.shape.k;
-  return (sums * (block_steps(p, unit) != 0 ? 2 : 1) + parts * (weights + input)) / unit.lanes +
-         g.loads * (parts > 1 ? 8 : 5);
-}
-
 // Matrices that do not fit registers go to memory, which costs time, and with those of fp32 an H200's driver (580) has
 // been seen to compute NaN.
 std::int64_t most_registers(const ConvProblem& p) { return parts_of(p.dtype) > 1 ? 205 : 197; }
 
-bool fits(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
-  const std::uint32_t most_sums = block_steps(p, unit) != 0 ? kMostBlockSums : kMostSums;
+bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
+  const std::uint32_t most_sums = g.block_steps != 0 ? kMostBlockSums : kMostSums;
   return g.shared_octets <= most_tile_octets(traits) &&
-         (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(p, unit, g) <= most_registers(p)) &&
+         (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(problem, unit, g) <= most_registers(problem.p)) &&
          g.tile.fragments_m * g.tile.fragments_n <= most_sums &&
          g.tile.subgroups() * g.tile.fragments_m * g.tile.fragments_n <= kMostWorkgroupSums &&
          unit.lanes % (g.tile.fragments_n * unit.shape.n / 4) == 0 &&  // invocations share rows of sums evenly
@@ -164,6 +179,8 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   g.shared_octets = std::max(g.stage_octets * 2, scratch);
   g.loads = ceil_div(g.stage_octets / parts, tile.subgroups() * unit.lanes);
   g.body_steps = body_steps(problem, g);
+  g.block_steps = block_steps(p, unit);
+  if (g.steps == g.body_steps && g.steps <= g.block_steps) g.block_steps = 0;
   // The step ahead of the last is read and not used.
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
   const std::int64_t block_bytes = parts * s.k * s.n / kOctet * kOctetBytes;
@@ -208,7 +225,7 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
   const auto consider = [&](MatrixTile t, std::int64_t most_shares) {
     t.strip = p.output[1] == 1;
     MatrixGrid g = unshared_grid(problem, unit, t);
-    if (!fits(p, unit, g, traits)) return;
+    if (!fits(problem, unit, g, traits)) return;
     for (std::int64_t shares = 1; shares == 1 || (shares <= most_shares && g.tiles * shares <= kSharedGroups);
          ++shares) {
       set_shares(problem, unit, shares, traits, g);

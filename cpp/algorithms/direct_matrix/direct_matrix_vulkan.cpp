@@ -286,7 +286,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid_.loads);
     for (const std::uint32_t v : {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip},
                                   t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid_.shared_octets),
-                                  std::uint32_t{octets}, std::uint32_t{has_zeros()}, block_steps(p_, unit_)})
+                                  std::uint32_t{octets}, std::uint32_t{has_zeros()}, narrow(grid_.block_steps)})
       k.constants.push_back(v);
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
       for (int axis = 1; axis < 3; ++axis) {
@@ -306,7 +306,7 @@ class DirectMatrixPlan final : public Plan<Device> {
           std::uint32_t{p.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
           std::uint32_t{stores_eights(p, a)}, body_steps(), std::uint32_t{grid_.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
-          std::uint32_t{p.batch * p.output[0] > 1}, std::uint32_t{in_line}})
+          std::uint32_t{p.batch * p.output[0] > 1}, std::uint32_t{in_line}, std::uint32_t{grid_.stages == 1}})
       k.constants.push_back(v);
     return k;
   }
