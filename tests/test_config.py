@@ -347,8 +347,9 @@ def test_threads_from_the_environment():
 
 
 def test_workspace_limit_from_the_environment():
-    done = run("vkconv.conv2d(x, w)", VKCONV_WORKSPACE_LIMIT="lots")
-    assert "ValueError" in done.stderr and "VKCONV_WORKSPACE_LIMIT is 'lots'" in done.stderr
+    for limit in ("lots", " -1", f"{2**64}"):
+        done = run("vkconv.conv2d(x, w)", VKCONV_WORKSPACE_LIMIT=limit)
+        assert "ValueError" in done.stderr and f"VKCONV_WORKSPACE_LIMIT is '{limit}'" in done.stderr
     code = """
         for limit in (None, 0):
             vkconv.plan_cache_clear()

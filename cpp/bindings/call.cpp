@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -37,13 +38,14 @@ bool logging() {
 // VKCONV_WORKSPACE_LIMIT in bytes, or the default.
 std::size_t default_workspace_limit() {
   static const std::size_t limit = [] {
-    const char* text = std::getenv("VKCONV_WORKSPACE_LIMIT");
-    if (!text || !*text) return kDefaultWorkspaceLimitBytes;
-    char* end = nullptr;
-    const unsigned long long bytes = std::strtoull(text, &end, 10);
-    if (*end != '\0' || *text == '-')
+    const char* given = std::getenv("VKCONV_WORKSPACE_LIMIT");
+    if (!given || !*given) return kDefaultWorkspaceLimitBytes;
+    const std::string_view text = given;
+    std::size_t bytes = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+    if (error != std::errc{} || end != text.data() + text.size())
       throw ProblemError("VKCONV_WORKSPACE_LIMIT is '" + std::string(text) + "', wanted a number of bytes");
-    return static_cast<std::size_t>(bytes);
+    return bytes;
   }();
   return limit;
 }
