@@ -311,13 +311,14 @@ Destination::Destination(py::handle out, const Array& leading, const std::vector
   if (leading.on_device())
     take_device(leading, shape);
   else if (out.is_none())
-    array_ = describe(new_array(leading.native_dtype(), shape), DType::f32);
+    array_ = describe(new_array(leading.native_dtype(), shape), leading.dtype);
   else
-    take_host(leading.native_dtype(), shape, layout);
+    take_host(leading, shape, layout);
 }
 
-void Destination::take_host(const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout) {
+void Destination::take_host(const Array& leading, const std::vector<std::int64_t>& shape, Layout layout) {
   const py::array out = require_array(out_, "out");
+  const py::dtype dtype = leading.native_dtype();
   if (!out.dtype().equal(dtype))
     throw py::type_error("out has dtype " + py::str(out.dtype()).cast<std::string>() + ", wanted " +
                          py::str(dtype).cast<std::string>());
@@ -326,7 +327,7 @@ void Destination::take_host(const py::dtype& dtype, const std::vector<std::int64
   if (!out.writeable()) throw py::value_error("out is read-only");
   staged_ = !has_element_strides(out) || !has_layout(out, layout);
   if (may_overlap_itself(out)) throw py::value_error("out has elements that share memory with each other");
-  array_ = describe(staged_ ? new_array(dtype, shape) : out, DType::f32);
+  array_ = describe(staged_ ? new_array(dtype, shape) : out, leading.dtype);
 }
 
 void Destination::take_device(const Array& leading, const std::vector<std::int64_t>& shape) {

@@ -83,7 +83,7 @@ class Destination {
   py::object finish();  // the caller's array, or the new one
 
  private:
-  void take_host(const py::dtype& dtype, const std::vector<std::int64_t>& shape, Layout layout);
+  void take_host(const Array& leading, const std::vector<std::int64_t>& shape, Layout layout);
   void take_device(const Array& leading, const std::vector<std::int64_t>& shape);
 
   Array array_;
