@@ -107,7 +107,7 @@ std::size_t copied_bytes(std::int64_t elements, std::size_t element_bytes) {
   return static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(element_bytes), 4));
 }
 
-struct Slice {
+struct StagedSlice {
   Buffer staging;
   std::uint64_t submitted;
   std::int64_t begin, end;
@@ -136,9 +136,9 @@ Pointer upload_new(Stream& stream, const HostArray& array) {
 }
 
 void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
-  std::deque<Slice> in_flight;
+  std::deque<StagedSlice> in_flight;
   for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
-    Slice slice{{}, 0, begin, end};
+    StagedSlice slice{{}, 0, begin, end};
     if (in_flight.size() == kSlicesInFlight) {
       stream.wait_for(in_flight.front().submitted);
       slice.staging = std::move(in_flight.front().staging);
@@ -153,7 +153,7 @@ void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
     slice.submitted = more ? stream.submit() : 0;  // the last slice goes with what follows
     in_flight.push_back(std::move(slice));
   });
-  for (Slice& slice : in_flight) stream.keep(std::move(slice.staging));
+  for (StagedSlice& slice : in_flight) stream.keep(std::move(slice.staging));
 }
 
 void download(Stream& stream, const Buffer& from, const HostArray& array) {
@@ -185,16 +185,16 @@ void download_view(Stream& stream, const Buffer& from, const HostArray& view, co
 }
 
 void download_staged(Stream& stream, Pointer from, const HostArray& array) {
-  std::deque<Slice> in_flight;
+  std::deque<StagedSlice> in_flight;
   const auto finish_first = [&] {
-    Slice slice = std::move(in_flight.front());
+    StagedSlice slice = std::move(in_flight.front());
     in_flight.pop_front();
     stream.wait_for(slice.submitted);
     unpack(array, slice.begin, slice.end, slice.staging.mapped());
     return std::move(slice.staging);
   };
   for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
-    Slice slice{{}, 0, begin, end};
+    StagedSlice slice{{}, 0, begin, end};
     slice.staging = in_flight.size() == kSlicesInFlight
                         ? finish_first()
                         : stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
