@@ -60,27 +60,29 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t tile, std::int64_t
                            bool accumulate) {
   const hn::ScalableTag<T> d;
   const auto last = static_cast<std::size_t>(t.last_lanes);
+  const std::int64_t ldc = t.ldc, row = tile * kRows, column = panel * kVectors * hn::Lanes(d);
+  T* const c = t.c + row * ldc + column;
   const auto write = [&](auto* to, std::int64_t stride, auto add) __attribute__((always_inline)) {
     unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         constexpr bool kCut = kPartial && v + 1 == kVectors;
-        const std::int64_t row = tile * kRows + r, column = (panel * kVectors + v) * hn::Lanes(d);
-        const T* c = t.c + row * t.ldc + column;
+        const T* before = c + r * ldc + v * hn::Lanes(d);
+        auto* at = to + r * stride + v * hn::Lanes(d);
         V value = sum[r][v];
-        if (add) value = hn::Add(kCut ? load_n(d, c, last) : load(d, c), value);
+        if (add) value = hn::Add(kCut ? load_n(d, before, last) : load(d, before), value);
         if constexpr (kCut)
-          store_n(value, d, to + row * stride + column, last);
+          store_n(value, d, at, last);
         else
-          store(value, d, to + row * stride + column);
+          store(value, d, at);
       });
     });
   };
   if constexpr (std::is_same_v<T, float>)
-    if (t.rounded) return write(t.rounded, t.rounded_stride, accumulate);
+    if (t.rounded) return write(t.rounded + row * t.rounded_stride + column, t.rounded_stride, accumulate);
   if (accumulate)
-    write(t.c, t.ldc, std::true_type());
+    write(c, ldc, std::true_type());
   else
-    write(t.c, t.ldc, std::false_type());
+    write(c, ldc, std::false_type());
 }
 
 // Tile `tile` by panel `panel` in one chain of additions: C = the sums, or C += them.
