@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "core/algorithm.h"
@@ -24,9 +23,9 @@ inline constexpr std::int64_t kMostTogether = 4;  // panels or tiles in one call
 struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
-  // Of a pointwise problem, for inputs whose pixels are evenly apart: `p` is one row of all pixels of `image`.
+  ConvProblem original;  // with its own axes
+  // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
   std::shared_ptr<const DenseLayout> one_row;
-  std::optional<ConvProblem> image;
   TileShape tile;
   std::int64_t columns = 0;                      // of a panel: two vectors
   std::int64_t panels = 0;                       // a group; the last one may be one vector wide
@@ -86,19 +85,10 @@ inline bool evenly_apart(const ConvProblem& p, const View<std::byte*>& v) {
          (p.batch == 1 || v.stride[0] == n[0] * n[1] * row);
 }
 
-// Outputs of a row of s.p that are evenly apart: all of them, or as many as a row of the image has.
-inline std::int64_t even_outputs(const DenseLayout& s, const Operands<Device>& a) {
-  if (!s.image || (evenly_apart(*s.image, a.output) && (!s.p.epilogue.addend || evenly_apart(*s.image, a.addend))))
-    return s.p.output[2];
-  return s.image->output[2];
-}
-
-// Whether one row of all pixels is faster: always when the micro-kernel stores the outputs in place, else where rows of
-// the image make low tiles, which wait for their own sums.
+// Whether the pixels of all arrays may be taken as one row.
 inline bool takes_one_row(const DenseLayout& s, const Operands<Device>& a) {
-  constexpr std::int64_t kLow = 10;
-  if (!s.one_row || !evenly_apart(*s.one_row->image, a.input)) return false;
-  return even_outputs(*s.one_row, a) == s.one_row->p.output[2] || s.p.output[2] < kLow * s.row_tiles;
+  const auto even = [&](const View<std::byte*>& v) { return evenly_apart(s.original, v); };
+  return s.one_row && even(a.input) && even(a.output) && (!s.p.epilogue.addend || even(a.addend));
 }
 
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.

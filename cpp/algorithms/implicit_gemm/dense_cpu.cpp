@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
@@ -82,11 +81,8 @@ TileShape tile_shape(DType t) {
 
 DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, TileShape tile) {
   DenseLayout s;
-  if (const auto row = one_row(problem)) {
-    DenseLayout layout = dense_layout(*row, context, tile);
-    layout.image = problem;
-    s.one_row = std::make_shared<DenseLayout>(std::move(layout));
-  }
+  s.original = problem;
+  if (const auto row = one_row(problem)) s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile));
   s.tile = tile;
   s.orientation = long_rows(problem, std::min<std::int64_t>(tile.max_rows, 7));
   s.p = s.orientation.apply(problem);

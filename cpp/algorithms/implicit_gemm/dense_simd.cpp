@@ -118,7 +118,7 @@ class Dense {
   template <int kVectors>
   void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    const bool direct = plain_ && even_ == p_.output[2] && (panels.channels == columns || kPartialVectors);
+    const bool direct = plain_ && (panels.channels == columns || kPartialVectors);
     const std::int64_t most = direct && s_.terms <= kBlockTerms ? tiles.size() : kMostTogether / panels.count;
     const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
     for (const Row& row : rows)
@@ -136,7 +136,7 @@ class Dense {
                  bool direct) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     HWY_ALIGN A sums[kMaxRows * kMostTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
-    const TileStore<A, Out> to = store_at(row, w.begin, panels.output_channel);
+    const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
     Tile tile;
     tile.c = direct && !kRounds ? reinterpret_cast<A*>(to.out) : sums;
     tile.ldc = direct && !kRounds ? to.out_stride : columns;
@@ -151,16 +151,7 @@ class Dense {
       sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size() / count, input, panels, tile, false);
     else
       sum_border<kVectors>(row, w, input, panels, tile);
-    for (std::int64_t begin = w.begin, end; !direct && begin < w.end; begin = end) {
-      end = std::min(w.end, begin + even_ - begin % even_);
-      store_tile(sums + (begin - w.begin) * columns, columns, end - begin, panels.channels,
-                 store_at(row, begin, panels.output_channel), p_.epilogue);
-    }
-  }
-
-  TileStore<A, Out> store_at(const OutputRow& row, std::int64_t w, std::int64_t channel) const {
-    if (even_ == p_.output[2]) return tile_store<A, Out>(p_, a_, row, w, channel);
-    return tile_store<A, Out>(p_, a_, OutputRow(*s_.image, w / even_), w % even_, channel);
+    if (!direct) store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
   }
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
@@ -236,7 +227,6 @@ class Dense {
   const Operands<Device>& a_;
   const std::byte* packed_;
   const GemmKernels<A>& kernels_ = gemm_kernels<A>();
-  const std::int64_t even_ = even_outputs(s_, a_);
   // Whether outputs are what the micro-kernel can store.
   const bool plain_ = only_rounds(p_.epilogue) && (kRounds || std::is_same_v<Out, A>);
 };

@@ -119,7 +119,7 @@ constexpr double kWideShare = 0.85, kNarrowShare = 0.58, kRowsForPeak = 5;
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout rows = dense_layout(p, c, described_tile(p, c.traits));
-  const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // arrays mostly have evenly spaced pixels
+  const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
   const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
