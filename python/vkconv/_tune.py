@@ -192,7 +192,7 @@ class Expected:
     """The answer of the reference on the CPU, and the error that rounding may put into one of the same dtype.
 
     Sums may be off by their tolerance times the sum of |x||w|, which the reference computes from absolute values; an
-    activation may stretch that by its slope, and has an error relative to its result; the result is rounded once.
+    activation may stretch that by its slope, and has an error relative to its result. Both results are rounded.
     """
 
     def __init__(self, runs: Runs, budget: float) -> None:
@@ -215,7 +215,7 @@ class Expected:
         own = 2 * _check.tolerance("float64" if dtype == np.float64 else "float32")  # Winograd's transforms included
         roundoff = _check.tolerance(dtype.name) if dtype.itemsize < 4 else 0.0
         sums = own if options.get("precision") == "highest" else max(own, 16 * roundoff)  # Winograd's 16-bit points
-        self._bound = sums * max(1.2, slope) * magnitude + (own + roundoff) * np.abs(self._answer)
+        self._bound = sums * max(1.2, slope) * magnitude + (own + 2 * roundoff) * np.abs(self._answer)
 
     @staticmethod
     def _of(runs: Runs, options: dict[str, Any]) -> Array:
