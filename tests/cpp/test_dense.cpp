@@ -116,6 +116,12 @@ TEST(Dense, ImplicitGemmSaysWhyNot) {
   EXPECT_EQ(reason("fwd_f32_n1c4o5_i12x11_k3x3"), "");
 }
 
+// What is kept of the index map grows with the kernel, not with the distance of the elements.
+TEST(Dense, UnfoldsElementsFarApart) {
+  expect_matches("fwd_f32_n1c3o5_i3_k3_s2147483647_t2147483647_p1", "unfold_gemm");
+  expect_matches("fwd_f32_n1c3o5_i3_k4_s1073741824_d3_t2147483647_p1073741824:7", "unfold_gemm");
+}
+
 // Any limit that holds one row gives the same bits, and the workspace stays within it.
 TEST(Dense, UnfoldIsTheSameForAnyWorkspaceLimit) {
   CpuPlanner planner = make_planner();

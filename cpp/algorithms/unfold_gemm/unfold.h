@@ -27,7 +27,11 @@ class AxisTaps {
 
  private:
   std::int64_t stride_ = 1, dilation_ = 1, input_dilation_ = 1, pad_lo_ = 0, kernel_ = 1, input_ = 1, step_ = 1;
-  std::vector<std::int64_t> first_;  // smallest tap by (o * stride - pad_lo) mod input_dilation; -1: none
+  // The smallest tap of the outputs with one (o * stride - pad_lo) mod input_dilation. Others meet no element.
+  struct First {
+    std::int64_t residue, tap;
+  };
+  std::vector<First> first_;  // by residue
 };
 
 struct UnfoldLayout {

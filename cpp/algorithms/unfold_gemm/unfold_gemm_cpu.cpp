@@ -86,16 +86,20 @@ AxisTaps::AxisTaps(const ConvProblem& p, int axis_index) {
   stride_ = p.stride[axis], dilation_ = p.dilation[axis], input_dilation_ = p.input_dilation[axis];
   pad_lo_ = p.pad_lo[axis], kernel_ = p.kernel[axis], input_ = p.input[axis];
   step_ = input_dilation_ / std::gcd(dilation_, input_dilation_);
-  first_.assign(static_cast<std::size_t>(input_dilation_), -1);
   for (std::int64_t k = 0; k < std::min(step_, kernel_); ++k)
-    first_[static_cast<std::size_t>(floor_mod(-k * dilation_, input_dilation_))] = k;
+    first_.push_back({floor_mod(-k * dilation_, input_dilation_), k});
+  std::ranges::sort(first_, {}, &First::residue);
 }
 
 MetTaps AxisTaps::at(std::int64_t o) const {
   MetTaps t;
   const std::int64_t base = o * stride_ - pad_lo_;
-  const std::int64_t smallest = first_[static_cast<std::size_t>(floor_mod(base, input_dilation_))];
-  if (smallest < 0) return t;
+  const std::int64_t residue = floor_mod(base, input_dilation_);
+  const bool every_residue = std::ssize(first_) == input_dilation_;  // as without dilation: each is its own index
+  const auto first =
+      every_residue ? first_.begin() + residue : std::ranges::lower_bound(first_, residue, {}, &First::residue);
+  if (first == first_.end() || first->residue != residue) return t;
+  const std::int64_t smallest = first->tap;
   t.step = step_;
   t.advance = step_ * dilation_ / input_dilation_;
   t.first = smallest;
