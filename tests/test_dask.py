@@ -80,6 +80,13 @@ def test_errors():
         vd.conv1d(x, w[0])
     with pytest.raises(ValueError, match="wanted numbers"):
         vd.conv_general(x, w, padding="same")
+    for chunks, message in ((0, "at least 1"), ((4, 4), "chunks has 2 values"), (-1, "at least 1")):
+        with pytest.raises(ValueError, match=message):
+            vd.conv1d(x, w, chunks=chunks)
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        vd.conv1d(x[x[:, 0, 0] > 0], w)
+    with pytest.raises(TypeError, match="without a mask"):
+        vd.conv1d(da.ma.masked_greater(x, 2), w).compute()
 
 
 def test_errors_come_before_anything_is_computed():

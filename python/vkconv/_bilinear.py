@@ -19,7 +19,8 @@ from vkconv._types import Array, Axes, Padding
 Pads = tuple[tuple[int, int], ...]
 
 
-def _each(value: Axes, rank: int, name: str) -> tuple[int, ...]:
+def each(value: Axes, rank: int, name: str) -> tuple[int, ...]:
+    """One number for each spatial axis."""
     values = (value,) * rank if isinstance(value, int | np.integer) else tuple(value)
     if len(values) == 1:
         values *= rank
@@ -44,8 +45,8 @@ class Geometry:
         rank: int, stride: Axes, padding: Padding, kernel_dilation: Axes = 1, input_dilation: Axes = 1,
         groups: int = 1, flip: bool = False,
     ) -> Geometry:  # fmt: skip
-        dilations = _each(kernel_dilation, rank, "dilation"), _each(input_dilation, rank, "input_dilation")
-        return Geometry(_each(stride, rank, "stride"), pairs(padding, rank), *dilations, groups, flip)
+        dilations = each(kernel_dilation, rank, "dilation"), each(input_dilation, rank, "input_dilation")
+        return Geometry(each(stride, rank, "stride"), pairs(padding, rank), *dilations, groups, flip)
 
     @staticmethod
     def transposed(
@@ -54,11 +55,11 @@ class Geometry:
     ) -> Geometry:  # fmt: skip
         """A transposed convolution of these extents is a convolution of the dilated signal with the mirrored kernel."""
         rank = len(kernel)
-        dilations, extra = _each(dilation, rank, "dilation"), _each(output_padding, rank, "output_padding")
+        dilations, extra = each(dilation, rank, "dilation"), each(output_padding, rank, "output_padding")
         given = pairs(padding, rank)
         if isinstance(given, str):
             raise ValueError(f"padding is {padding!r}, wanted numbers: a transposed convolution has no named padding")
-        strides = _each(stride, rank, "stride")
+        strides = each(stride, rank, "stride")
         reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
         for axis, (n, s, r, (lo, hi), e) in enumerate(zip(spatial, strides, reach, given, extra, strict=True)):
             whole = max(n - 1, 0) * s + min(n, 1) + r + e
@@ -81,9 +82,9 @@ def pairs(padding: Padding, rank: int) -> Pads | str:
     if isinstance(padding, str):
         return padding
     if not isinstance(padding, int | np.integer) and len(padding) == 2 and not np.isscalar(padding[0]):
-        lo, hi = (_each(side, rank, "padding") for side in padding)
+        lo, hi = (each(side, rank, "padding") for side in padding)
         return tuple(zip(lo, hi, strict=True))
-    return tuple((p, p) for p in _each(padding, rank, "padding"))  # type: ignore[arg-type]
+    return tuple((p, p) for p in each(padding, rank, "padding"))  # type: ignore[arg-type]
 
 
 def dilated(extent: int, dilation: int) -> int:

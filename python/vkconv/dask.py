@@ -12,7 +12,7 @@ along that axis keep it small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ import dask.array as da
 import numpy as np
 
 from vkconv import _core
-from vkconv._bilinear import Geometry, check_ranks, named
+from vkconv._bilinear import Geometry, check_ranks, each, named
 from vkconv._ops import conv_general as _conv
 from vkconv._types import Activation, Array, Axes, NumericPadding, Padding
 
@@ -49,7 +49,7 @@ def conv_general(
     *,
     bias: Array | None = None,
     activation: Activation | None = None,
-    chunks: Sequence[int] | None = None,
+    chunks: Axes | None = None,
 ) -> Any:
     """`vkconv.conv_general` of a dask.array.
 
@@ -58,8 +58,8 @@ def conv_general(
     input : dask.array.Array of shape (N, spatial..., C)
     weight, bias : ndarray
         Sent to every task.
-    chunks : sequence of int, optional
-        Extents of the output's chunks, one for each spatial axis. The default follows the input's chunks.
+    chunks : int or sequence of int, optional
+        Extents of the output's chunks along the spatial axes. The default follows the input's chunks.
 
     Returns
     -------
@@ -74,18 +74,18 @@ def conv_general(
 def _lazy(input: Any) -> Any:
     if not isinstance(input, da.Array):
         raise TypeError(f"input must be a dask.array, got {type(input).__name__}: dask.array.from_array makes one")
+    if np.isnan(input.shape).any():
+        raise ValueError(f"input has the shape {input.shape}: compute_chunk_sizes() tells it")
     return input
 
 
-def _planned(
-    input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Sequence[int] | None
-) -> Any:
+def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Axes | None) -> Any:
     rank = input.ndim - 2
     if isinstance(g.padding, str):
         raise ValueError(f"padding is {g.padding!r}, wanted numbers")
     input = input.rechunk({input.ndim - 1: -1})
-    axes = [_Axis(input, weight, g, a) for a in range(rank)]
-    tiles = [axis.tiles(None if chunks is None else int(chunks[a])) for a, axis in enumerate(axes)]
+    extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks")
+    tiles = [_Axis(input, weight, g, a).tiles(extent) for a, extent in enumerate(extents)]
     run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
     _check(input, [t[0] for t in tiles], run)
     blocks = np.empty([len(t) for t in tiles], object)
@@ -111,7 +111,9 @@ class _Axis:
 
     def tiles(self, chunk: int | None) -> list[tuple[slice, tuple[int, int], int]]:
         """For each chunk of outputs: the slice of the input, its pads, and how many outputs there are."""
-        size = chunk or max(1, max(self.input_chunks) * self.step // self.stride)
+        size = max(1, max(self.input_chunks) * self.step // self.stride) if chunk is None else chunk
+        if size < 1:
+            raise ValueError(f"chunks is {chunk} along an axis, wanted at least 1")
         starts = range(0, self.outputs, size)
         return [self._tile(start, min(start + size, self.outputs)) for start in starts]
 
@@ -140,7 +142,7 @@ def _block(input: Any, tiles: list[Any], run: Callable[..., Array], outputs: int
 
 def _run(x: Array, *, pads: Any, weight: Array, geometry: Geometry, bias: Array | None, activation: Any) -> Array:
     options = {**geometry.arguments(), "padding": 0, "pads": pads}
-    return _conv(np.ascontiguousarray(x), weight, **options, bias=bias, activation=activation, device="cpu")
+    return _conv(x, weight, **options, bias=bias, activation=activation, device="cpu")
 
 
 def _make_conv(rank: int) -> Callable[..., Any]:
@@ -154,7 +156,7 @@ def _make_conv(rank: int) -> Callable[..., Any]:
         *,
         bias: Array | None = None,
         activation: Activation | None = None,
-        chunks: Sequence[int] | None = None,
+        chunks: Axes | None = None,
     ) -> Any:
         check_ranks(rank, input=_lazy(input), weight=weight)
         if isinstance(padding, str):
@@ -179,7 +181,7 @@ def _make_transpose(rank: int) -> Callable[..., Any]:
         *,
         bias: Array | None = None,
         activation: Activation | None = None,
-        chunks: Sequence[int] | None = None,
+        chunks: Axes | None = None,
     ) -> Any:
         check_ranks(rank, input=_lazy(input), weight=weight)
         kernel = weight.shape[1:-1]
