@@ -340,6 +340,30 @@ def test_symbolic_trace_and_onnx():
     assert b"vkconv" not in stored.getvalue()
 
 
+class OfASize(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Conv2d(2, 4, 1)
+
+    def forward(self, size):
+        return self.project(torch.ones(size[0], 2, size[1], size[2]))
+
+
+class Placed(nn.Module):
+    """One part is called with no tensor, but with numbers that a trace does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.place = layers(), OfASize()
+
+    def forward(self, x):
+        return self.body(x + self.place((x.shape[0], x.shape[2], x.shape[3])))
+
+
+def test_parts_that_take_no_tensor():
+    same(Placed().eval(), image())
+
+
 def test_the_argument_has_its_name():
     fast = vt.accelerate(other())
     assert torch.equal(fast(x=image()), fast(image()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx import _symbolic_trace
 
 from vkconv.torch._fusion import Steps, fuse
 from vkconv.torch._modules import StandIn, hooks, own_forward
@@ -45,14 +46,16 @@ class Shortcut(StandIn):
         return self._run(input)
 
     def _run(self, input: Any) -> Any:
-        run = self._shorter(input)
+        run = self._shorter()
         return type(self.module).forward(self.module, input) if run is None else run.forward(input)
 
-    def _shorter(self, input: Any) -> Steps | fx.GraphModule | None:
+    def _shorter(self) -> Steps | fx.GraphModule | None:
         """What runs instead of the module's code, if it may."""
-        if self.module.training or type(input) is fx.Proxy:
+        if self.module.training:
             return None
         if not torch.compiler.is_compiling():
+            if _symbolic_trace._is_fx_tracing_flag:
+                return None
             if self.made_of is None or self.made_of.changed():
                 self.make()
             if self.made_of is None or self.made_of.training():

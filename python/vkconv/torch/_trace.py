@@ -14,7 +14,7 @@ from torch import fx, nn
 
 from vkconv.torch._modules import plain
 
-_one_at_a_time = threading.Lock()  # what a trace changes is seen by every thread
+_one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
 _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
 
 
