@@ -200,15 +200,12 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return workgroup_support(grid_of(p, choose_tile(p)).count);
 }
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  return c.traits.rates.launch_seconds + estimate(p, c.traits);
+}
+
 }  // namespace
 
-const Algorithm<Device> kDepthwise{
-    "depthwise", supports,
-    [](const ConvProblem& p, const Context<Device>& c) {
-      return c.traits.rates.launch_seconds + estimate(p, c.traits);
-    },
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<DepthwisePlan>(p, c);
-    }};
+const Algorithm<Device> kDepthwise{"depthwise", supports, seconds, make_plan<DepthwisePlan>};
 
 }  // namespace vkconv::vulkan

@@ -160,14 +160,12 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 }  // namespace
 
-const Algorithm<Device> kDirect{
-    "direct", supports,
-    [](const ConvProblem& p, const Context<Device>& c) {
-      const Layout layout = *layout_of(p, c);
-      return c.traits.rates.launch_seconds * (layout.grid.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
-    },
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<DirectPlan>(p, c);
-    }};
+const Algorithm<Device> kDirect{"direct", supports,
+                                [](const ConvProblem& p, const Context<Device>& c) {
+                                  const Layout layout = *layout_of(p, c);
+                                  return c.traits.rates.launch_seconds * (layout.grid.parts > 1 ? 3 : 2) +
+                                         estimate(p, c.traits, layout);
+                                },
+                                make_plan<DirectPlan>};
 
 }  // namespace vkconv::vulkan

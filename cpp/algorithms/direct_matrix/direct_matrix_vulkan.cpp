@@ -343,10 +343,6 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 
 }  // namespace
 
-const Algorithm<Device> kDirectMatrix{
-    "direct_matrix", supports, seconds,
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<DirectMatrixPlan>(p, c);
-    }};
+const Algorithm<Device> kDirectMatrix{"direct_matrix", supports, seconds, make_plan<DirectMatrixPlan>};
 
 }  // namespace vkconv::vulkan

@@ -174,15 +174,12 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return workgroup_support(choose_grid(p, c.traits).workgroups);
 }
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  return c.traits.rates.launch_seconds + estimate(p, c.traits);
+}
+
 }  // namespace
 
-const Algorithm<Device> kImageFilter{
-    "image_filter", supports,
-    [](const ConvProblem& p, const Context<Device>& c) {
-      return c.traits.rates.launch_seconds + estimate(p, c.traits);
-    },
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<FilterPlan>(p, c);
-    }};
+const Algorithm<Device> kImageFilter{"image_filter", supports, seconds, make_plan<FilterPlan>};
 
 }  // namespace vkconv::vulkan

@@ -32,10 +32,6 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 
 }  // namespace
 
-const Algorithm<Device> kImplicitGemm{
-    "implicit_gemm", product_support, seconds,
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<ImplicitGemmPlan>(p, c);
-    }};
+const Algorithm<Device> kImplicitGemm{"implicit_gemm", product_support, seconds, make_plan<ImplicitGemmPlan>};
 
 }  // namespace vkconv::vulkan

@@ -127,13 +127,11 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 }  // namespace
 
-const Algorithm<Device> kSubgroupGemm{
-    "subgroup_gemm", supports,
-    [](const ConvProblem& p, const Context<Device>& c) {
-      return 2 * c.traits.rates.launch_seconds + estimate(p, c.traits, Layout(p, c.traits));
-    },
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<SubgroupGemmPlan>(p, c);
-    }};
+const Algorithm<Device> kSubgroupGemm{"subgroup_gemm", supports,
+                                      [](const ConvProblem& p, const Context<Device>& c) {
+                                        return 2 * c.traits.rates.launch_seconds +
+                                               estimate(p, c.traits, Layout(p, c.traits));
+                                      },
+                                      make_plan<SubgroupGemmPlan>};
 
 }  // namespace vkconv::vulkan

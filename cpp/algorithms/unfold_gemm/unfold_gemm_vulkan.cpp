@@ -85,10 +85,6 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 
 }  // namespace
 
-const Algorithm<Device> kUnfoldGemm{
-    "unfold_gemm", supports, seconds,
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<UnfoldGemmPlan>(p, c);
-    }};
+const Algorithm<Device> kUnfoldGemm{"unfold_gemm", supports, seconds, make_plan<UnfoldGemmPlan>};
 
 }  // namespace vkconv::vulkan

@@ -192,14 +192,12 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 }  // namespace
 
-const Algorithm<Device> kWeightGradMatrix{
-    "weight_grad_matrix", supports,
-    [](const ConvProblem& p, const Context<Device>& c) {
-      const auto grid = grid_of(p, *matrix_unit(c.traits, matrix_operand(p.dtype)), c);
-      return grid->seconds + 2 * c.traits.rates.launch_seconds;
-    },
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<WeightGradMatrixPlan>(p, c);
-    }};
+const Algorithm<Device> kWeightGradMatrix{"weight_grad_matrix", supports,
+                                          [](const ConvProblem& p, const Context<Device>& c) {
+                                            const auto grid =
+                                                grid_of(p, *matrix_unit(c.traits, matrix_operand(p.dtype)), c);
+                                            return grid->seconds + 2 * c.traits.rates.launch_seconds;
+                                          },
+                                          make_plan<WeightGradMatrixPlan>};
 
 }  // namespace vkconv::vulkan
