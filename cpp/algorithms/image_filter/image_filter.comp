@@ -16,9 +16,10 @@ layout(constant_id = 8) const uint kRows = 4;
 layout(constant_id = 9) const uint kChannels = 1;            // 1 or 4
 layout(constant_id = 10) const uint kTapsH = 8;
 layout(constant_id = 11) const uint kTapsW = 16;
-layout(constant_id = 12) const bool kBlocks = false;         // sums of each kTapsH x kTapsW taps are added to a total
+layout(constant_id = 12) const bool kBlocks = false;         // sums of each kBlockH x kTapsW taps are added to a total
 layout(constant_id = 13) const bool kPadded = false;         // some tap that an output multiplies reads no input
 layout(constant_id = 14) const bool kColumnFours = false;    // four outputs of a row lie together, aligned
+layout(constant_id = 15) const uint kBlockH = 8;             // divides kTapsH
 
 layout(local_size_x_id = 5) in;
 
@@ -93,14 +94,14 @@ void multiply_row(uint row, uint h, uint lane_o, real4 inputs[kQuads]) {
     }
 }
 
-// The products of `taps_h` kernel rows. Input row y is multiplied by kernel row y - r for output row r.
-void multiply(Place at, uint taps_h) {
-  for (uint y = 0; y < kRows + taps_h - 1; ++y) {
+// The products of kernel rows `first` to `end` - 1. Input row y is multiplied by kernel row y - r for output row r.
+void multiply(Place at, uint first, uint end) {
+  for (uint y = first; y < kRows + end - 1; ++y) {
     real4 inputs[kQuads];
     [[unroll]] for (uint i = 0; i < kQuads; ++i)
       inputs[i] = input_tile[(at.lane_y * kRows + y) * kRowSize + row_slot(at.lane_x * kColumnQuads + i)];
     [[unroll]] for (uint r = 0; r < kRows; ++r)
-      if (y - r < taps_h) multiply_row(r, y - r, at.lane_o, inputs);  // y - r wraps above the first kernel row
+      if (y >= first + r && y - r < end) multiply_row(r, y - r, at.lane_o, inputs);
   }
 }
 
@@ -116,14 +117,18 @@ void sum_taps(Place at) {
     const int depth = at.depth * params.geometry.stride[0] + d * params.geometry.dilation[0] - params.geometry.pad_lo[0];
     if (uint(depth) >= uint(params.geometry.input_extent[0])) continue;
     const int64_t slice = at.image * params.input_stride[0] + depth * params.input_stride[1] + at.group;
-    for (uint h = 0; h < kernel_h; h += kTapsH)
-      for (uint w = 0; w < kernel_w; w += kTapsW) {
+    // In this order blocks join the total in theirs, however many rows are in shared memory.
+    for (uint w = 0; w < kernel_w; w += kTapsW)
+      for (uint h = 0; h < kernel_h; h += kTapsH) {
         barrier();
         share_input(at, slice, h, w);
         share_weights(at, d, h, w);
         barrier();
-        multiply(at, min(kTapsH, kernel_h - h));
-        if (kBlocks) end_block();
+        const uint rows = min(kTapsH, kernel_h - h);
+        for (uint first = 0; first < rows; first += kBlockH) {
+          multiply(at, first, min(first + kBlockH, rows));
+          if (kBlocks) end_block();
+        }
       }
   }
 }

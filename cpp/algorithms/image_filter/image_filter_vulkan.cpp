@@ -14,19 +14,20 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kInvocations = 128;               // a workgroup; every device has them
-constexpr std::int64_t kColumns = 8;                     // of an invocation, as in image_filter.comp
-constexpr std::int64_t kMostTapsH = 6, kMostTapsW = 16;  // of the kernel in shared memory at a time
-constexpr std::int64_t kSoftwareTapsW = 4;               // unrolled code that is compiled in a fraction of a second
+constexpr std::int64_t kInvocations = 128;                // a workgroup; every device has them
+constexpr std::int64_t kColumns = 8;                      // of an invocation, as in image_filter.comp
+constexpr std::int64_t kMostBlockH = 6, kMostTapsW = 16;  // of the kernel, multiplied at a time
+constexpr std::int64_t kSoftwareTapsW = 4;                // unrolled code that is compiled in a fraction of a second
 constexpr std::int64_t kMostRows = 4, kMostLanesO = 4;
 constexpr std::int64_t kBlockTaps = 96;               // the longest chain of additions
 constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
+constexpr std::int64_t kProcessors = 132;             // multiprocessors that share the workgroups, those of an H200
 
 // Of the multiply-add rate: of one output channel, of four, and a rasteriser's.
 constexpr double kRateShare = 0.65, kFourChannelsShare = 0.45, kSoftwareRateShare = 0.05;
 // An input moved to shared memory costs as many, more where its neighbours are of other channels, as does an output
 // stored there; and an output rounded to 16 bits.
-constexpr double kStagingFlops = 64, kScatteredFlops = 160, kRoundingFlops = 30;
+constexpr double kStagingFlops = 64, kScatteredFlops = 160, kFloat16Flops = 30, kBFloat16Flops = 5;
 constexpr double kSectorBytes = 32;  // the least a load moves,
 constexpr double kCacheRate = 2;     // from a cache of so many times memory's rate
 
@@ -43,7 +44,8 @@ struct Params {
 struct Tile {
   std::int64_t lanes_o = 1, lanes_x = 1, lanes_y = 1;
   std::int64_t rows = 1, channels = 1;
-  std::int64_t taps_h = 1, taps_w = 1;
+  std::int64_t taps_h = 1, taps_w = 1;  // of the kernel in shared memory at a time
+  std::int64_t block_h = 1;             // rows of them whose products are added up before they join the total
 
   std::int64_t invocations() const { return lanes_o * lanes_x * lanes_y; }
   std::int64_t width() const { return lanes_x * kColumns; }
@@ -79,7 +81,7 @@ Tile shape_tile(const ConvProblem& p, const Traits& traits) {
   t.channels = p.out_channels_per_group() >= 4 ? 4 : 1;
   t.lanes_o = std::min(power_of_two_above(ceil_div(p.out_channels_per_group(), t.channels)), kMostLanesO);
   t.rows = t.channels > 1 || software ? 1 : std::min(power_of_two_above(p.output[1]), kMostRows);
-  t.taps_h = even_part(p.kernel[1], kMostTapsH);
+  t.taps_h = even_part(p.kernel[1], kMostBlockH);
   t.taps_w = even_part(p.kernel[2], software ? kSoftwareTapsW : kMostTapsW);
   const std::int64_t lanes = kInvocations / t.lanes_o;
   const std::int64_t most_y = std::min(power_of_two_above(ceil_div(p.output[1], t.rows)), lanes);
@@ -97,8 +99,19 @@ Grid choose_grid(const ConvProblem& p, const Traits& traits) {
   for (std::int64_t* part : {&t.taps_h, &t.rows, &t.lanes_y, &t.lanes_x})
     while (*part > 1 && t.shared_elements() > room) *part = part == &t.taps_h ? ceil_div(*part, 2) : *part / 2;
   while (t.rows > 1 && grid_of(p, t).workgroups * t.invocations() < kEnoughInvocations) t.rows /= 2;
+  t.block_h = t.taps_h;
+  const std::int64_t blocks = ceil_div(p.kernel[1], t.block_h);
+  // Workgroups that have a multiprocessor for themselves fill its shared memory.
+  const bool alone = grid_of(p, t).workgroups <= kProcessors;
+  for (std::int64_t parts = 1; alone && parts < blocks; ++parts) {
+    Tile higher = t;
+    higher.taps_h = ceil_div(blocks, parts) * t.block_h;
+    if (higher.shared_elements() <= room) return grid_of(p, higher);
+  }
   return grid_of(p, t);
 }
+
+double rounding_flops(DType t) { return t == DType::f16 ? kFloat16Flops : t == DType::bf16 ? kBFloat16Flops : 0; }
 
 double estimate(const ConvProblem& p, const Traits& traits) {
   const Grid g = choose_grid(p, traits);
@@ -111,8 +124,7 @@ double estimate(const ConvProblem& p, const Traits& traits) {
   const bool software = traits.type == DeviceType::software;
   const double share = software ? kSoftwareRateShare : t.channels == 4 ? kFourChannelsShare : kRateShare;
   const double staging = groups * blocks * staged * (p.groups > 1 ? kScatteredFlops : kStagingFlops);
-  const double storing = (p.out_channels > 1 && t.channels == 1 ? kScatteredFlops : 0) +
-                         (size_bytes(p.output_dtype) == 2 ? kRoundingFlops : 0);
+  const double storing = (p.out_channels > 1 && t.channels == 1 ? kScatteredFlops : 0) + rounding_flops(p.output_dtype);
   const double flops = groups * blocks * sums + staging + storing * static_cast<double>(p.output_elements());
   const double compute = flops / (share * flops_per_second(traits, p.dtype));
   // A load of one channel moves those beside it.
@@ -143,9 +155,9 @@ class FilterPlan final : public Plan<Device> {
     // Weights past the kernel's end are zeros, too.
     const bool padded = has_padding(p_) || p_.kernel[2] % t.taps_w != 0;
     Kernel k{shader_name("image_filter", p_.dtype), group_epilogue_constants(p_, a)};
-    for (const std::int64_t v :
-         {t.invocations(), t.lanes_o, t.lanes_x, t.rows, t.channels, t.taps_h, t.taps_w,
-          std::int64_t{p_.taps() > kBlockTaps}, std::int64_t{padded}, std::int64_t{has_column_fours(a.output)}})
+    for (const std::int64_t v : {t.invocations(), t.lanes_o, t.lanes_x, t.rows, t.channels, t.taps_h, t.taps_w,
+                                 std::int64_t{p_.taps() > kBlockTaps}, std::int64_t{padded},
+                                 std::int64_t{has_column_fours(a.output)}, t.block_h})
       k.constants.push_back(narrow(v));
     return k;
   }
