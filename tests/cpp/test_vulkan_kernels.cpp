@@ -72,15 +72,27 @@ TEST_F(VulkanKernels, StridedViews) {
 }
 
 // Kernels, strides and alignments that the register kernel takes apart: see depthwise_rows.h.
+// Kernels in registers, with weights as they come and prepared.
 TEST_F(VulkanKernels, DepthwiseRows) {
   for (const char* text : {
            "fwd_f32_n1c6o6g6_i11x9_k3x3_p1x1",  // vectors of two channels
-           "fwd_f16_n2c48o48g48_i7x13_k3x3_s2x1_p1x0:2",
-           "fwd_bf16_n1c10o10g10_i9x9_k5x5_s1x3_p2x2_bias_add_relu6",
-           "fwd_f32_n1c8o8g8_i70x3_k7x7_p3x3",  // a strip of rows follows another
-           "fwd_f32_n1c8o8g8_i3x9x8_k1x3x3_s2x1x1_p1x1x1",
+           "fwd_f16_n2c48o48g48_i7x13_k3x3_s2x1_p1x0:2", "fwd_bf16_n1c10o10g10_i9x9_k5x5_s1x3_p2x2_bias_add_relu6",
+           "fwd_f32_n1c8o8g8_i70x3_k7x7_p3x3", "fwd_f32_n1c8o8g8_i3x9x8_k1x3x3_s2x1x1_p1x1x1",
+           "fwd_f16_n2c6o6g6_i4x9x11_k3x3x3_p1x1x1",
+           "fwd_f32_n1c8o8g8_i9x7x6_k2x3x3_s2x1x1_d3x1x1_p2x1x1",  // depths apart
+           "fwd_f64_n1c4o4g4_i12x9_k5x5_p2x2",
+           "fwd_f32_n3c8o8g8_i4_k4",             // one output a channel
+           "fwd_f32_n1c4o4g4_i200x5_k3x3_p1x1",  // a strip of rows follows another
        })
-    expect_exact("depthwise", text);
+    for (const bool prepare : {false, true}) expect_exact("depthwise", text, prepare);
+}
+
+// The strips of GPUs, which no software device has: several columns, rows ahead.
+TEST_F(VulkanKernels, DepthwiseRowsOnGpus) {
+  traits_.type = vulkan::DeviceType::discrete;
+  expect_exact("depthwise", "fwd_f32_n2c8o8g8_i13x11_k3x3_p1x1_add");
+  expect_exact("depthwise", "fwd_f16_n1c6o6g6_i9x14_k3x3_s2x2_p1x1_bias");
+  expect_exact("depthwise", "fwd_f32_n1c2o2g2_i4x5x6_k3x3x3_p1x1x1", true);
 }
 
 TEST_F(VulkanKernels, DepthwisePreparedWeights) {
@@ -196,8 +208,8 @@ TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {
 
 // Infinite weights under padding: the taps that read padding do not count.
 TEST_F(VulkanKernels, PaddingTimesInfinityIsNothing) {
-  for (const char* text :
-       {"fwd_f32_n1c4o4g4_i5x6_k3x3_p1x1", "fwd_f32_n1c4o4_i5x6_k3x3_p1x1", "fwd_f32_n1c3o5_i5_k3_t2_p1"}) {
+  for (const char* text : {"fwd_f32_n1c4o4g4_i5x6_k3x3_p1x1", "fwd_f32_n1c4o4g4_i3x4x5_k3x3x3_p1x1x1",
+                           "fwd_f32_n1c4o4_i5x6_k3x3_p1x1", "fwd_f32_n1c3o5_i5_k3_t2_p1"}) {
     const ConvProblem p = parse_problem(text);
     Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
     tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);

@@ -50,8 +50,12 @@ std::int64_t registers(const ConvProblem& p, const Shape& s, std::int64_t column
   return (p.taps() + slots(p) * columns) * s.vector * per_real + inputs(p, columns) * s.words * rows_ahead(p, columns);
 }
 
-// Wide strips share loads; strides leave little to share, and registers bound how many strips run.
-std::int64_t most_columns(const ConvProblem& p) { return p.kernel[1] == 1 ? 8 : p.stride[2] > 1 ? 2 : 4; }
+// Wide strips share loads; strides leave little to share, and registers bound how many strips run. A rasteriser's hold
+// one column.
+std::int64_t most_columns(const ConvProblem& p, bool software) {
+  if (p.kernel[1] == 1) return 8;
+  return software ? 1 : p.stride[2] > 1 ? 2 : 4;
+}
 
 struct Grid {
   std::int64_t vectors, strips, rows, count;
@@ -98,7 +102,7 @@ Shape choose_shape(const ConvProblem& p, std::int64_t words, bool software) {
   double best_cost = 0;
   s.words = words;
   s.vector = words * 4 / static_cast<std::int64_t>(size_bytes(p.dtype));
-  for (s.columns = 1; s.columns <= std::min(p.output[2], most_columns(p)); ++s.columns) {
+  for (s.columns = 1; s.columns <= std::min(p.output[2], most_columns(p, software)); ++s.columns) {
     if (s.columns > 1 && (inputs(p, s.columns) > kMaxInputs || registers(p, s, s.columns) > kMaxRegisters ||
                           slots(p) * s.columns * p.taps() * s.vector > (software ? kSoftwareUnrolled : kMaxUnrolled)))
       break;
@@ -106,7 +110,7 @@ Shape choose_shape(const ConvProblem& p, std::int64_t words, bool software) {
     const double cost = choose_rows(p, s, software ? 1 : kProcessors);
     if (best_cost == 0 || cost < best_cost) best_cost = cost, best = s;
   }
-  best.ahead = rows_ahead(p, best.columns);
+  best.ahead = software ? 1 : rows_ahead(p, best.columns);
   return best;
 }
 
