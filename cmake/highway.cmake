@@ -31,14 +31,15 @@ endif()
 # Kernels are compiled for SSE4 (the baseline: every x86 processor since 2009), AVX2 and AVX-512, or for NEON. AVX3_DL
 # adds no instruction that they use; scalable vectors (SVE, RVV) cannot lie in the arrays that hold register tiles.
 set(VKCONV_DISABLED_TARGETS "HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV")
-# Instrumented kernels compile slowly: the narrowest and the widest find what AVX2 would.
-if(VKCONV_SANITIZE)
-  string(APPEND VKCONV_DISABLED_TARGETS "|HWY_AVX2")
-endif()
 add_library(vkconv_targets INTERFACE)
 target_link_libraries(vkconv_targets INTERFACE hwy::hwy)
 target_compile_definitions(vkconv_targets INTERFACE "HWY_DISABLED_TARGETS=(${VKCONV_DISABLED_TARGETS})")
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(VKCONV_SANITIZE)  # instrumented kernels compile slowly: those of this processor's widest vectors only
+  target_compile_options(vkconv_targets INTERFACE -march=native)
+  target_compile_definitions(vkconv_targets INTERFACE HWY_COMPILE_ONLY_STATIC)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(vkconv_targets INTERFACE -march=x86-64-v2)
+endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_definitions(vkconv_targets INTERFACE HWY_DISABLE_PCLMUL_AES)
 endif()

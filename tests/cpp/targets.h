@@ -1,4 +1,4 @@
-// Tests under one instruction set, or under each that this machine supports.
+// Tests under one instruction set, or under each that kernels are compiled for and this machine supports.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -24,9 +24,7 @@ class OnlyTarget {
 
 template <class F>
 void for_each_target(F test) {
-  const std::int64_t all = hwy::SupportedTargets();
-  for (std::int64_t rest = all; rest != 0; rest &= rest - 1) {
-    const std::int64_t target = rest & -rest;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     const OnlyTarget only(target);
     test();
