@@ -168,6 +168,36 @@ def test_untraceable_code_is_kept():
     assert not inside(model)
 
 
+class NormAndMore(nn.BatchNorm2d):
+    """As in timm: a batch norm by its function, with what follows it, after a check of the rank."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.SiLU()
+
+    def forward(self, x):
+        torch._assert(x.ndim == 4, f"expected 4D input (got {x.ndim}D input)")
+        mean, var = self.running_mean, self.running_var
+        x = F.batch_norm(x, mean, var, self.weight, self.bias, self.training, self.momentum, self.eps)
+        return self.act(self.drop(x))
+
+
+def test_batch_norms_by_their_function():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 8, 3), NormAndMore(8)
+
+        def forward(self, x):
+            return self.norm(self.conv(x))
+
+    model, x = models.seeded(Model()), torch.randn(2, 3, 9, 9)
+    fast = check(model, x)
+    assert [n.op for n in runs(fast).graph.nodes] == ["placeholder", "call_module", "call_function", "output"]
+    leaf = x.clone().requires_grad_()  # by operators
+    torch.testing.assert_close(fast(leaf), model(x), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_transposed_with_norm(groups):
     up = nn.ConvTranspose3d(4, 6, 3, 2, padding=1, output_padding=1, groups=groups)

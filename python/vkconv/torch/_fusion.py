@@ -44,6 +44,8 @@ _METHODS: dict[str, Activation] = {
     "relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh"
 }  # fmt: skip
 LAYERS = (*TRAINABLE, nn.Linear)
+_STATISTICS = ("running_mean", "running_var", "weight", "bias")
+_BATCH_NORM = ("input", *_STATISTICS, "training", "momentum", "eps")  # the arguments of F.batch_norm
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 _VIEWS = {"view": "reshape", "view_as": "reshape_as"}
 
@@ -64,6 +66,9 @@ def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
     made = fx.GraphModule(module, graph)
     _read_attributes_late(module, made)
     Fusion(made).run()
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_module" and str(node.target).startswith("attribute_") and not node.users:
+            graph.erase_node(node)
     for node in graph.nodes:
         node.type = None  # annotations, which may be strings that only their module understands
         # Between the convolutions of a graph everything is channels last, which `view` refuses.
@@ -115,7 +120,7 @@ def in_format_of(input: Any, result: Any) -> Any:
 
 def folds(norm: Any, conv: Any) -> bool:
     """Whether the batch norm can be part of the weights of `conv` before it."""
-    if type(norm) not in NORMS or isinstance(conv, nn.Linear) or norm.training:
+    if not isinstance(norm, NORMS) or isinstance(conv, nn.Linear) or norm.training:
         return False
     return norm.running_var is not None and len(norm.running_var) == conv.out_channels
 
@@ -150,7 +155,7 @@ def _fold_next(children: list[Any]) -> tuple[Any, int]:
     if not preparable(layer):
         return layer, 1
     rest = [m if m is not None and plain(m) else None for m in following]
-    norm = rest.pop(0) if rest and folds(rest[0], layer) else None
+    norm = rest.pop(0) if rest and type(rest[0]) in NORMS and folds(rest[0], layer) else None
     activation = activation_of(rest[0]) if rest else None
     return prepare(layer, norm, activation, any_format=True), 1 + (norm is not None) + (activation is not None)
 
@@ -173,8 +178,25 @@ class Fusion:
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
+            if type(self._module(node)) is nn.Identity and len(node.args) == 1:
+                node.replace_all_uses_with(node.args[0])
+                self.graph.erase_node(node)
+        for node in list(self.graph.nodes):
             if preparable(self._module(node)) and len(node.args) == 1 and not node.kwargs:
+                self._drop_checks_of_rank(node)
                 self._fuse_at(node)
+
+    def _drop_checks_of_rank(self, conv: fx.Node) -> None:
+        """Those that every result of the convolution passes: some batch norms have them."""
+        rank = len(getattr(self._module(conv), "kernel_size", ())) + 2
+        for asked in [n for n in conv.users if n.target is getattr and n.args[1] == "ndim"]:
+            for equal in [n for n in asked.users if n.target is operator.eq and n.args[1] == rank]:
+                for check in [n for n in equal.users if n.target is torch._assert]:
+                    self.graph.erase_node(check)
+                if not equal.users:
+                    self.graph.erase_node(equal)
+            if not asked.users:
+                self.graph.erase_node(asked)
 
     def _module(self, node: fx.Node) -> nn.Module | None:
         """What the node calls, unless hooks make that more than its type says."""
@@ -183,11 +205,11 @@ class Fusion:
 
     def _fuse_at(self, node: fx.Node) -> None:
         conv = self._module(node)
-        last, norm, addend = node, None, None
+        last, addend = node, None
         following = self._only_user(last)
-        if following is not None and folds(self._module(following), conv):
-            last, norm = following, self._module(following)
-            following = self._only_user(last)
+        norm = None if following is None else self._norm(following, conv)
+        if norm is not None:
+            last, following = following, self._only_user(following)
         # A transposed convolution is decomposed into phases, each of which would need its part of an addend.
         if following is not None and isinstance(conv, (*CONVOLUTIONS, nn.Linear)):
             addend = self._addend(following, node, last)
@@ -198,6 +220,21 @@ class Fusion:
         if following is not None and activation is not None:
             last = following
         self._replace(node, last, self.prepare(conv, norm, activation, any_format=True), addend)
+
+    def _norm(self, node: fx.Node, conv: Any) -> Any:
+        """The batch norm by running statistics that the node computes; of a function, the module that has them."""
+        if node.target is not F.batch_norm:
+            module = self._module(node)
+            return module if type(module) in NORMS and folds(module, conv) else None
+        given = dict(zip(_BATCH_NORM, node.args, strict=False)) | node.kwargs
+        read = [self._module(given[n]) if isinstance(given.get(n), fx.Node) else None for n in _STATISTICS]
+        owner = getattr(read[0], "owner", None)
+        if not isinstance(owner, NORMS) or not folds(owner, conv) or owner.eps != given.get("eps"):
+            return None
+        own = (
+            isinstance(a, Attribute) and (a.owner, a.name) == (owner, n) for a, n in zip(read, _STATISTICS, strict=True)
+        )
+        return owner if given.get("training") is False and all(own) else None
 
     @staticmethod
     def _only_user(node: fx.Node) -> fx.Node | None:

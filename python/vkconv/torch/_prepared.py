@@ -200,10 +200,12 @@ class Prepared(nn.Module, StandIn):
         return followed() and (differentiated(*operands, *(sources := self.sources())) or batched(*sources))
 
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        y = convolve(self.layer, input, self.layer.weight, self.layer.bias)
-        if self.norm is not None:
-            y = self.norm(y)
+        y = self._normed(convolve(self.layer, input, self.layer.weight, self.layer.bias))
         return activate(y if addend is None else y + addend, self.activation)
+
+    def _normed(self, y: Tensor) -> Tensor:
+        n = self.norm  # of a subclass, which may do more than a batch norm does
+        return y if n is None else F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         axes = input.dim() - self.geometry.rank
@@ -248,7 +250,7 @@ class PreparedTransposed(Prepared):
 
     def _by_operators(self, input: Tensor, addend: Tensor | None, output_size: list[int] | None = None) -> Tensor:
         y = convolve_transposed(self.layer, input, output_size)
-        return activate(y if self.norm is None else self.norm(y), self.activation)
+        return activate(self._normed(y), self.activation)
 
 
 class PreparedLinear(Prepared):
