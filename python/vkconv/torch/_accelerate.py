@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from vkconv.torch._fusion import preparable
+from vkconv.torch._fusion import inherits, preparable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
-from vkconv.torch._prepared import prepare
+from vkconv.torch._prepared import PreparedInherited, prepare
 from vkconv.torch._shortcut import Shortcut, make_all, shortens
 from vkconv.torch._weight_norms import settle
 
@@ -38,7 +38,8 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     in that format, spares parts that cannot be traced the copies of a contiguous one.
 
     Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once. Subclasses
-    of PyTorch's convolutions, and modules with hooks, other parametrizations or a forward of their own, are left alone.
+    of PyTorch's convolutions keep their code; where it calls PyTorch's forward, vkconv's runs. Layers with hooks, other
+    parametrizations or a patched forward are left alone.
 
     Parameters
     ----------
@@ -97,6 +98,8 @@ def _prepared(model: nn.Module) -> nn.Module:
     for module in made.modules():
         if preparable(module):
             module.__dict__["forward"] = prepare(module).forward
+        elif inherits(module):
+            module.__dict__["_conv_forward"] = PreparedInherited(module).forward
         elif any(map(preparable, module.modules())) and shortens(module):
             module.__dict__["forward"] = Shortcut(module).forward
     make_all(made)

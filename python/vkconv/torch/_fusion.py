@@ -92,9 +92,18 @@ def _read_attributes_late(module: nn.Module, made: fx.GraphModule) -> None:
 
 def preparable(module: nn.Module | None) -> bool:
     """A convolution or linear layer whose weights vkconv can pack."""
-    if module is None or type(module) not in LAYERS or not plain(module):
+    return module is not None and type(module) in LAYERS and plain(module) and _packable(module)
+
+
+def inherits(module: nn.Module) -> bool:
+    """A convolution by a subclass, whose forward may call that of PyTorch's class."""
+    if type(module) in LAYERS or not isinstance(module, CONVOLUTIONS) or not _packable(module):
         return False
-    weight: Any = module._parameters.get("weight")
+    return any(type(module)._conv_forward is base._conv_forward for base in CONVOLUTIONS)
+
+
+def _packable(layer: nn.Module) -> bool:
+    weight: Any = layer._parameters.get("weight")
     return type(weight) is nn.Parameter and weight.is_floating_point() and weight.device.type in ("cpu", "meta")
 
 

@@ -20,7 +20,7 @@ _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and tor
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
-        if super().is_leaf_module(m, qualified_name):
+        if super().is_leaf_module(m, qualified_name) or "_conv_forward" in vars(m):
             return True
         if plain(m) and not m.training:
             return False
