@@ -119,14 +119,14 @@ def _halves(rows: list[dict[str, Any]]) -> str:
     """
     halves = [(row, row["results"][report.own(row)]) for row in rows if row["dtype"] != "f32" and report.own(row)]
     winograd = [result["c"] for row, result in halves if "winograd" in row["plan"]]
-    shares = {row["case"]: result["rounded"] for row, result in halves if "winograd" not in row["plan"]}
+    shares = [(result["rounded"], row) for row, result in halves if "winograd" not in row["plan"]]
     if not shares:
         return ""
-    worst = min(shares, key=lambda case: shares[case])
-    below = sum(share < HALVES_ROUNDED for share in shares.values())
+    least, worst = min(shares, key=lambda pair: pair[0])
+    below = sum(share < HALVES_ROUNDED for share, _ in shares)
     text = (
         f": of the halves' samples {HALVES_ROUNDED:.1%} should be correctly rounded, which {below} of {len(shares)} "
-        f"cases miss (least: {shares[worst]:.1%}, {worst})"
+        f"cases miss (least: {least:.1%}, {worst['case']} in {worst['dtype']})"
     )
     return text + (f"; Winograd's error c is at most {max(winograd):.2g} in {len(winograd)}" if winograd else "")
 
