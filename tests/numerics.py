@@ -8,7 +8,6 @@ is at most 1. `rounded` is the share of results in half precision that equal the
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ class Error:
 
 
 def positive(a: checks.Operands) -> checks.Operands:
-    return checks.Operands(*(None if v is None else np.abs(v) for v in dataclasses.astuple(a)))
+    return checks.Operands(*map(np.abs, (a.input, a.weight, a.grad)), None if a.bias is None else np.abs(a.bias))
 
 
 def measure(device: str, every: int) -> dict[str, dict[str, Error]]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import checks
+import numerics
 import vkconv
 from problem_text import parse
 
@@ -171,3 +172,12 @@ def test_error_of_precision_high(x, w, options, device):
     assert np.abs(got - want).max() <= (2.5e-5 if long else 1.2e-5) * of_results
     if x.ndim == 5:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_table_of_errors():
+    """tests/numerics.py, whose table is in docs/reliability.md, on a share of its problems."""
+    errors = numerics.measure("cpu", every=100)
+    assert {"reference", "implicit_gemm"} <= errors.keys()
+    for row in errors.values():
+        assert max(error.c for error in row.values()) <= 64
+        assert min(row[dtype].rounded / row[dtype].elements for dtype in numerics.HALVES) >= 0.99
