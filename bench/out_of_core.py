@@ -60,6 +60,7 @@ def main() -> int:
     kernel = np.random.default_rng(0).standard_normal((1, 3, 3, 3, 1), np.float32)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         make = {"shape": shape, "chunks": chunks, "dtype": "f4", "fill_value": 0}
+        make["config"] = {"write_empty_chunks": True}
         volume, result = (zarr.create_array(store=f"{folder}/{name}", **make) for name in ("volume", "result"))
         places = sorted({0, layers // 2, layers - 2})
         for chunk in places:
