@@ -67,7 +67,8 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
             with CHANGES[case.change](case, a, options) as changed:
                 again, plan = call(case, a, changed), checks.explain(case.problem, a, **changed).plan
             check(case.problem, a, again, tree=plan)
-            if plan == tree:
+            # explain() knows no addend, which makes another problem: another plan may run where none is forced.
+            if plan == tree and (case.entry != "addend" or changed.get("algorithm") == algorithm):
                 assert checks.same(again, got).all(), f"other bits after {case.change}"
         for name, old in before.items():
             assert checks.same(getattr(a, name), old).all(), f"{name} was written to"
