@@ -77,7 +77,7 @@ TEST(WinogradWeightGrad, RefusesWithAReason) {
   for (const char* text :
        {"wgrad_f32_n1c16o16_i9x9_k3x3_s2x2", "wgrad_f32_n1c16o16_i9x9_k3x3_d2x2", "wgrad_f32_n1c16o16_i9x9_k5x5",
         "wgrad_f64_n1c16o16_i9x9_k3x3", "wgrad_f32_n1c16o16_i9x9_k3x3_highest", "fwd_f32_n1c16o16_i9x9_k3x3",
-        "wgrad_f32_n1c16o16_i1x1_k3x3_p1x1"})
+        "wgrad_f32_n1c16o16_i1x1_k3x3_p1x1", "wgrad_f32_n1c48o48_i3x3_k3x3"})
     EXPECT_THROW(planner().plan({parse_problem(text), kName}), ProblemError) << text;
   EXPECT_THROW(planner().plan({parse_problem(kProblems[0]), kName, 1000}), ProblemError);
 }

@@ -350,6 +350,8 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
       if (2 * outputs_inside(p, axis, tap).size() < p.output[axis])
         return Support::no("some taps sum too few products for its error bound");
   }
+  // Errors are those of whole tiles, whatever a sum has of them.
+  if (p.batch * p.output_pixels() < kTile * kTile) return Support::no("its sums are too short for its error bound");
   const Layout l = make_layout(p, context.traits, lanes_of(context.traits), context.workspace_limit_bytes);
   if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
   return workspace_support("the sums", l.bytes(), context);
