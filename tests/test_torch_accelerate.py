@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 
 from vkconv import torch as vt  # noqa: E402
 from vkconv.torch._fusion import Steps, in_format_of  # noqa: E402
+from vkconv.torch._modules import stand_in  # noqa: E402
 from vkconv.torch._prepared import Prepared, prepared_conv, prepared_conv_add  # noqa: E402
 
 F = nn.functional
@@ -31,7 +32,7 @@ SMALL = {
 
 def runs(model: nn.Module) -> nn.Module:
     """What a call of the module runs: its graph, its sequence, its packed weights, or itself."""
-    owner = getattr(vars(model).get("forward"), "__self__", model)
+    owner = stand_in(model) or model
     run = getattr(owner, "run", owner) or model
     return nn.ModuleList(run.layers) if isinstance(run, Steps) else run
 

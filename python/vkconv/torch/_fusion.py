@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from vkconv._types import Activation
 from vkconv.torch._arrays import is_channels_last
-from vkconv.torch._modules import TRAINABLE, plain
+from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
 _MODULES: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
@@ -175,8 +175,7 @@ def _any_format(layer: nn.Module) -> bool:
         return False
     if type(layer).__module__.startswith(("torch.nn.", "vkconv.")):
         return True
-    forward = vars(layer).get("forward")
-    return getattr(getattr(forward, "__self__", None), "run", None) is not None
+    return getattr(stand_in(layer), "run", None) is not None
 
 
 class Fusion:

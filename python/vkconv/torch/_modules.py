@@ -95,6 +95,12 @@ class StandIn:
     """What `accelerate` puts in the place of a module's forward."""
 
 
+def stand_in(module: nn.Module) -> StandIn | None:
+    """What stands in for the module's forward."""
+    made = getattr(vars(module).get("forward"), "__self__", None)
+    return made if isinstance(made, StandIn) else None
+
+
 def hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
     """What runs around its forward."""
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
@@ -102,8 +108,7 @@ def hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
 
 def own_forward(module: nn.Module) -> bool:
     """The module's forward is its type's, or stands in for it."""
-    forward = vars(module).get("forward")
-    return forward is None or isinstance(getattr(forward, "__self__", None), StandIn)
+    return "forward" not in vars(module) or stand_in(module) is not None
 
 
 def plain(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.fx import _symbolic_trace
 
 from vkconv.torch._fusion import Steps, fuse
-from vkconv.torch._modules import StandIn, hooks, own_forward
+from vkconv.torch._modules import StandIn, hooks, own_forward, stand_in
 from vkconv.torch._trace import trace
 
 
@@ -76,16 +76,10 @@ class Shortcut(StandIn):
         self.run, self.made_of = run, None if parts.training() else parts
 
 
-def shortcut_of(module: nn.Module) -> Shortcut | None:
-    """What stands in for the module's forward."""
-    made = getattr(vars(module).get("forward"), "__self__", None)
-    return made if isinstance(made, Shortcut) else None
-
-
 def make_all(module: nn.Module) -> None:
     """Every shortcut in `module` that calls of it take."""
-    shortcut = shortcut_of(module)
-    if shortcut is not None:
+    shortcut = stand_in(module)
+    if isinstance(shortcut, Shortcut):
         shortcut.make()
         if shortcut.run is not None:
             return
