@@ -36,6 +36,14 @@ class Operands:
     addend: Array | None = None  # of a prepared convolution
     outside: str = "zeros"  # what the padding holds: a padding mode, of which "constant" is CONSTANT
 
+    def arrays(self) -> dict[str, Array]:
+        return {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
+
+
+def sums_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What products of this dtype are added in: that of bias and addend."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], integers: bool) -> Array:
     data = rng.integers(-3, 4, shape).astype(np.float64) if integers else rng.uniform(-1, 1, shape)
@@ -44,12 +52,11 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any
 
 def operands(p: Problem, seed: int = 0, integers: bool = True) -> Operands:
     rng, dtype = np.random.default_rng(seed), dtype_of(p.dtype)
-    bias_dtype = np.dtype(np.float64 if p.dtype == "f64" else np.float32)
     return Operands(
         values(rng, p.input_shape, dtype, integers),
         values(rng, p.weight_shape, dtype, integers),
         values(rng, p.output_shape, dtype, integers) if p.op != "fwd" else np.empty(0),
-        values(rng, (p.outputs,), bias_dtype, integers) if p.bias else None,
+        values(rng, (p.outputs,), sums_dtype(dtype), integers) if p.bias else None,
     )
 
 
@@ -79,8 +86,7 @@ def exact_with_border(p: Problem, a: Operands) -> Array:
 def magnitudes(p: Problem, a: Operands) -> Array:
     """The sum of |x||w| behind every element, of those that are finite; an activation adds its result, to which its own
     error is relative."""
-    arrays = {name: v for name, v in vars(a).items() if isinstance(v, np.ndarray)}
-    absolute = {name: finite(np.abs(v.astype(np.float64))) for name, v in arrays.items()}
+    absolute = {name: finite(np.abs(v.astype(np.float64))) for name, v in a.arrays().items()}
     sums = exact(p.replace(activation=None), dataclasses.replace(a, **absolute))
     return sums if p.activation is None else sums + finite(np.abs(exact(p, a)))
 

@@ -50,7 +50,7 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
     options: dict[str, Any] = {"device": device}
     if case.limit is not None:
         options["workspace_limit"] = case.limit
-    before = {name: value.copy() for name, value in vars(a).items() if isinstance(value, np.ndarray)}
+    before = {name: value.copy() for name, value in a.arrays().items()}
     algorithm, tree = choose_algorithm(case, a, options)
     done = dataclasses.replace(case, algorithm=algorithm)
     if algorithm:

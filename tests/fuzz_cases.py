@@ -109,12 +109,12 @@ def around(case: Case, rng: np.random.Generator, kinds: np.random.Generator) -> 
 def operands(case: Case) -> checks.Operands:
     p = case.problem
     a = checks.operands(p, case.seed, case.integers)
-    arrays = {name: value for name, value in vars(a).items() if isinstance(value, np.ndarray)}
+    arrays = a.arrays()
     if p.bias and case.narrow:
         arrays["bias"] = arrays["bias"].astype(dtype_of(p.dtype))
     if case.entry == "addend":
-        wide = np.dtype(np.float64 if p.dtype == "f64" else np.float32)
-        arrays["addend"] = checks.values(np.random.default_rng((case.seed, 1)), p.output_shape, wide, case.integers)
+        rng, dtype = np.random.default_rng((case.seed, 1)), checks.sums_dtype(a.input.dtype)
+        arrays["addend"] = checks.values(rng, p.output_shape, dtype, case.integers)
     factors = FACTORS[p.op]
     for name in arrays.keys() - {factors[1]}:
         arrays[name] = (arrays[name].astype(np.float64) * 2.0**case.scale).astype(arrays[name].dtype)

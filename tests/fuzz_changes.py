@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import checks
 import vkconv
 from fuzz_calls import call
@@ -26,13 +24,18 @@ def planned(options: Options) -> Options:
 
 
 @contextlib.contextmanager
-def threads(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
-    before = vkconv.num_threads()
-    vkconv.set_num_threads(1 + case.seed % 7)
+def for_a_while(setting: Callable[[int], None], value: int, before: int) -> Iterator[None]:
+    setting(value)
     try:
-        yield options
+        yield
     finally:
-        vkconv.set_num_threads(before)
+        setting(before)
+
+
+@contextlib.contextmanager
+def threads(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
+    with for_a_while(vkconv.set_num_threads, 1 + case.seed % 7, vkconv.num_threads()):
+        yield options
 
 
 @contextlib.contextmanager
@@ -44,12 +47,8 @@ def no_plans(case: Case, a: checks.Operands, options: Options) -> Iterator[Optio
 @contextlib.contextmanager
 def one_plan(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
     """A cache with room for one plan."""
-    before = vkconv.plan_cache_info().capacity
-    vkconv.set_plan_cache_capacity(1)
-    try:
+    with for_a_while(vkconv.set_plan_cache_capacity, 1, vkconv.plan_cache_info().capacity):
         yield options
-    finally:
-        vkconv.set_plan_cache_capacity(before)
 
 
 @contextlib.contextmanager
@@ -77,7 +76,7 @@ def tuned(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]
 @contextlib.contextmanager
 def numbers(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
     """A call with other numbers in the same memory."""
-    writable = [v for v in vars(a).values() if isinstance(v, np.ndarray) and v.flags.writeable]
+    writable = [v for v in a.arrays().values() if v.flags.writeable]
     before = [v.copy() for v in writable]
     for v in writable:
         v[...] = 1

@@ -8,6 +8,7 @@ is at most 1. `rounded` is the share of results in half precision that equal the
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Error:
 
 
 def positive(a: checks.Operands) -> checks.Operands:
-    return checks.Operands(*map(np.abs, (a.input, a.weight, a.grad)), None if a.bias is None else np.abs(a.bias))
+    return dataclasses.replace(a, **{name: np.abs(v) for name, v in a.arrays().items()})
 
 
 def measure(device: str, every: int) -> dict[str, dict[str, Error]]:

@@ -26,7 +26,7 @@ THREADS = (1, 2, 3, 4, 5)
 
 @pytest.fixture
 def threads_restored():
-    before = vkconv.num_threads() if hasattr(vkconv, "num_threads") else vkconv._core.num_threads()
+    before = vkconv.num_threads()
     yield
     vkconv.set_num_threads(before)
 

@@ -10,7 +10,9 @@ import weakref
 import numpy as np
 import pytest
 
+import checks
 import vkconv
+from fuzz_changes import for_a_while
 
 RNG = np.random.default_rng(7)
 
@@ -63,7 +65,7 @@ def test_addend(options, dtype):
     """Added before bias and activation, in the precision of the sums, wherever it lies."""
     w, bias = dense(8, 3, 3, 8 // options.get("groups", 1), dtype=dtype), dense(8, dtype=dtype)
     x = dense(2, 9, 8, 8, dtype=dtype)
-    wide = np.float64 if dtype == np.float64 else np.float32
+    wide = checks.sums_dtype(dtype)
     y = vkconv.conv_general(x.astype(wide), w.astype(wide), bias=bias.astype(wide), **options)
     conv = vkconv.prepare(w, bias, activation="relu", **options)
     cut, last = dense(*y.shape[:-1], 9, dtype=wide)[..., 1:], dense(8, *y.shape[:-1], dtype=wide)
@@ -137,13 +139,9 @@ def test_outlives_settings():
     w, x = dense(4, 3, 3, 4), dense(1, 8, 8, 4)
     conv = vkconv.prepare(w)
     wanted = conv(x)
-    threads = vkconv.num_threads()
-    vkconv.set_num_threads(3)
-    vkconv.plan_cache_clear()
-    try:
+    with for_a_while(vkconv.set_num_threads, 3, vkconv.num_threads()):
+        vkconv.plan_cache_clear()
         assert_same_bits(conv(x), wanted)
-    finally:
-        vkconv.set_num_threads(threads)
 
 
 def test_memory_is_returned():
