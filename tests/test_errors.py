@@ -232,6 +232,11 @@ def test_messages_say_what_came_and_what_was_wanted():
         (lambda: vkconv.conv2d(X, W, groups=3), "groups is 3, which does not divide the 4 channels of input"),
         (lambda: vkconv.conv2d(X, array(5, 3, 3, 2), groups=2), "groups is 2, which does not divide the 5 output"),
         (lambda: vkconv.conv2d(X, W, stride=(1, 2, 3)), "stride has 3 values, wanted an integer or 2 values"),
+        (lambda: vkconv.unfold(X, (2,)), "kernel has 1 value, wanted an integer or 2 values"),
+        (lambda: vkconv.unfold(X[0, 0], 2), "input has 2 dimensions, wanted 3 to 5"),
+        (lambda: vkconv.fold(X, X.shape[:2]), "input_shape has 2 dimensions, wanted 3 to 5"),
+        (lambda: vkconv.causal_conv3d(X[None], W[None], dilation=(1, 2)), "dilation has 2 values, wanted an integer"),
+        (lambda: vkconv.causal_conv1d(X, W), "input has 4 dimensions, wanted 3"),
         (lambda: vkconv.depthwise_conv(X, W), "weight has 4 input channels per group, wanted 1"),
         (
             lambda: vkconv.depthwise_conv(X, array(6, 3, 3, 1)),

@@ -6,12 +6,14 @@ of any order with them. Arrays may have axes of a `vmap` before their own.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from vkconv._axes import per_axis
 from vkconv._gradients import conv_input_grad, conv_weight_grad
 from vkconv._ops import conv_general
 from vkconv._types import Array, Axes, Padding
@@ -20,13 +22,8 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def each(value: Axes, rank: int, name: str) -> tuple[int, ...]:
-    """One number for each spatial axis."""
-    values = (value,) * rank if isinstance(value, int | np.integer) else tuple(value)
-    if len(values) == 1:
-        values *= rank
-    if len(values) != rank:
-        raise ValueError(f"{name} has {len(values)} values, wanted an integer or {rank}")
-    return tuple(int(v) for v in values)
+    """One integer for each spatial axis."""
+    return tuple(map(operator.index, per_axis(value, rank, name, one_for_all=True)))
 
 
 @dataclass(frozen=True)
@@ -103,13 +100,6 @@ def output_extents(
     """Of a convolution, along each spatial axis."""
     axes = zip(spatial, kernel, stride, pads, kernel_dilation, input_dilation, strict=True)
     return tuple((dilated(n, e) + lo + hi - dilated(k, d)) // s + 1 for n, k, s, (lo, hi), d, e in axes)
-
-
-def check_ranks(rank: int, **arrays: Any) -> None:
-    """Every array has `rank` spatial axes; the keywords are the names that the error gives."""
-    for name, array in arrays.items():
-        if array.ndim != rank + 2:
-            raise ValueError(f"{name} has {array.ndim} dimensions, wanted {rank + 2}")
 
 
 def named(function: Any, name: str, doc: str) -> Any:

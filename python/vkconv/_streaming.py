@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from vkconv import _core
+from vkconv._axes import check_ranks, per_axis
 from vkconv._ops import conv_general
 from vkconv._types import Activation, Array, Axes, Padding, Pads, Precision
 
@@ -119,23 +121,14 @@ def causal_conv3d(
     )  # fmt: skip
 
 
-def _per_axis(value: Axes, rank: int, name: str) -> list[int]:
-    values = [value] * rank if isinstance(value, int | np.integer) else list(value)
-    if len(values) != rank:
-        raise ValueError(f"{name} has {len(values)} values, wanted an integer or {rank}")
-    return [int(v) for v in values]
-
-
 def _stream(
     rank: int, input: Array, weight: Array, state: Array | None, stride: Axes, padding: Padding, dilation: Axes,
     first: str, **options: Any,
 ) -> tuple[Array, Array]:  # fmt: skip
     if first not in ("zeros", "edge"):
         raise ValueError(f"first is {first!r}, wanted 'zeros' or 'edge'")
-    for name, array in (("input", input), ("weight", weight)):
-        if array.ndim != rank + 2:
-            raise ValueError(f"{name} has {array.ndim} dimensions, wanted {rank + 2}")
-    steps, dilations = _per_axis(stride, rank, "stride"), _per_axis(dilation, rank, "dilation")
+    check_ranks(rank, input=input, weight=weight)
+    steps, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     step, length = steps[0], input.shape[1]
     before = dilations[0] * (weight.shape[1] - 1)
     if length == 0 or length % step != 0:
@@ -159,7 +152,7 @@ def _tail(state: Array, input: Array) -> Array:
 
 
 def _run(
-    input: Array, weight: Array, state: Array, steps: list[int], dilations: list[int], pads: Pads,
+    input: Array, weight: Array, state: Array, steps: Sequence[int], dilations: Sequence[int], pads: Pads,
     options: dict[str, Any],
 ) -> Array:  # fmt: skip
     """Only outputs that reach into the state are computed from a copy, of the state and the input they see."""

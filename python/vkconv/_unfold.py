@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vkconv._axes import per_axis
 from vkconv._borders import Adjoint, add
 from vkconv._types import Array, Axes, Padding, PaddingMode, Pads
 
@@ -43,8 +44,9 @@ def unfold(
     """
     if not isinstance(input, np.ndarray):
         raise TypeError(f"input must be a NumPy array, got {type(input).__name__}")
-    rank = input.ndim - 2
-    kernel, stride, dilation = (_each(v, rank) for v in (kernel, stride, dilation))
+    rank = _checked_rank(input.ndim, "input")
+    kernel = per_axis(kernel, rank, "kernel")
+    stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     x = add(input, kernel, stride, padding, dilation, pads, padding_mode)
     return np.ascontiguousarray(_windows(x, kernel, stride, dilation, writeable=False))
 
@@ -78,11 +80,11 @@ def fold(
     >>> vkconv.fold(np.ones((1, 3, 2, 1)), (1, 4, 1))[0, :, 0]
     array([1., 2., 2., 1.])
     """
-    rank = len(input_shape) - 2
+    rank = _checked_rank(len(input_shape), "input_shape")
     if windows.ndim != 2 * rank + 2:
         raise ValueError(f"windows has {windows.ndim} dimensions, wanted {2 * rank + 2} for the input_shape")
     kernel = windows.shape[1 + rank : -1]
-    stride, dilation = _each(stride, rank), _each(dilation, rank)
+    stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     adjoint = Adjoint(input_shape, kernel, stride, padding, dilation, pads, padding_mode)
     sums = np.zeros(adjoint.shape, np.result_type(windows, np.float32) if windows.itemsize < 4 else windows.dtype)
     places = _windows(sums, kernel, stride, dilation, writeable=True)
@@ -95,11 +97,11 @@ def fold(
     return made
 
 
-def _each(value: Axes, rank: int) -> tuple[int, ...]:
-    values = (value,) * rank if isinstance(value, int | np.integer) else tuple(value)
-    if len(values) != rank or rank not in (1, 2, 3):
-        raise ValueError(f"kernel, stride or dilation has {len(values)} values for {rank} spatial axes")
-    return tuple(int(v) for v in values)
+def _checked_rank(dimensions: int, name: str) -> int:
+    """The spatial axes of an array with as many dimensions."""
+    if dimensions not in (3, 4, 5):
+        raise ValueError(f"{name} has {dimensions} dimensions, wanted 3 to 5")
+    return dimensions - 2
 
 
 def _windows(x: Array, kernel: Axes, stride: Axes, dilation: Axes, writeable: bool) -> Array:

@@ -20,7 +20,8 @@ import dask.array as da
 import numpy as np
 
 from vkconv import _core
-from vkconv._bilinear import Geometry, check_ranks, each, named
+from vkconv._axes import check_ranks
+from vkconv._bilinear import Geometry, each, named
 from vkconv._ops import conv_general as _conv
 from vkconv._types import Activation, Array, Axes, NumericPadding, Padding
 

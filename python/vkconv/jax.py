@@ -25,7 +25,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from vkconv import _bilinear, _core
-from vkconv._bilinear import Geometry, check_ranks, dilated, named, output_extents
+from vkconv._axes import check_ranks
+from vkconv._bilinear import Geometry, dilated, named, output_extents
 from vkconv._types import Axes, NumericPadding
 
 __all__ = [

@@ -18,7 +18,8 @@ import mlx.core as mx
 import numpy as np
 
 from vkconv import _bilinear
-from vkconv._bilinear import Geometry, check_ranks, named
+from vkconv._axes import check_ranks
+from vkconv._bilinear import Geometry, named
 from vkconv._types import Array, Axes, NumericPadding
 
 __all__ = [

@@ -12,6 +12,7 @@ import numpy as np
 
 import vkconv
 from vkconv import _check
+from vkconv._axes import per_axis
 from vkconv._types import Array
 
 TIMING_SECONDS = 0.2
@@ -80,10 +81,6 @@ def _checked_by(x: Array, w: Array, geometry: dict[str, Any], work: float) -> Ca
     return exact
 
 
-def _each(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return (value,) * rank if isinstance(value, int) else value
-
-
 def convolution(
     title: str,
     function: Callable[..., Array],
@@ -101,9 +98,9 @@ def convolution(
     rank = x.ndim - 2
     depthwise = function.__name__.startswith("depthwise")
     geometry = {
-        "stride": _each(stride, rank),
-        "pads": [(p, p) for p in _each(padding, rank)],
-        "kernel_dilation": _each(dilation, rank),
+        "stride": per_axis(stride, rank, "stride"),
+        "pads": [(p, p) for p in per_axis(padding, rank, "padding")],
+        "kernel_dilation": per_axis(dilation, rank, "dilation"),
         "input_dilation": (1,) * rank,
         "groups": x.shape[-1] if depthwise else groups,
         "flip": False,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from vkconv import _axes
 from vkconv.torch import _ops
 from vkconv.torch._apply import apply
 
@@ -20,12 +21,7 @@ _TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.co
 
 def per_axis(value: Axes, rank: int, name: str) -> list[int]:
     """One number for each spatial axis."""
-    values = [value] * rank if isinstance(value, int) else list(value)
-    if len(values) == 1:
-        values *= rank
-    if len(values) != rank:
-        raise ValueError(f"{name} has {len(values)} values, wanted an integer or {rank}")
-    return values
+    return list(_axes.per_axis(value, rank, name, one_for_all=True))
 
 
 def pads_of(padding: Padding, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:

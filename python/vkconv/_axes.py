@@ -1,0 +1,32 @@
+"""Checks of arguments against the number of spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from vkconv._types import Axes
+
+
+def per_axis(value: Axes, rank: int, name: str, *, one_for_all: bool = False) -> tuple[int, ...]:
+    """One number for each of `rank` axes; `one_for_all`: so is a sequence of one number, as frameworks have it.
+
+    The numbers stay as they are: those of a trace may be symbols.
+    """
+    values = tuple(value) if isinstance(value, Iterable) else (value,) * rank
+    if one_for_all and len(values) == 1:
+        values *= rank
+    if len(values) != rank:
+        raise ValueError(f"{name} has {_values(len(values))}, wanted an integer or {_values(rank)}")
+    return values
+
+
+def _values(count: int) -> str:
+    return f"{count} value{'' if count == 1 else 's'}"
+
+
+def check_ranks(rank: int, **arrays: Any) -> None:
+    """Every array has `rank` spatial axes; the keywords are the names that the error gives."""
+    for name, array in arrays.items():
+        if array.ndim != rank + 2:
+            raise ValueError(f"{name} has {array.ndim} dimensions, wanted {rank + 2}")
