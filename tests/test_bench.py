@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import vkconv
+import vkconv.ndimage
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
-from bench import calibrate, cases, gpu, peers, planner_regret, plot, report, table  # noqa: E402
+from bench import calibrate, cases, gpu, peers, planner_regret, plot, report, scipy_calls, table  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
@@ -146,6 +147,13 @@ def test_the_regret_is_the_time_lost_by_the_choice() -> None:
     assert "2 cases; 1 (50.0 %)" in summary
     assert "wrong" in summary
     assert "right" not in summary
+
+
+def test_filters_of_scipy_calls_are_those_of_scipy() -> None:
+    ndimage = pytest.importorskip("scipy.ndimage")
+    theirs = scipy_calls.calls(40, ndimage)
+    for name, call in scipy_calls.calls(40, vkconv.ndimage).items():
+        np.testing.assert_allclose(call(), theirs[name](), atol=1e-4, err_msg=name)
 
 
 def _bench(script: str, *words: str) -> str:

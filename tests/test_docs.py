@@ -39,6 +39,16 @@ def test_every_operation_has_a_page() -> None:
     ] == []
 
 
+def test_scripts_that_are_named_exist() -> None:
+    pages = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"))]
+    text = "".join(page.read_text() for page in pages)
+    named = re.findall(r"\b(?:bench|tests|tools)/\w+\.(?:py|txt|json|cpp)\b", text)
+    assert [name for name in sorted(set(named)) if not (ROOT / name).exists()] == []
+    table = re.search(r"^\| `bench/` .*$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)[0]
+    programs = [p for p in (ROOT / "bench").glob("*.py") if "__main__" in p.read_text()]
+    assert [p.name for p in programs if f"`{p.name}`" not in table] == []
+
+
 def test_the_reference_has_every_name() -> None:
     named = re.findall(r"^::: (\S+)$", "".join(page.read_text() for page in REFERENCE), re.MULTILINE)
     adapters = {f"vkconv.{name}" for name in ("torch", "mlx", "jax", "dask", "ndimage", "signal")}
