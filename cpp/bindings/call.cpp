@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fork_mutex.h"
+#include "core/number_text.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -40,12 +40,8 @@ std::size_t default_workspace_limit() {
   static const std::size_t limit = [] {
     const char* given = std::getenv("VKCONV_WORKSPACE_LIMIT");
     if (!given || !*given) return kDefaultWorkspaceLimitBytes;
-    const std::string_view text = given;
-    std::size_t bytes = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-    if (error != std::errc{} || end != text.data() + text.size())
-      throw ProblemError("VKCONV_WORKSPACE_LIMIT is '" + std::string(text) + "', wanted a number of bytes");
-    return bytes;
+    if (const auto bytes = number_of<std::size_t>(given)) return *bytes;
+    throw ProblemError("VKCONV_WORKSPACE_LIMIT is '" + std::string(given) + "', wanted a number of bytes");
   }();
   return limit;
 }

@@ -3,11 +3,11 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
 #include "bindings/vulkan_devices.h"
 #include "bindings/without_gil.h"
+#include "core/number_text.h"
 #include "cpu/backend.h"
 #include "cpu/thread_pool.h"
 
@@ -39,10 +39,7 @@ DeviceEntry cpu_entry() {
 // The index of "vulkan:3", or -1.
 int vulkan_index(std::string_view name) {
   if (!name.starts_with(kVulkanPrefix)) return -1;
-  const std::string_view digits = name.substr(kVulkanPrefix.size());
-  int index = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  return error == std::errc{} && end == digits.data() + digits.size() ? index : -1;
+  return number_of<int>(name.substr(kVulkanPrefix.size())).value_or(-1);
 }
 
 }  // namespace

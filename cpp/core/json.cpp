@@ -1,23 +1,9 @@
 #include "core/json.h"
 
-#include <charconv>
-#include <optional>
-
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace vkconv {
-namespace {
-
-// All of the text as a number, whatever the locale; nothing where it is none or out of range.
-template <class T>
-std::optional<T> parsed(std::string_view text) {
-  T v{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return v;
-}
-
-}  // namespace
 
 class JsonParser {
  public:
@@ -118,7 +104,7 @@ class JsonParser {
     const std::size_t begin = at_;
     while (at_ < text_.size() && std::string_view("+-.0123456789eE").find(text_[at_]) != std::string_view::npos) ++at_;
     Json::Number number{std::string(text_.substr(begin, at_ - begin))};
-    if (!parsed<double>(number.text)) fail("wanted a value");
+    if (!number_of<double>(number.text)) fail("wanted a value");
     return number;
   }
 
@@ -139,10 +125,12 @@ const T& get(const Value& value, std::string_view what, const char* wanted) {
 Json Json::parse(std::string_view text) { return JsonParser(text).document(); }
 
 bool Json::boolean(std::string_view what) const { return get<bool>(value_, what, "true or false"); }
-double Json::number(std::string_view what) const { return *parsed<double>(get<Number>(value_, what, "a number").text); }
+double Json::number(std::string_view what) const {
+  return *number_of<double>(get<Number>(value_, what, "a number").text);
+}
 std::uint64_t Json::integer(std::string_view what) const {
   const std::string& text = get<Number>(value_, what, "a number").text;
-  if (const auto v = parsed<std::uint64_t>(text)) return *v;
+  if (const auto v = number_of<std::uint64_t>(text)) return *v;
   throw ProblemError(std::string(what) + " is " + text + ", wanted an integer of at most 64 bits");
 }
 const std::string& Json::text(std::string_view what) const { return get<std::string>(value_, what, "a string"); }

@@ -14,6 +14,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/number_text.h"
 #include "core/problem.h"
 
 namespace vkconv {
@@ -82,10 +83,8 @@ std::string epilogue_text(const Epilogue& e) {
 
 template <class T>
 T parse_number(std::string_view text, std::string_view token) {
-  T value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) fail(token, "a number");
-  return value;
+  if (const auto value = number_of<T>(text)) return *value;
+  fail(token, "a number");
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

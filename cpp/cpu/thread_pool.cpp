@@ -13,6 +13,7 @@
 
 #include "core/fork_mutex.h"
 #include "core/interruption.h"
+#include "core/number_text.h"
 #include "cpu/affinity.h"
 #include "cpu/job.h"
 #include "cpu/thread_team.h"
@@ -149,7 +150,7 @@ int usable_processors() {
 
 int default_num_threads() {
   if (const char* text = std::getenv("VKCONV_NUM_THREADS"))
-    if (const int n = std::atoi(text); n >= 1) return std::min(n, 1024);
+    if (const auto n = number_of<int>(text); n && *n >= 1) return std::min(*n, 1024);
   return usable_processors();
 }
 

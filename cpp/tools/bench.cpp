@@ -11,11 +11,12 @@
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
 // to where NumPy puts large arrays.
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "calibrate.h"
+#include "core/number_text.h"
 #include "cpu/thread_pool.h"
 #include "harness.h"
 #include "hwy/targets.h"
@@ -35,6 +36,7 @@ struct Options {
   double seconds = 0.3, ratio = 5;
   std::size_t offset_bytes = 0;
   int vulkan = -1;  // device index, or the CPU
+  int threads = 0;  // 0: as many as the process may use
   std::vector<ConvProblem> problems;
 };
 
@@ -185,6 +187,14 @@ bool bench_on_device(const Options& options) {
 }
 #endif
 
+// Sets `field` to the number behind the `=` of an option.
+template <class T>
+void set_number(T& field, const std::string& option) {
+  const auto number = number_of<T>(std::string_view(option).substr(option.find('=') + 1));
+  if (!number) throw std::invalid_argument(option + ": wanted a number");
+  field = *number;
+}
+
 // Only the kernels of one of Highway's targets: AVX3, AVX2, SSE4, ...
 void use_instruction_set(const std::string& name) {
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
@@ -210,7 +220,7 @@ int main(int argc, char** argv) try {
     else if (arg == "--vulkan")
       options.vulkan = 0;
     else if (arg.starts_with("--vulkan="))
-      options.vulkan = std::atoi(value().c_str());
+      set_number(options.vulkan, arg);
     else if (arg == "--calibrate")
       options.calibrate = true;
     else if (arg == "--overhead")
@@ -220,16 +230,17 @@ int main(int argc, char** argv) try {
     else if (arg.starts_with("--isa="))
       use_instruction_set(value());
     else if (arg.starts_with("--seconds="))
-      options.seconds = std::atof(value().c_str());
+      set_number(options.seconds, arg);
     else if (arg.starts_with("--ratio="))
-      options.ratio = std::atof(value().c_str());
+      set_number(options.ratio, arg);
     else if (arg.starts_with("--offset="))
-      options.offset_bytes = static_cast<std::size_t>(std::atoi(value().c_str()));
+      set_number(options.offset_bytes, arg);
     else if (arg.starts_with("--threads="))
-      cpu::set_num_threads(std::atoi(value().c_str()));
+      set_number(options.threads, arg);
     else
       options.problems.push_back(parse_problem(arg));
   }
+  if (options.threads > 0) cpu::set_num_threads(options.threads);
   if (options.calibrate) return tools::print_rates(), 0;
 #if VKCONV_VULKAN
   if (options.planning || (options.overhead && options.vulkan >= 0)) {

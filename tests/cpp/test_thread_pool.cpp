@@ -221,7 +221,7 @@ TEST(DefaultNumThreads, ReadsTheEnvironment) {
   const std::string before = set ? set : "";
   setenv("VKCONV_NUM_THREADS", "7", 1);
   EXPECT_EQ(default_num_threads(), 7);
-  for (const char* nonsense : {"0", "-3", "many", ""}) {
+  for (const char* nonsense : {"0", "-3", "many", "4 threads", "99999999999", ""}) {
     setenv("VKCONV_NUM_THREADS", nonsense, 1);
     EXPECT_GE(default_num_threads(), 1) << nonsense;
   }
