@@ -12,6 +12,7 @@
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
+#include "core/pixel_row.h"
 #include "core/planner.h"
 #include "vulkan/divisor.h"
 #include "vulkan/kernel_params.h"
@@ -117,23 +118,8 @@ bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
 
 // Under one tap pixels that follow each other at one distance are a row of one image.
 bool pixels_are_row(const ConvProblem& p, const Operands<Device>& a) {
-  constexpr Extent3 ones{1, 1, 1};
-  const std::int64_t extents[] = {p.batch, p.output[0], p.output[1], p.output[2]};
-  const auto evenly_spaced = [&](const View<Pointer>& v) {
-    std::int64_t pixels = extents[3];
-    for (int axis = 2; axis >= 0; pixels *= extents[axis--])
-      if (extents[axis] > 1 && v.stride[axis] != v.stride[3] * pixels) return false;
-    return true;
-  };
-  return p.kernel == ones && p.stride == ones && !has_padding(p) && p.output == p.input && p.output[1] == 1 &&
-         p.batch * p.output_pixels() < std::int64_t{1} << 30 && evenly_spaced(a.input) && evenly_spaced(a.output) &&
-         (!p.epilogue.addend || evenly_spaced(a.addend));
-}
-
-ConvProblem pixels_as_row(ConvProblem p) {
-  p.input = p.output = {1, 1, p.batch * p.output_pixels()};
-  p.batch = 1;
-  return p;
+  return is_pointwise(p) && p.output[1] == 1 && p.batch * p.output_pixels() < std::int64_t{1} << 30 &&
+         evenly_apart(p, a);
 }
 
 class DirectMatrixPlan final : public Plan<Device> {

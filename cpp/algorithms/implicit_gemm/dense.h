@@ -8,6 +8,7 @@
 
 #include "core/algorithm.h"
 #include "core/geometry.h"
+#include "core/pixel_row.h"
 #include "cpu/device.h"
 #include "cpu/orientation.h"
 
@@ -77,18 +78,9 @@ struct DenseLayout {
   std::int64_t mark(std::int64_t panel) const { return terms * packed_columns(panel); }
 };
 
-// Whether the pixels of an array with the problem's outputs are evenly apart, in the order N, D, H, W.
-inline bool evenly_apart(const ConvProblem& p, const View<std::byte*>& v) {
-  const Extent3& n = p.output;
-  const std::int64_t row = n[2] * v.stride[3];
-  return (n[1] == 1 || v.stride[2] == row) && (n[0] == 1 || v.stride[1] == n[1] * row) &&
-         (p.batch == 1 || v.stride[0] == n[0] * n[1] * row);
-}
-
 // Whether the pixels of all arrays may be taken as one row.
 inline bool takes_one_row(const DenseLayout& s, const Operands<Device>& a) {
-  const auto even = [&](const View<std::byte*>& v) { return evenly_apart(s.original, v); };
-  return s.one_row && even(a.input) && even(a.output) && (!s.p.epilogue.addend || even(a.addend));
+  return s.one_row && evenly_apart(s.original, a);
 }
 
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.

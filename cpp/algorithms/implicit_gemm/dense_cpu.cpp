@@ -62,14 +62,8 @@ bool worth_a_copy(const ConvProblem& p) {
 
 // All pixels of a pointwise problem as one row, if they are more than one row has and that one more than a pixel.
 std::optional<ConvProblem> one_row(const ConvProblem& p) {
-  const Extent3 one{1, 1, 1}, none{0, 0, 0};
-  const std::int64_t pixels = p.batch * p.output_pixels();
-  if (p.kernel != one || p.stride != one || p.pad_lo != none || p.input != p.output) return std::nullopt;
-  if (p.output[2] == 1 || p.output[2] == pixels) return std::nullopt;
-  ConvProblem row = p;
-  row.batch = 1;
-  row.input = row.output = {1, 1, pixels};
-  return row;
+  if (!is_pointwise(p) || p.output[2] == 1 || p.output[2] == p.batch * p.output_pixels()) return std::nullopt;
+  return pixels_as_row(p);
 }
 
 }  // namespace
