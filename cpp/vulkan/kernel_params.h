@@ -31,6 +31,9 @@ struct EpilogueParams {
   std::array<std::uint32_t, 2> alpha, beta;  // bits of a number of the accumulator type
 };
 
+// Multiprocessors that share the workgroups of a dispatch: an H200's, for which tiles are chosen.
+inline constexpr std::int64_t kProcessors = 132;
+
 // Counts that kernel_support has found to fit.
 inline std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
 

@@ -18,10 +18,8 @@ constexpr std::int64_t kSideVectors = 32;        // of a workgroup that has stri
 constexpr std::int64_t kMaxRowWords = 128, kLongRows = 16;  // of a strip
 constexpr std::int64_t kMaxAhead = 3, kLoadsAhead = 30;     // rows, and what they load
 constexpr std::int64_t kFewTaps = 9;
-// Multiprocessors that share the workgroups, and what a turn of the loop costs beside two multiply-adds: loading a word
-// of an input, and the rest; starting costs a turn. With one workgroup a multiprocessor waits a third of the time.
-// Those of an H200.
-constexpr std::int64_t kProcessors = 132;
+// What a turn of the loop costs beside two multiply-adds on an H200: loading a word of an input, and the rest; starting
+// costs a turn. With one workgroup a multiprocessor waits a third of the time.
 constexpr double kWordCost = 4, kTurnCost = 16, kLeastRounds = 1.5;
 
 using Shape = DepthwiseRows::Shape;

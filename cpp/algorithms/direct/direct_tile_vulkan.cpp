@@ -4,13 +4,12 @@
 
 #include "algorithms/direct/direct_tile.h"
 #include "core/checked.h"
+#include "vulkan/kernel_params.h"
 
 namespace vkconv::vulkan {
 namespace {
 
-// Multiprocessors that share the work, and what two workgroups leave each other of shared memory: those of an H200.
-constexpr std::int64_t kProcessors = 132;
-constexpr std::size_t kSharedBytes = std::size_t{47} << 10;
+constexpr std::size_t kSharedBytes = std::size_t{47} << 10;    // what two workgroups of an H200 leave each other
 constexpr std::uint32_t kGroupSize = 128, kMostSumWords = 80;  // of an invocation, and as many totals
 constexpr std::int64_t kEnoughWorkgroups = 256;                // to fill a GPU
 constexpr std::int64_t kPartTerms = 16384;                     // two levels of sums stay accurate up to here

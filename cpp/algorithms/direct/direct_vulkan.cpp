@@ -158,14 +158,13 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return workspace_support("packed weights and partial sums", layout->panel_bytes(p) + layout->parts_bytes, c);
 }
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  const Layout layout = *layout_of(p, c);
+  return c.traits.rates.launch_seconds * (layout.grid.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
+}
+
 }  // namespace
 
-const Algorithm<Device> kDirect{"direct", supports,
-                                [](const ConvProblem& p, const Context<Device>& c) {
-                                  const Layout layout = *layout_of(p, c);
-                                  return c.traits.rates.launch_seconds * (layout.grid.parts > 1 ? 3 : 2) +
-                                         estimate(p, c.traits, layout);
-                                },
-                                make_plan<DirectPlan>};
+const Algorithm<Device> kDirect{"direct", supports, seconds, make_plan<DirectPlan>};
 
 }  // namespace vkconv::vulkan

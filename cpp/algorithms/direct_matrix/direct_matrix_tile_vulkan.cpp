@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/checked.h"
+#include "vulkan/kernel_params.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -12,9 +13,9 @@ namespace {
 constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums that a subgroup holds
 constexpr std::uint32_t kMostWorkgroupSums = 96;             // more leave a multiprocessor to one workgroup that waits
 constexpr std::int64_t kMostEmulatedLoads = 32;
-// A multiprocessor, and how many of them share the work: those of an H200. It has four schedulers of one subgroup each,
-// and runs workgroups side by side as if it had this much shared memory (driver 580).
-constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
+// A multiprocessor of an H200: four schedulers run a subgroup each, and workgroups run side by side as if it had this
+// much shared memory (driver 580).
+constexpr std::int64_t kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
 // The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves, 73 of halves
 // under kernels of one tap, whose stages are short, and 361 of fp32 on an H200 (root mean square of the logarithm's

@@ -21,7 +21,6 @@ constexpr std::int64_t kSoftwareTapsW = 4;                // unrolled code that 
 constexpr std::int64_t kMostRows = 4, kMostLanesO = 4;
 constexpr std::int64_t kBlockTaps = 96;               // the longest chain of additions
 constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
-constexpr std::int64_t kProcessors = 132;             // multiprocessors that share the workgroups, those of an H200
 
 // Of the multiply-add rate: of one output channel, of four, and a rasteriser's.
 constexpr double kRateShare = 0.65, kFourChannelsShare = 0.45, kSoftwareRateShare = 0.05;

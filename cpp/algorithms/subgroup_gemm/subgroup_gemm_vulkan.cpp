@@ -125,13 +125,12 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return workspace_support("packed weights", layout.panels.bytes(p), c);
 }
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  return 2 * c.traits.rates.launch_seconds + estimate(p, c.traits, Layout(p, c.traits));
+}
+
 }  // namespace
 
-const Algorithm<Device> kSubgroupGemm{"subgroup_gemm", supports,
-                                      [](const ConvProblem& p, const Context<Device>& c) {
-                                        return 2 * c.traits.rates.launch_seconds +
-                                               estimate(p, c.traits, Layout(p, c.traits));
-                                      },
-                                      make_plan<SubgroupGemmPlan>};
+const Algorithm<Device> kSubgroupGemm{"subgroup_gemm", supports, seconds, make_plan<SubgroupGemmPlan>};
 
 }  // namespace vkconv::vulkan

@@ -173,16 +173,15 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return Support::yes();
 }
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  const Tile t = choose_tile(p, c.traits);
+  const Grid g = make_grid(p, t, c.workspace_limit_bytes);
+  const double passes = double(ceil_div(g.tiles, std::max<std::int64_t>(g.pass_tiles, 1)));
+  return c.traits.rates.launch_seconds * 2 * passes + estimate(p, t, g, c.traits);
+}
+
 }  // namespace
 
-const Algorithm<Device> kWeightGrad{"weight_grad", supports,
-                                    [](const ConvProblem& p, const Context<Device>& c) {
-                                      const Tile t = choose_tile(p, c.traits);
-                                      const Grid g = make_grid(p, t, c.workspace_limit_bytes);
-                                      const double passes =
-                                          double(ceil_div(g.tiles, std::max<std::int64_t>(g.pass_tiles, 1)));
-                                      return c.traits.rates.launch_seconds * 2 * passes + estimate(p, t, g, c.traits);
-                                    },
-                                    make_plan<WeightGradPlan>};
+const Algorithm<Device> kWeightGrad{"weight_grad", supports, seconds, make_plan<WeightGradPlan>};
 
 }  // namespace vkconv::vulkan

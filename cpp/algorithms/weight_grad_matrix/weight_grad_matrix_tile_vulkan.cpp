@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/checked.h"
+#include "vulkan/kernel_params.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -12,8 +13,8 @@ namespace {
 // Matrices of sums a subgroup holds.
 constexpr std::uint32_t kMostSums = 20, kMostFlushedSums = 18;
 constexpr std::int64_t kMostFlushedPixels = 64;  // whose products are added before sums move
-// A multiprocessor, and how many of them share the work: those of an H200. It has four schedulers of one subgroup each.
-constexpr std::int64_t kProcessors = 132, kSchedulers = 4;
+// A multiprocessor of an H200: four schedulers run a subgroup each.
+constexpr std::int64_t kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 227 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
 // The estimate's constants in cycles of a multiprocessor, fitted to the times of 490 tiles of halves and 380 of fp32 on
 // an H200 (root mean square of the logarithm's error 0.08).

@@ -190,14 +190,13 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return workspace_support("the sums of one tile's chunks", grid->tile_bytes, c);
 }
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
+  return grid_of(p, *unit, c)->seconds + 2 * c.traits.rates.launch_seconds;
+}
+
 }  // namespace
 
-const Algorithm<Device> kWeightGradMatrix{"weight_grad_matrix", supports,
-                                          [](const ConvProblem& p, const Context<Device>& c) {
-                                            const auto grid =
-                                                grid_of(p, *matrix_unit(c.traits, matrix_operand(p.dtype)), c);
-                                            return grid->seconds + 2 * c.traits.rates.launch_seconds;
-                                          },
-                                          make_plan<WeightGradMatrixPlan>};
+const Algorithm<Device> kWeightGradMatrix{"weight_grad_matrix", supports, seconds, make_plan<WeightGradMatrixPlan>};
 
 }  // namespace vkconv::vulkan
