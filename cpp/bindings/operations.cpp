@@ -42,14 +42,58 @@ Extent3 extents_of(const std::vector<std::int64_t>& shape) {
   return extents;
 }
 
-void check_grad(const Array& grad, const ConvProblem& p) {
-  const auto wanted = shape_of(grad.ndim - 2, p.batch, p.output, p.out_channels);
-  if (!std::equal(wanted.begin(), wanted.end(), grad.shape.begin()))
-    throw py::value_error("grad has shape " + shape_text(grad.shape.data(), wanted.size()) + ", wanted " +
+std::vector<std::int64_t> output_shape(int rank, const ConvProblem& p) {
+  return shape_of(rank, p.batch, p.output, p.out_channels);
+}
+
+void require_output_shape(const Array& a, const char* name, const ConvProblem& p) {
+  const std::vector<std::int64_t> wanted = output_shape(a.ndim - 2, p);
+  if (!std::equal(wanted.begin(), wanted.end(), a.shape.begin()))
+    throw py::value_error(std::string(name) + " has shape " + shape_text(a.shape.data(), wanted.size()) + ", wanted " +
                           shape_text(wanted) + ", that of the convolution's output");
 }
 
 void set_dtype(ConvProblem& p, DType dtype) { p.dtype = p.output_dtype = dtype; }
+
+ConvProblem forward_problem(const ForwardSpec& spec, const Array& input) {
+  ConvProblem p;
+  set_dtype(p, spec.dtype);
+  p.batch = input.shape[0];
+  p.in_channels = input.last();
+  p.out_channels = spec.out_channels;
+  p.groups = spec.geometry.groups;
+  p.input = spatial_extents(input);
+  p.kernel = spec.kernel;
+  p.epilogue = spec.epilogue;
+  check_channels(p, spec.in_channels_per_group);
+  spec.geometry.apply(p);
+  return p;
+}
+
+// What a forward operation reads.
+Execution forward_execution(const ConvProblem& p, Array& input, const Weights& weights, Array* addend) {
+  const auto [weight, bias, prepared] = weights;
+  Execution execution;
+  execution.prepared = prepared;
+  input.settle();
+  execution.operands.input = as_view(input);
+  execution.residents.input = input.memory.get();
+  if (weight) {
+    weight->settle();
+    execution.operands.weight = as_weight(*weight, p.groups);
+    execution.residents.weight = weight->memory.get();
+  }
+  if (bias) {
+    execution.operands.bias = bias->data;
+    execution.residents.bias = bias->memory.get();
+  }
+  if (addend) {
+    addend->settle();
+    execution.operands.addend = as_view(*addend);
+    execution.residents.addend = addend->memory.get();
+  }
+  return execution;
+}
 
 // Completes the spec from the arguments that all forward operations share, and runs it.
 py::object run_forward(ForwardSpec& spec, Array& input, Array& weight, const EpilogueArguments& epilogue,
@@ -124,54 +168,21 @@ Array read_addend(Object value, DType dtype, int ndim) {
 }
 
 py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights, Object out, Array* addend) {
-  ConvProblem p;
-  set_dtype(p, spec.dtype);
-  p.batch = input.shape[0];
-  p.in_channels = input.last();
-  p.out_channels = spec.out_channels;
-  p.groups = spec.geometry.groups;
-  p.input = spatial_extents(input);
-  p.kernel = spec.kernel;
-  p.epilogue = spec.epilogue;
+  ConvProblem p = forward_problem(spec, input);
   p.epilogue.addend = addend != nullptr;
-  check_channels(p, spec.in_channels_per_group);
-  spec.geometry.apply(p);
-  const std::vector<std::int64_t> shape = shape_of(spec.geometry.rank, p.batch, p.output, p.out_channels);
-  if (addend && !std::equal(shape.begin(), shape.end(), addend->shape.begin()))
-    throw py::value_error("addend has shape " + shape_text(addend->shape.data(), shape.size()) + ", wanted " +
-                          shape_text(shape) + ", that of the output");
-
+  if (addend) require_output_shape(*addend, "addend", p);
   if (capturing()) {
     execute(spec.options, p, {}, spec.geometry.border);
     return py::none();
   }
-  const auto [weight, bias, prepared] = weights;
-  Destination destination(out, input, shape, Layout::contiguous_channels);
+  Destination destination(out, input, output_shape(spec.geometry.rank, p), Layout::contiguous_channels);
   destination.must_not_overlap(input, "input");
   if (addend) destination.must_not_overlap(*addend, "addend");
-  if (weight) destination.must_not_overlap(*weight, "weight");
-  if (bias) destination.must_not_overlap(*bias, "bias");
+  if (weights.weight) destination.must_not_overlap(*weights.weight, "weight");
+  if (weights.bias) destination.must_not_overlap(*weights.bias, "bias");
   if (destination.array().empty()) return destination.finish();
 
-  Execution execution;
-  execution.prepared = prepared;
-  input.settle();
-  execution.operands.input = as_view(input);
-  execution.residents.input = input.memory.get();
-  if (weight) {
-    weight->settle();
-    execution.operands.weight = as_weight(*weight, p.groups);
-    execution.residents.weight = weight->memory.get();
-  }
-  if (bias) {
-    execution.operands.bias = bias->data;
-    execution.residents.bias = bias->memory.get();
-  }
-  if (addend) {
-    addend->settle();
-    execution.operands.addend = as_view(*addend);
-    execution.residents.addend = addend->memory.get();
-  }
+  Execution execution = forward_execution(p, input, weights, addend);
   execution.operands.output = as_view(destination.array());
   execution.residents.output = destination.array().memory.get();
   execute(spec.options, p, execution, spec.geometry.border);
@@ -295,7 +306,7 @@ py::object conv_input_grad(Object grad_argument, Object weight_argument, Object 
   const std::vector<std::int64_t> shape = parse_shape(input_shape, "input_shape", grad.ndim);
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, shape_of(weight));
-  check_grad(grad, p);
+  require_output_shape(grad, "grad", p);
   return gradient(option_arguments, p, geometry.border, shape, Layout::contiguous_channels, grad, &weight, out,
                   [&](Execution& e, const Array& result) {
                     e.operands.weight = as_weight(weight, p.groups);
@@ -313,7 +324,7 @@ py::object conv_weight_grad(Object grad_argument, Object input_argument, Object 
   const std::vector<std::int64_t> shape = parse_shape(weight_shape, "weight_shape", grad.ndim);
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
   const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, shape_of(input), shape);
-  check_grad(grad, p);
+  require_output_shape(grad, "grad", p);
   return gradient(option_arguments, p, geometry.border, shape, Layout::any, grad, &input, out,
                   [&](Execution& e, const Array& result) {
                     e.operands.input = as_view(input);

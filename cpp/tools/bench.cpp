@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "calibrate.h"
 #include "core/number_text.h"
@@ -187,11 +188,10 @@ bool bench_on_device(const Options& options) {
 }
 #endif
 
-// Sets `field` to the number behind the `=` of an option.
 template <class T>
-void set_number(T& field, const std::string& option) {
-  const auto number = number_of<T>(std::string_view(option).substr(option.find('=') + 1));
-  if (!number) throw std::invalid_argument(option + ": wanted a number");
+void set_number(T& field, const std::string& value) {
+  const auto number = number_of<T>(value);
+  if (!number) throw std::invalid_argument("wanted a number, got '" + value + "'");
   field = *number;
 }
 
@@ -202,44 +202,43 @@ void use_instruction_set(const std::string& name) {
   throw std::invalid_argument("this processor or this build has no " + name);
 }
 
+constexpr std::pair<std::string_view, bool Options::*> kFlags[] = {
+    {"--check", &Options::check},         {"--prepared", &Options::prepared}, {"--device-time", &Options::device_time},
+    {"--calibrate", &Options::calibrate}, {"--overhead", &Options::overhead}, {"--planning", &Options::planning}};
+
+void parse_argument(Options& options, const std::string& argument) {
+  for (const auto& [name, flag] : kFlags)
+    if (argument == name) {
+      options.*flag = true;
+      return;
+    }
+  const std::size_t begin = argument.find('=') + 1;  // of the value; 0 without one
+  const std::string name = argument.substr(0, begin), value = argument.substr(begin);
+  if (argument == "--vulkan")
+    options.vulkan = 0;
+  else if (name == "--vulkan=")
+    set_number(options.vulkan, value);
+  else if (name == "--algorithm=")
+    options.algorithm = value;
+  else if (name == "--isa=")
+    use_instruction_set(value);
+  else if (name == "--seconds=")
+    set_number(options.seconds, value);
+  else if (name == "--ratio=")
+    set_number(options.ratio, value);
+  else if (name == "--offset=")
+    set_number(options.offset_bytes, value);
+  else if (name == "--threads=")
+    set_number(options.threads, value);
+  else
+    options.problems.push_back(parse_problem(argument));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const auto value = [&] { return arg.substr(arg.find('=') + 1); };
-    if (arg.starts_with("--algorithm="))
-      options.algorithm = value();
-    else if (arg == "--check")
-      options.check = true;
-    else if (arg == "--prepared")
-      options.prepared = true;
-    else if (arg == "--device-time")
-      options.device_time = true;
-    else if (arg == "--vulkan")
-      options.vulkan = 0;
-    else if (arg.starts_with("--vulkan="))
-      set_number(options.vulkan, arg);
-    else if (arg == "--calibrate")
-      options.calibrate = true;
-    else if (arg == "--overhead")
-      options.overhead = true;
-    else if (arg == "--planning")
-      options.planning = true;
-    else if (arg.starts_with("--isa="))
-      use_instruction_set(value());
-    else if (arg.starts_with("--seconds="))
-      set_number(options.seconds, arg);
-    else if (arg.starts_with("--ratio="))
-      set_number(options.ratio, arg);
-    else if (arg.starts_with("--offset="))
-      set_number(options.offset_bytes, arg);
-    else if (arg.starts_with("--threads="))
-      set_number(options.threads, arg);
-    else
-      options.problems.push_back(parse_problem(arg));
-  }
+  for (int i = 1; i < argc; ++i) parse_argument(options, argv[i]);
   if (options.threads > 0) cpu::set_num_threads(options.threads);
   if (options.calibrate) return tools::print_rates(), 0;
 #if VKCONV_VULKAN
