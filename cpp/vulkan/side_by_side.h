@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/checked.h"
+#include "core/pixel_row.h"
 #include "vulkan/device.h"
 
 namespace vkconv::vulkan {
@@ -40,6 +41,12 @@ inline Operands<Device> rows_as_slices(const ConvProblem& p, Operands<Device> a)
   for (View<Pointer>* v : {&a.input, &a.output, &a.addend}) std::swap(v->stride[1], v->stride[2]);
   std::swap(a.weight.tap[0], a.weight.tap[1]);
   return a;
+}
+
+// Whether the pixels of such a strip are evenly apart and few enough to be one row.
+inline bool pixels_are_row(const ConvProblem& p, const Operands<Device>& a) {
+  return is_pointwise(p) && p.output[1] == 1 && p.batch * p.output_pixels() < std::int64_t{1} << 30 &&
+         evenly_apart(p, a);
 }
 
 }  // namespace vkconv::vulkan

@@ -23,7 +23,8 @@ TEST_F(WeightGradMatrix, Geometry) {
            "wgrad_f16_n1c16o16_i12x9_k3x3_p0:2x1:0",
            "wgrad_f16_n1c16o16_i12x9_k3x3_p-1:2x-2:0",  // cropped
            "wgrad_f16_n2c16o16_i5x4_k3x3_p6x5",         // more padding than image
-           "wgrad_f16_n3c33o29_i5x7_k1x1",              // rows become slices
+           "wgrad_f16_n3c33o29_i5x7_k1x1",              // pixels become one row
+           "wgrad_f16_n3c24o16_i5x14_k1x1_s1x2",        // rows become slices
            "wgrad_f16_n2c16o24_i9x20_k1x5_s2x1_p0x2",
            "wgrad_f16_n2c24o40_i33_k5_d3_p6",
            "wgrad_f16_n1c8o12_i330_k11_p5",

@@ -12,7 +12,6 @@
 #include "algorithms/direct_matrix/direct_matrix_tile.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
-#include "core/pixel_row.h"
 #include "core/planner.h"
 #include "vulkan/divisor.h"
 #include "vulkan/kernel_params.h"
@@ -114,12 +113,6 @@ bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
   return size_bytes(p.output_dtype) == 2 && epilogue_constants(p, a)[4] != 0 && p.out_channels_per_group() % 8 == 0 &&
          a.output.data % 16 == 0 &&
          std::all_of(a.output.stride.begin(), a.output.stride.begin() + 4, [](auto s) { return s % 8 == 0; });
-}
-
-// Under one tap pixels that follow each other at one distance are a row of one image.
-bool pixels_are_row(const ConvProblem& p, const Operands<Device>& a) {
-  return is_pointwise(p) && p.output[1] == 1 && p.batch * p.output_pixels() < std::int64_t{1} << 30 &&
-         evenly_apart(p, a);
 }
 
 class DirectMatrixPlan final : public Plan<Device> {

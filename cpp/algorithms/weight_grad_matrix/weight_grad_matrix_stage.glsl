@@ -82,11 +82,15 @@ void set_offset(uint i, int64_t offset) {
 
 int image_of(int slice) { return kDepth ? int(divide(uint(slice), params.depths)) : slice; }
 
+Column column_at(int column, Divisor pitch) {
+  return kSlices ? column_of(column, pitch) : Column(column < 0 ? -1 : 0, column);
+}
+
 void plan_input(int first_column, uint i) {
   uint item = gl_LocalInvocationIndex + i * kThreads;
   const uint octet = take_digit(item, kChunkOctets), x = take_digit(item, halo_columns()), y = item;
   const Column column =
-      column_of(first_column * int(stride_columns()) - params.geometry.pad_lo[2] + int(x), params.input_pitch);
+      column_at(first_column * int(stride_columns()) - params.geometry.pad_lo[2] + int(x), params.input_pitch);
   const int image = image_of(max(column.slice, 0));
   const int out_depth = kDepth ? column.slice - image * int(params.depths.value) : 0;
   const int depth = out_depth * params.geometry.stride[0] + arrays.input_depth;
@@ -99,7 +103,7 @@ void plan_input(int first_column, uint i) {
 void plan_grad(int first_column, uint i) {
   uint item = gl_LocalInvocationIndex + (i - kInputLoads) * kThreads;
   const uint octet = take_digit(item, kGradOctets), x = take_digit(item, kTileColumns), y = item;
-  const Column column = column_of(first_column + int(x), params.pitch);
+  const Column column = column_at(first_column + int(x), params.pitch);
   const int image = image_of(column.slice), depth = kDepth ? column.slice - image * int(params.depths.value) : 0;
   const bool inside = uint(column.slice) < params.slices && column.x < params.geometry.output_extent[2] &&
                       int(octet * 8) < arrays.grad_channels;

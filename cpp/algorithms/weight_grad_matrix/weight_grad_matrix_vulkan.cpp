@@ -66,8 +66,10 @@ class WeightGradMatrixPlan final : public Plan<Device> {
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     const Operands<Device> a = rows_as_slices(original_, operands);
-    Params params = make_params(a, workspace);
-    const Kernel product = product_kernel(stream, a), sum = sum_kernel(a);
+    const bool row = pixels_are_row(p_, a);
+    const ConvProblem p = row ? pixels_as_row(p_) : p_;
+    Params params = make_params(p, row ? side_by_side(p) : grid_.layout, a, workspace);
+    const Kernel product = product_kernel(stream, a, p), sum = sum_kernel(a);
     for (std::int64_t first = 0; first < grid_.tiles; first += pass_tiles_) {
       const std::int64_t tiles = std::min(pass_tiles_, grid_.tiles - first);
       params.first_tile = narrow(first);
@@ -82,7 +84,9 @@ class WeightGradMatrixPlan final : public Plan<Device> {
   }
 
  private:
-  Params make_params(const Operands<Device>& a, Pointer workspace) const {
+  // Of problem p, which is p_ as it is computed.
+  Params make_params(const ConvProblem& p, const SideBySide& layout, const Operands<Device>& a,
+                     Pointer workspace) const {
     return {a.input.data,
             a.output.data,
             a.weight.data,
@@ -90,18 +94,18 @@ class WeightGradMatrixPlan final : public Plan<Device> {
             pixel_strides(a.input),
             pixel_strides(a.output),
             weight_strides(a.weight),
-            geometry_params(p_),
-            divisor(narrow(grid_.layout.pitch)),
-            divisor(narrow(grid_.layout.pitch * p_.stride[2])),
-            divisor(narrow(p_.output[0])),
+            geometry_params(p),
+            divisor(narrow(layout.pitch)),
+            divisor(narrow(layout.pitch * p.stride[2])),
+            divisor(narrow(p.output[0])),
             divisor(narrow(grid_.pixel_rows)),
             divisor(narrow(grid_.tiles_m)),
             divisor(narrow(grid_.tiles_n)),
             divisor(narrow(grid_.tap_blocks)),
-            divisor(narrow(p_.kernel[0])),
+            divisor(narrow(p.kernel[0])),
             divisor(narrow(grid_.channel_chunks)),
-            narrow(p_.batch * p_.output_pixels()),
-            narrow(grid_.layout.slices),
+            narrow(p.batch * p.output_pixels()),
+            narrow(layout.slices),
             narrow(grid_.pixel_tiles),
             narrow(grid_.chunks),
             narrow(grid_.chunk_tiles),
@@ -138,7 +142,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
             t.taps};
   }
 
-  Kernel product_kernel(Stream& stream, const Operands<Device>& a) const {
+  Kernel product_kernel(Stream& stream, const Operands<Device>& a, const ConvProblem& p) const {
     const GradientTile& t = grid_.tile;
     const bool sized = !unit_.emulated && stream.traits().features.subgroup_size_control;
     Kernel k{shader_name("weight_grad_matrix", p_.dtype) + (unit_.emulated ? "_emulated" : ""),
@@ -152,7 +156,8 @@ class WeightGradMatrixPlan final : public Plan<Device> {
     for (const std::int64_t v : {p_.stride[1], p_.stride[2], p_.dilation[1], p_.dilation[2], p_.kernel[2]})
       k.constants.push_back(unit_.emulated ? 0 : narrow(v));
     const std::int64_t most = std::max(span(a.input, p_.batch, p_.input), span(a.output, p_.batch, p_.output));
-    for (const bool v : {p_.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_)}) k.constants.push_back(v);
+    for (const bool v : {p.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_), p.batch * p.output[0] > 1})
+      k.constants.push_back(v);
     return k;
   }
 
