@@ -27,6 +27,8 @@ struct Cycles {
   double workgroup;  // its beginning and end
 };
 constexpr Cycles kHalves{9.6, 3.3, 19, 610, 8.4, 5600}, kSplit{9.4, 4.4, 13, 1030, 30, 840};
+constexpr double kCrowded = 1.12;  // times longer are stages of halves in more registers than kCrowdedRegisters
+constexpr std::int64_t kCrowdedRegisters = 220;
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostRounds = 4;                         // of workgroups on all multiprocessors
 constexpr double kEmulatedEfficiency = 0.002;                   // of the fp32 rate
@@ -80,7 +82,8 @@ double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const GradientGri
   const double busy = std::sqrt(std::hypot(multiplying * multiplying, reading * reading));
   const double stage = std::max(products * c.product + operands * c.wait, busy) + c.stage +
                        double(g.input_loads + g.grad_loads) * subgroups * c.load;
-  return double(g.chunk_tiles) * stage + c.workgroup;
+  const bool crowded = parts == 1 && registers(p, unit, g) > kCrowdedRegisters;
+  return double(g.chunk_tiles) * stage * (crowded ? kCrowded : 1) + c.workgroup;
 }
 
 double estimate(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g, const Traits& traits) {
@@ -129,10 +132,13 @@ GradientGrid make_grid(const ConvProblem& p, const MatrixUnit& unit, const Gradi
   return g;
 }
 
-// Matrices that do not fit registers go to memory, which costs time.
-std::int64_t most_registers(const ConvProblem& p) { return flushes(p) ? 256 : 220; }
+// Matrices that do not fit registers go to memory, which costs time. Those of the count above; accumulators that sums
+// leave take some more.
+std::int64_t most_registers(const ConvProblem& p, std::int64_t invocations) {
+  return std::min<std::int64_t>(256, kRegisters / invocations / 8 * 8 - (flushes(p) ? 12 : 0));
+}
 // What the driver unrolls without leaving matrices in memory, in matrix products; a load weighs three of them.
-constexpr std::int64_t kMostBody = 93;
+std::int64_t most_body(const ConvProblem& p) { return flushes(p) ? 93 : 100; }
 
 bool fits(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g, const Traits& traits) {
   const GradientTile& t = g.tile;
@@ -141,8 +147,8 @@ bool fits(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g, c
   if (unit.emulated) return g.input_loads <= kEmulatedInputLoads && g.grad_loads <= kEmulatedGradLoads;
   const std::int64_t products = t.runs * t.taps * t.fragments_m * t.fragments_n, loads = g.input_loads + g.grad_loads;
   const std::int64_t invocations = t.subgroups() * unit.lanes;
-  return registers(p, unit, g) <= std::min(most_registers(p), kRegisters / invocations / 8 * 8 - 12) &&
-         products + 3 * loads + (p.kernel[0] > 1 ? 10 : 0) <= kMostBody;
+  return registers(p, unit, g) <= most_registers(p, invocations) &&
+         products + 3 * loads + (p.kernel[0] > 1 ? 10 : 0) <= most_body(p);
 }
 
 }  // namespace
