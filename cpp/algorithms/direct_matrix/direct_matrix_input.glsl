@@ -273,7 +273,7 @@ Stage stage_at(uint depth, uint chunk, uint base) {
 Stage stage_after(Stage stage, bool exists) {
   const bool same_depth = stage.chunk + 1 < params.chunks;
   Stage next = stage_at(same_depth ? stage.depth : stage.depth + 1, same_depth ? stage.chunk + 1 : 0,
-                        stage_octets - stage.base);
+                        kOneStage ? stage.base : stage_octets - stage.base);
   if (!exists) next.channels = 0;
   return next;
 }

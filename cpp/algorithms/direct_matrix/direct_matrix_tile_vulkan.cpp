@@ -38,8 +38,10 @@ struct Cycles {
 constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 0, 8.6, 0, 4500, 16, 100},
     kHalvesOneTap{14.3, 1.45, 0.0049, 33, 11.5, 12.7, 45, 0, 24.8, 0, 616, 16, 100},
     kSplit{12.7, 2.82, 0.0136, 93, 96, 14.8, 53, 193, 14.6, 150, 517, 0, 60};
-constexpr double kRunCycles = 200;  // a run of steps that is not the whole stage
-constexpr double kSplitRuns = 1.1;  // times longer are steps of fp32 in runs: octets on their way hold registers
+constexpr double kRunCycles = 200;         // a run of steps that is not the whole stage
+constexpr double kLoneStageCycles = 1500;  // that a workgroup waits for its only stage of halves under several taps
+constexpr double kSplitRuns = 1.1;         // times longer are steps of fp32 in runs: octets on their way hold registers
+constexpr double kCrowded = 1.1;  // times longer are those of halves with the most sums beside octets on their way
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
 constexpr double kEmulatedEfficiency = 0.002;                             // of the fp32 rate, as one of halves
@@ -119,9 +121,12 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double busy = std::cbrt(cube(multiplying) + cube(reading) + cube(fetching));
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
   const double load = subgroups * (problem.taps_are_channels ? c.gather : c.load) + c.load_wait;
-  const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : 1);
+  const bool brings = parts == 1 && !problem.taps_are_channels, slides = p.kernel[1] * p.kernel[2] > 1;
+  // Under several taps the octets of a strip lie in a line, which takes fewer registers.
+  const bool crowded = brings && sums == kMostSums && g.stages > 1 && !(t.strip && slides);
+  const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : crowded ? kCrowded : 1);
   const double stage = steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier +
-                       double(g.loads) * load;
+                       double(g.loads) * load + (brings && slides && g.stages == 1 ? kLoneStageCycles : 0);
   const double quads = sums * unit.shape.m * unit.shape.n / (4 * unit.lanes);
   return double(g.share_stages) * stage + c.workgroup + quads * (subgroups * c.quad + c.quad_wait);
 }
@@ -177,7 +182,7 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   const std::int64_t parts = parts_of(p.dtype);
   g.stage_octets = checked_mul(round_up(halo_columns, p.stride[2]), column * parts);
   const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 2);
-  g.shared_octets = std::max(g.stage_octets * 2, scratch);
+  g.shared_octets = std::max(g.stage_octets * (g.stages > 1 ? 2 : 1), scratch);
   g.loads = ceil_div(g.stage_octets / parts, tile.subgroups() * unit.lanes);
   g.body_steps = body_steps(problem, g);
   g.block_steps = block_steps(p, unit);
@@ -244,7 +249,9 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
   }
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
   const std::int64_t most_shares = problem.siblings > 1 ? 1 : kMostShares;
-  const std::uint32_t most_octets = p.kernel[1] * p.kernel[2] > 1 ? 4 : 8;
+  // Stages of one tap are short. Sixteen octets of fp32 hold registers for too long where another stage follows.
+  const bool longest = parts_of(p.dtype) == 1 || (p.kernel[0] == 1 && p.in_channels_per_group() <= 16 * kOctet);
+  const std::uint32_t most_octets = p.kernel[1] * p.kernel[2] > 1 ? 4 : longest ? 16 : 8;
   for (std::uint32_t octets = least_octets; octets <= std::max(most_octets, least_octets); octets *= 2)
     for (const std::uint32_t subgroups_m : kPowers)
       for (const std::uint32_t subgroups_n : kPowers)
