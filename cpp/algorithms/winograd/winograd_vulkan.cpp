@@ -39,7 +39,7 @@ constexpr std::size_t kGpuCallBytes = std::size_t{192} << 20, kSoftwareCallBytes
 constexpr double kTransformShare = 0.8, kSoftwareValuesPerSecond = 0.4e9;
 constexpr double kCallLaunches = 4;  // of three dispatches that each wait for all of the one before
 // What products of 16-bit points must gain over direct sums, which are more accurate.
-constexpr double kLeastGain = 1.15;
+constexpr double kLeastGain = 1.1;
 
 // The block of winograd.glsl.
 struct Params {
