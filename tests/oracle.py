@@ -230,13 +230,12 @@ def conv_transpose(
     x, w = f64(x), f64(w)
     rank, n, o_channels = x.ndim - 2, x.shape[0], w.shape[0]
     s, p, d, e = (per_axis(v, rank) for v in (stride, padding, dilation, output_padding))
-    reached = tuple((x.shape[1 + a] - 1) * s[a] + (w.shape[1 + a] - 1) * d[a] + 1 for a in range(rank))
+    spread = tuple(map(dilated, x.shape[1:-1], s))
+    reached = tuple(spread[a] + (w.shape[1 + a] - 1) * d[a] for a in range(rank))
     full = np.zeros((n, *reached, o_channels))
     with np.errstate(all="ignore"):
         for tap in itertools.product(*map(range, w.shape[1:-1])):
-            where = tuple(
-                slice(tap[a] * d[a], tap[a] * d[a] + (x.shape[1 + a] - 1) * s[a] + 1, s[a]) for a in range(rank)
-            )
+            where = tuple(slice(tap[a] * d[a], tap[a] * d[a] + spread[a], s[a]) for a in range(rank))
             product = grouped(x, groups) @ at_tap(w, tap, groups).transpose(0, 2, 1)
             full[(slice(None), *where)] += ungrouped(product, x.shape[:-1])
     out = tuple(reached[a] - 2 * p[a] + e[a] for a in range(rank))

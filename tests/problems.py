@@ -191,6 +191,11 @@ THEMES: dict[str, list[str]] = {
         "wgrad_f32_n0c3o4_i5x5_k3x3_p1x1",
         "igrad_f32_n2c3o0_i5_k3",
         "wgrad_f32_n2c0o3_i5_k3",
+        "fwd_f32_n2c3o4_i0x5_k3x3_p2x1_bias",
+        "fwd_f32_n1c4o4g4_i0_k3_t2_p2_flip",
+        "igrad_f32_n2c3o4_i0x5_k3x3_p2x1",
+        *(f"wgrad_f32_n3c{c}o{o}g{g}_i0_k2_s2_p-1:3" for c, o, g in ((4, 8, 2), (16, 16, 16), (40, 24, 1))),
+        "wgrad_f32_n2c32o32_i0x8x8_k3x3x3_p2x1x1",
     ],
     "epilogues": [
         "fwd_f32_n1c9o17_i7x7_k3x3_p1x1_bias",

@@ -7,6 +7,7 @@
 
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/weight_grad_partition.h"
+#include "algorithms/weight_grad/weight_grad_support.h"
 #include "core/dispatch.h"
 #include "cpu/job.h"
 #include "cpu/orientation.h"
@@ -194,8 +195,7 @@ class WeightGradPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
-  if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
-  if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  if (Support s = weight_grad_support(p); !s) return s;
   const std::size_t least = choose_partition(Placed(p).p, context.traits, 0).workspace_bytes();
   return workspace_support("the smallest running sums", least, context);
 }

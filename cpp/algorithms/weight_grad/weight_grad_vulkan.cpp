@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "algorithms/registry_vulkan.h"
+#include "algorithms/weight_grad/weight_grad_support.h"
 #include "core/checked.h"
 #include "vulkan/kernel_params.h"
 
@@ -159,9 +160,7 @@ class WeightGradPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::weight_grad) return Support::no("computes weight gradients only");
-  if (p.weight_elements() == 0 || p.output_elements() == 0 || p.input_elements() == 0)
-    return Support::no("nothing to sum");
+  if (Support s = weight_grad_support(p); !s) return s;
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^31 output pixels");
   if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");

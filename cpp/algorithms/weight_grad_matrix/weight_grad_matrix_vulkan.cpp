@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "algorithms/registry_vulkan.h"
+#include "algorithms/weight_grad/weight_grad_support.h"
 #include "algorithms/weight_grad_matrix/weight_grad_matrix_tile.h"
 #include "core/checked.h"
 #include "core/planner.h"
@@ -179,9 +180,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (p.pass != Pass::weight_grad) return Support::no("computes weight gradients only");
-  if (p.weight_elements() == 0 || p.output_elements() == 0 || p.input_elements() == 0)
-    return Support::no("nothing to sum");
+  if (Support s = weight_grad_support(p); !s) return s;
   if (Support s = matrix_support(p, c.traits); !s) return s;
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
   if (unit->shape.m % 8 != 0 || unit->shape.n % 8 != 0)

@@ -11,6 +11,7 @@
 #include <bit>
 
 #include "algorithms/registry_cpu.h"
+#include "algorithms/weight_grad/weight_grad_support.h"
 #include "algorithms/winograd/winograd_execution.h"
 #include "core/checked.h"
 #include "core/dispatch.h"
@@ -338,8 +339,7 @@ class WinogradWeightGradPlan final : public Plan<Device> {
 std::int64_t lanes_of(const Traits& t) { return t.vector_bytes / static_cast<std::int64_t>(sizeof(float)); }
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
-  if (p.pass != Pass::weight_grad) return Support::no("it computes the weight gradient only");
-  if (p.weight_elements() == 0 || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  if (Support s = weight_grad_support(p); !s) return s;
   if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
