@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import itertools
 import re
 import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ from fuzz_changes import CHANGES
 CORPUS = Path(__file__).with_name("corpus.txt")
 
 
-def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) -> tuple[str | None, str]:
-    """The algorithm to force (None: the planner's choice) and the plan that will run."""
+def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) -> tuple[str | None, str | None]:
+    """The algorithm to force (None: the planner's choice) and the plan that will run, None where there is none."""
     report = checks.explain(case.problem, a, **options)
     claims = [c.algorithm for c in report.candidates if c.seconds is not None]
     wanted = case.algorithm
@@ -44,14 +45,18 @@ def choose_algorithm(case: Case, a: checks.Operands, options: dict[str, Any]) ->
     return wanted, checks.explain(case.problem, a, algorithm=wanted, **options).plan
 
 
+def call_options(case: Case, device: str) -> dict[str, Any]:
+    return {"device": device} | ({} if case.limit is None else {"workspace_limit": case.limit})
+
+
 def run_case(case: Case, device: str) -> tuple[Case, str, float]:
     """Raises on a wrong answer. Returns the case with the algorithm that ran by name, its plan and the metric c."""
     a = operands(case)
-    options: dict[str, Any] = {"device": device}
-    if case.limit is not None:
-        options["workspace_limit"] = case.limit
+    options = call_options(case, device)
     before = {name: value.copy() for name, value in a.arrays().items()}
     algorithm, tree = choose_algorithm(case, a, options)
+    if tree is None and case.limit is not None:  # a software device cannot keep every limit: its loops are bounded
+        return run_case(dataclasses.replace(case, limit=None), device)
     done = dataclasses.replace(case, algorithm=algorithm)
     if algorithm:
         options["algorithm"] = algorithm
@@ -102,20 +107,46 @@ def corpus() -> list[Case]:
     return [Case.parse(line) for line in lines if line.strip() and not line.startswith("#")]
 
 
-def cases(seed: int, count: int | None = None, seconds: float | None = None, alike: int = 1) -> Iterator[Case]:
-    """Endless unless bounded; the i-th case of a seed does not depend on the bounds.
-
-    `alike` cases after each other are of one kind: a software device compiles few kernels for them.
-    """
-    start, i = time.monotonic(), 0
-    while (count is None or i < count) and (seconds is None or time.monotonic() - start < seconds):
+def cases(seed: int, count: int | None = None, alike: int = 1) -> Iterator[Case]:
+    """Endless unless bounded; the i-th case of a seed does not depend on the bound. `alike` cases after each other are
+    of one kind: fewer kernels for as many problems."""
+    for i in itertools.count() if count is None else range(count):
         rng = np.random.default_rng((seed, i))
         kinds = rng if alike == 1 else np.random.default_rng((seed, i // alike, alike))
         yield dataclasses.replace(random_case(rng, kinds), algorithm="any")
-        i += 1
 
 
-def fuzz(device: str, stream: Iterator[Case], max_failures: int = 20) -> tuple[int, dict[str, Tally], list[str]]:
+def by_plan(stream: Iterable[Case], device: str, batch: int) -> Iterator[Case]:
+    """In the order of their plans within batches of this size. A software device compiles a kernel in a second and
+    keeps a few hundred, so that cases in the order of chance compile most of their kernels again."""
+    rest = iter(stream)
+    while taken := list(itertools.islice(rest, batch)):
+        yield from sorted(taken, key=functools.partial(plan_of, device=device))
+
+
+def plan_of(case: Case, device: str) -> tuple[str, ...]:
+    """The names of the algorithms and what else their kernels depend on; nothing where there is no plan."""
+    try:
+        tree = choose_algorithm(case, operands(case), call_options(case, device))[1]
+    except Exception:  # for run_case() to report
+        tree = None
+    return re.sub(r"\d+", "", tree or ""), case.problem.dtype, str(case.problem.activation)
+
+
+def until(stream: Iterable[Case], seconds: float) -> Iterator[Case]:
+    start = time.monotonic()
+    yield from itertools.takewhile(lambda _: time.monotonic() - start < seconds, stream)
+
+
+def noted(stream: Iterable[Case], path: Path) -> Iterator[Case]:
+    """The file has the case that runs, for the one that ends or hangs the process."""
+    for case in stream:
+        path.write_text(f"{case}\n")
+        yield case
+    path.unlink(missing_ok=True)
+
+
+def fuzz(device: str, stream: Iterable[Case], max_failures: int = 20) -> tuple[int, dict[str, Tally], list[str]]:
     """Number of cases run, plans by name, and a line for every failure."""
     plans: defaultdict[str, Tally] = defaultdict(Tally)
     failures: list[str] = []
@@ -140,6 +171,8 @@ def main() -> int:
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--alike", type=int, default=1, help="cases of each kind, which share kernels")
+    parser.add_argument("--batch", type=int, default=1, help="cases that run in the order of their plans")
+    parser.add_argument("--note", type=Path, help="a file that has the case that runs")
     parser.add_argument("--case", help="repeat one case, with its traceback")
     args = parser.parse_args()
     if args.case:
@@ -153,7 +186,14 @@ def main() -> int:
     if args.count is None and args.seconds is None:
         args.count = 1000
     start = time.monotonic()
-    count, plans, failures = fuzz(args.device, cases(args.seed, args.count, args.seconds, args.alike))
+    stream = cases(args.seed, args.count, args.alike)
+    if args.batch > 1:
+        stream = by_plan(stream, args.device, args.batch)
+    if args.seconds is not None:
+        stream = until(stream, args.seconds)
+    if args.note:
+        stream = noted(stream, args.note)
+    count, plans, failures = fuzz(args.device, stream)
     seconds = time.monotonic() - start
     for name, tally in sorted(plans.items()):
         print(f"{tally.cases:7d}  c <= {tally.largest_c:<6.2g}{name}")

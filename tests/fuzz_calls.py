@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,16 +27,16 @@ WITHOUT_BORDER = ("transpose", "prepared_transpose", "stream")
 
 def entries_of(p: Problem) -> list[str]:
     """The public functions that can express the problem."""
-    found = ["general", "lo_hi", "out"]
+    found = ["general", "lo_hi"]
     symmetric = all(lo == hi for lo, hi in p.pads)
     ones = (1,) * p.rank
     if p.input_dilation == ones and p.groups == 1 and p.op != "wgrad":
         found.append("windows")
     if p.op != "fwd":
         return found
-    found += ["prepared", "addend", "sizes"]
+    found += ["prepared", "addend", "shared", "sizes"]
     if p.input_dilation == ones and not p.flip:
-        if p.rank != 2:
+        if p.rank != 2 and p.space[0] > 0:
             found.append("stream")
         if symmetric:
             found.append("rank")
@@ -59,17 +60,52 @@ def streamed(p: Problem) -> Problem:
 
 def call(case: Case, a: checks.Operands, options: dict[str, Any]) -> Array:
     """The result as a NumPy array. `options` are those that every operation has."""
+    return read(begin(case, a, options))
+
+
+def begin(case: Case, a: checks.Operands, options: dict[str, Any]) -> Any:
+    """The result where the call leaves it."""
     if case.place != "host":
         a = moved(case, a, options["device"])
-    result = ENTRIES.get(case.entry, general)(case, a, options)
+    made = ENTRIES.get(case.entry, general)
+    result = filled(made, case, a, options) if case.into else made(case, a, options)
+    return passed_on(result) if case.place == "chain" else result
+
+
+def read(result: Any) -> Array:
     return result if isinstance(result, np.ndarray) else result.numpy()
+
+
+def passed_on(result: Any, times: int = 3) -> Any:
+    """The same numbers, each time multiplied by one into memory that an earlier result may have left."""
+    if 0 in result.shape:
+        return result
+    one = np.ones((result.shape[-1], *(1 for _ in result.shape[1:])), result.dtype)
+    for _ in range(times):
+        result = vkconv.depthwise_conv(result, one)
+    return result
+
+
+def filled(made: Callable[..., Any], case: Case, a: checks.Operands, options: dict[str, Any]) -> Any:
+    """The result in an array that the call is given, outside of which nothing is written."""
+    shape, dtype, rng = case.problem.result_shape, dtype_of(case.problem.dtype), np.random.default_rng(case.seed)
+    if case.place == "host":
+        out = destination(shape, dtype, rng)
+        intact = functools.partial(surroundings_intact, out)
+    else:
+        there = Surrounded(np.full(shape, 77, dtype), options["device"], rng)
+        out, intact = there.view, there.intact
+    assert made(case, a, options | {"out": out}) is out, "out= is not what came back"
+    result = np.array(out)
+    assert intact(), "memory outside of out= was written"
+    return result if case.place == "host" else vkconv.array(result, options["device"])
 
 
 def moved(case: Case, a: checks.Operands, device: str) -> checks.Operands:
     """With Arrays that are views of larger ones on the device. A bias of less precision than the sums stays."""
     rng = np.random.default_rng(case.seed)
-    names = ["input", "grad"] + ["weight", "addend"] * (case.place == "device")
-    if case.place == "device" and not case.narrow:
+    names = ["input", "grad"] + ["weight", "addend"] * (case.place != "mixed")
+    if case.place != "mixed" and not case.narrow:
         names.append("bias")
     arrays = {name: getattr(a, name) for name in names}
     there = {name: Surrounded(value, device, rng).view for name, value in arrays.items() if value is not None}
@@ -81,20 +117,7 @@ def general(case: Case, a: checks.Operands, options: dict[str, Any]) -> Any:
     words = checks.keywords(p, a, **options)
     if case.entry == "lo_hi":
         words["padding"] = tuple(zip(*words.pop("pads"), strict=True))
-    operation = getattr(vkconv, checks.OPERATIONS[p.op])
-    if case.entry != "out":
-        return operation(*checks.positional(p, a), **words)
-    rng, dtype = np.random.default_rng(case.seed), dtype_of(p.dtype)
-    if case.place == "host":
-        out = destination(p.result_shape, dtype, rng)
-        intact = functools.partial(surroundings_intact, out)
-    else:
-        there = Surrounded(np.full(p.result_shape, 77, dtype), options["device"], rng)
-        out, intact = there.view, there.intact
-    assert operation(*checks.positional(p, a), **words, out=out) is out, "out= is not what came back"
-    result = np.array(out)
-    assert intact(), "memory outside of out= was written"
-    return result
+    return getattr(vkconv, checks.OPERATIONS[p.op])(*checks.positional(p, a), **words)
 
 
 def epilogue(case: Case, a: checks.Operands) -> dict[str, Any]:
@@ -124,7 +147,8 @@ def transpose(case: Case, a: checks.Operands, options: dict[str, Any]) -> Any:
     p = case.problem
     words = transpose_geometry(p) | epilogue(case, a) | {"precision": p.precision} | options
     if case.entry == "prepared_transpose":
-        return vkconv.prepare_transpose(a.weight, **words)(a.input)
+        out = words.pop("out", None)
+        return vkconv.prepare_transpose(a.weight, **words)(a.input, out)
     function = vkconv.conv_transpose if case.seed % 2 else getattr(vkconv, f"conv_transpose{p.rank}d")
     return function(a.input, a.weight, **words)
 
@@ -136,13 +160,22 @@ def prepare(case: Case, a: checks.Operands, options: dict[str, Any]) -> vkconv.P
 
 
 def prepared(case: Case, a: checks.Operands, options: dict[str, Any]) -> Any:
-    conv = prepare(case, a, options)
+    out = options.get("out")
+    conv = prepare(case, a, {name: value for name, value in options.items() if name != "out"})
     if case.entry == "addend":
-        return conv(a.input, addend=a.addend)
+        return conv(a.input, out, a.addend)
     if case.entry == "sizes":
         call_with_other_sizes(case, a, conv)
+    if case.entry == "shared":
+        call_at_once(conv, a)
     conv(a.input)
-    return conv(a.input)
+    return conv(a.input, out)
+
+
+def call_at_once(conv: vkconv.PreparedConv, a: checks.Operands) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        results = [read(y) for y in pool.map(conv, [a.input] * 4)]
+    assert all(checks.same(y, results[0]).all() for y in results), "other bits in another thread"
 
 
 def call_with_other_sizes(case: Case, a: checks.Operands, conv: vkconv.PreparedConv) -> None:
@@ -199,6 +232,7 @@ ENTRIES: dict[str, Callable[[Case, checks.Operands, dict[str, Any]], Any]] = {
     "prepared_transpose": transpose,
     "prepared": prepared,
     "addend": prepared,
+    "shared": prepared,
     "sizes": prepared,
     "stream": stream,
     "windows": windows,

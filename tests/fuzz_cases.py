@@ -20,7 +20,7 @@ OUTSIDE = ("reflect", "symmetric", "edge", "circular", "constant")
 # Powers of two that leave small integers exact; halves reach their subnormal numbers, and infinity.
 SCALES = {"f32": (-100, 60), "bf16": (-100, 60), "f64": (-500, 500), "f16": (-24, -18, 12)}
 KEEP_INFINITIES = (None, "relu", "relu6", "leaky_relu", "clip")
-PLACES = ("device", "mixed")
+PLACES = ("device", "mixed", "chain")
 FACTORS = {"fwd": ("input", "weight"), "igrad": ("grad", "weight"), "wgrad": ("input", "grad")}
 
 
@@ -39,7 +39,9 @@ class Case:
     outside: str = "zeros"  # the padding mode
     scale: int = 0  # times two to this power: everything but what input or grad is multiplied with
     specials: int = 0  # this many infinities and NaN in one operand
-    place: str = "host"  # "device": operands and out= are Arrays; "mixed": but for weight, bias and addend
+    into: bool = False  # out= is given
+    place: str = "host"  # of operands and out=: "device"; "mixed": weight, bias and addend on the host; "chain": the
+    # result goes on through other calls
     change: str | None = None  # what changes before it is called again
     algorithm: str | None = None
     limit: int | None = None
@@ -87,7 +89,8 @@ def random_case(rng: np.random.Generator, kinds: np.random.Generator) -> Case:
 def around(case: Case, rng: np.random.Generator, kinds: np.random.Generator) -> Case:
     """With the rarer circumstances."""
     p, drawn = case.problem, dict[str, Any]()
-    if kinds.random() < 0.12 and p.input_dilation == (1,) * p.rank and case.entry not in WITHOUT_BORDER:
+    bordered = p.input_dilation == (1,) * p.rank and case.entry not in WITHOUT_BORDER and 0 not in p.space
+    if kinds.random() < 0.12 and bordered:
         precision = "highest" if kinds.random() < 0.5 else p.precision  # parts at the border are planned on their own
         drawn |= {"outside": str(pick(kinds, OUTSIDE)), "problem": p.replace(precision=precision)}
     if p.bias and rng.random() < 0.4:
@@ -101,6 +104,7 @@ def around(case: Case, rng: np.random.Generator, kinds: np.random.Generator) -> 
     if case.entry not in ALONE:
         if rng.random() < 0.12:
             drawn["place"] = str(pick(rng, PLACES))
+        drawn["into"] = bool(rng.random() < 0.2)
         if rng.random() < 0.15:
             drawn["change"] = str(pick(rng, list(CHANGES)))
     return dataclasses.replace(case, **drawn)

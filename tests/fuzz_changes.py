@@ -4,12 +4,14 @@ first where the plan is the same."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import checks
 import vkconv
-from fuzz_calls import call
+from fuzz_calls import begin, call, read
 
 if TYPE_CHECKING:
     from fuzz_cases import Case
@@ -59,7 +61,8 @@ def no_memory_kept(case: Case, a: checks.Operands, options: Options) -> Iterator
 
 @contextlib.contextmanager
 def workspace(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
-    yield planned(options) | {"workspace_limit": case.seed % 9999}
+    limited = planned(options) | {"workspace_limit": case.seed % 9999}
+    yield limited if checks.explain(case.problem, a, **limited).plan else options
 
 
 @contextlib.contextmanager
@@ -97,6 +100,46 @@ def refused(case: Case, a: checks.Operands, options: Options) -> Iterator[Option
         raise AssertionError("there is no such algorithm")
 
 
+@contextlib.contextmanager
+def precision(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
+    """A call at another precision."""
+    other = {"highest": "high", "high": "fast", "fast": "highest"}[case.problem.precision]
+    call(dataclasses.replace(case, problem=case.problem.replace(precision=other)), a, planned(options))
+    yield options
+
+
+@contextlib.contextmanager
+def beside(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
+    """While two other threads make the same call."""
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(call, case, a, options) for _ in range(6)]
+        yield options
+        first, *others = (c.result() for c in calls)
+    assert all(checks.same(y, first).all() for y in others), "other bits in another thread"
+
+
+@contextlib.contextmanager
+def unread(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
+    """While results wait to be read, and others were dropped before they were there."""
+    waiting = [begin(case, a, options) for _ in range(5)][::2]
+    yield options
+    first, *others = map(read, waiting)
+    assert all(checks.same(y, first).all() for y in others), "a later call changed a result"
+
+
 CHANGES: dict[str, Callable[..., contextlib.AbstractContextManager[Options]]] = {
-    f.__name__: f for f in (threads, no_plans, one_plan, no_memory_kept, workspace, tuned, numbers, refused)
+    f.__name__: f
+    for f in (
+        threads,
+        no_plans,
+        one_plan,
+        no_memory_kept,
+        workspace,
+        tuned,
+        numbers,
+        refused,
+        precision,
+        beside,
+        unread,
+    )
 }

@@ -11,6 +11,8 @@ from problem_text import Problem
 
 Generator = np.random.Generator
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 64, 65)
+MANY_CHANNELS = (96, 127, 128, 129, 200, 255, 256, 257, 384, 513, 1000)
+STEPS = (1, 4, 7, 50, 1000)
 MAX_MULTIPLY_ADDS = 150_000
 MAX_ELEMENTS = 20_000
 
@@ -99,6 +101,76 @@ def pointwise(rng: Generator, rank: int) -> dict[str, Any]:
     }
 
 
+def grouped(rng: Generator, rank: int) -> dict[str, Any]:
+    """Many groups of few channels."""
+    groups = int(pick(rng, (4, 8, 16, 31, 32)))
+    return {
+        "channels": groups * int(pick(rng, (1, 2, 3, 4, 5, 8, 16))),
+        "outputs": groups * int(pick(rng, (1, 2, 3, 4, 5, 8, 16))),
+        "groups": groups,
+        "kernel": axes(rng, rank, (1, 2, 3)),
+        "stride": axes(rng, rank, (1, 2), (0.8, 0.2)),
+        "pads": tuple((int(lo), int(hi)) for lo, hi in rng.integers(-1, 3, (rank, 2))),
+        "flip": bool(rng.random() < 0.2),
+    }
+
+
+def deep(rng: Generator, rank: int) -> dict[str, Any]:
+    """Sums of many terms, or many results of few: more than one block of a reduction, and the last one's tail."""
+    many, few = int(pick(rng, MANY_CHANNELS)), int(pick(rng, CHANNELS))
+    channels, outputs = (many, few) if rng.random() < 0.6 else (few, many)
+    return {
+        "channels": channels,
+        "outputs": outputs,
+        "kernel": axes(rng, rank, (1, 2, 3), (0.5, 0.2, 0.3)),
+        "space": tuple(int(rng.integers(1, 5)) for _ in range(rank)),
+        "batch": int(rng.integers(1, 4)),
+        "pads": ((1, 1),) * rank,
+        "flip": bool(rng.random() < 0.2),
+    }
+
+
+def long(rng: Generator, rank: int) -> dict[str, Any]:
+    """One axis of hundreds or thousands, with a kernel of any length along it, as signals have."""
+    channels, axis = int(pick(rng, (1, 1, 2, 3, 4, 8))), int(rng.integers(rank))
+    groups = channels if rng.random() < 0.4 else 1
+    space, kernel, pads = [int(rng.integers(1, 4)) for _ in range(rank)], [1] * rank, [(0, 0)] * rank
+    space[axis], kernel[axis] = int(2 ** rng.uniform(5, 12)), int(2 ** rng.uniform(0, 8.5))
+    pads[axis] = tuple(map(int, rng.integers(0, kernel[axis], 2)))
+    return {
+        "channels": channels,
+        "outputs": channels if groups > 1 else int(pick(rng, (1, 1, 2, 3, 8))),
+        "groups": groups,
+        "space": tuple(space),
+        "kernel": tuple(kernel),
+        "stride": axes(rng, rank, (1, 2), (0.9, 0.1)),
+        "pads": tuple(pads),
+        "flip": bool(rng.random() < 0.3),
+    }
+
+
+def far(rng: Generator, rank: int) -> dict[str, Any]:
+    """Steps and borders far beyond the input, which a few outputs are left of."""
+    n = tuple(int(rng.integers(1, 9)) for _ in range(rank))
+    fields: dict[str, Any] = {"space": n, "kernel": axes(rng, rank, (1, 2, 3))}
+    stride, dilation, holes = (
+        axes(rng, rank, STEPS, (0.6, *[0.4 / (len(STEPS) - 1)] * (len(STEPS) - 1))) for _ in "sdt"
+    )
+    pads = []
+    for size, k, s, d, t in zip(n, fields["kernel"], stride, dilation, holes, strict=True):
+        whole, reach = (size - 1) * t + 1, (k - 1) * d + 1
+        lo = int(rng.integers(-whole, reach + 9))
+        pads.append((lo, reach - whole - lo + int(rng.integers(0, 3 * s + 1))))
+    fields |= {"stride": stride, "dilation": dilation, "input_dilation": holes, "pads": tuple(pads)}
+    groups = int(pick(rng, (1, 2)))
+    return fields | {
+        "channels": groups * int(pick(rng, CHANNELS[:9])),
+        "outputs": groups * int(pick(rng, CHANNELS[:9])),
+        "groups": groups,
+        "flip": bool(rng.random() < 0.3),
+    }
+
+
 def large_kernel(rng: Generator, rank: int) -> dict[str, Any]:
     """Kernels about as large as the padded input, so few outputs are left."""
     return {
@@ -110,13 +182,18 @@ def large_kernel(rng: Generator, rank: int) -> dict[str, Any]:
 
 
 FAMILIES: tuple[tuple[Callable[[Generator, int], dict[str, Any]], float], ...] = (
-    (general, 0.4),
-    (plain, 0.15),
-    (depthwise, 0.15),
-    (transposed, 0.15),
-    (pointwise, 0.07),
-    (large_kernel, 0.08),
+    (general, 0.3),
+    (plain, 0.13),
+    (depthwise, 0.12),
+    (transposed, 0.13),
+    (pointwise, 0.06),
+    (large_kernel, 0.06),
+    (grouped, 0.05),
+    (deep, 0.05),
+    (long, 0.05),
+    (far, 0.05),
 )
+BATCHES = ((0, 1, 2, 3, 5, 17, 70, 300), (0.02, 0.58, 0.2, 0.1, 0.05, 0.03, 0.01, 0.01))
 ACTIVATIONS = ("relu", "relu6", "leaky_relu", "silu", "gelu", "sigmoid", "tanh", "hardswish", "clip")
 
 
@@ -127,6 +204,15 @@ def epilogue(rng: Generator) -> dict[str, Any]:
         numbers = {"leaky_relu": {"alpha": 0.125}, "clip": {"alpha": -1.5, "beta": 2.0}}
         chosen |= {"activation": name} | numbers.get(name, {})
     return chosen
+
+
+def nothing(rng: Generator, fields: dict[str, Any]) -> dict[str, Any]:
+    """No channels, no outputs or no input along an axis."""
+    name = pick(rng, ("channels", "outputs", "space"), (0.6, 0.2, 0.2))
+    if name == "space":
+        axis = int(rng.integers(len(fields["space"])))
+        return {"space": tuple(0 if i == axis else n for i, n in enumerate(fields["space"]))}
+    return {name: 0} if fields["groups"] == 1 else {}
 
 
 def fits(p: Problem) -> bool:
@@ -143,12 +229,14 @@ def random_problem(rng: Generator, kinds: Generator | None = None) -> Problem:
     families, weights = zip(*FAMILIES, strict=True)
     op = pick(kinds, ("fwd", "igrad", "wgrad"), (0.6, 0.2, 0.2))
     dtype = pick(kinds, ("f32", "f16", "bf16", "f64"), (0.5, 0.2, 0.2, 0.1))
-    precision = pick(kinds, ("high", "highest"), (0.85, 0.15))
+    precision = pick(kinds, ("high", "highest", "fast"), (0.8, 0.15, 0.05))
     rank = int(pick(kinds, (1, 2, 3), (0.3, 0.45, 0.25)))
     family = pick(kinds, families, weights)
     extra = epilogue(kinds) if op == "fwd" else {}
     while True:
         ones: dict[str, Any] = {
+            "batch": int(pick(rng, *BATCHES)),
+            "space": spaces(rng, rank),
             "stride": (1,) * rank,
             "dilation": (1,) * rank,
             "input_dilation": (1,) * rank,
@@ -156,9 +244,8 @@ def random_problem(rng: Generator, kinds: Generator | None = None) -> Problem:
             "groups": 1,
         }
         fields = ones | family(rng, rank) | extra
-        if fields["groups"] == 1 and rng.random() < 0.03:
-            fields["channels"] = 0
-        batch = int(pick(rng, (0, 1, 2, 3, 5, 17), (0.02, 0.6, 0.2, 0.1, 0.05, 0.03)))
-        p = Problem(op=op, dtype=dtype, batch=batch, space=spaces(rng, rank), precision=precision, **fields)
+        if rng.random() < 0.04:
+            fields |= nothing(rng, fields)
+        p = Problem(op=op, dtype=dtype, precision=precision, **fields)
         if fits(p):
             return p

@@ -6,6 +6,7 @@ import fuzz
 
 SECONDS = {"cpu": 30.0, "vulkan": 25.0}
 FULL = {"cpu": {"count": 100_000}, "vulkan": {"count": 10_000, "alike": 100}}
+BATCH = {"cpu": 1, "vulkan": 10_000}
 
 
 def test_corpus(device):
@@ -30,6 +31,23 @@ def test_cases_alike_share_kernels():
         assert len(kinds) == 1
 
 
+def test_cases_in_the_order_of_their_plans():
+    made = list(fuzz.cases(seed=4, count=100))
+    ordered = list(fuzz.by_plan(made, "cpu", 50))
+    assert set(map(str, ordered[:50])) == set(map(str, made[:50]))
+    plans = [fuzz.plan_of(case, "cpu") for case in ordered]
+    assert plans[:50] == sorted(plans[:50])
+    assert plans[50:] == sorted(plans[50:])
+
+
+def test_the_case_that_ends_the_process_is_noted(tmp_path):
+    note = tmp_path / "case"
+    stream = fuzz.noted(fuzz.cases(seed=5, count=2), note)
+    for case in stream:
+        assert fuzz.Case.parse(note.read_text()) == case
+    assert not note.exists()
+
+
 def test_a_wrong_answer_is_found(monkeypatch):
     """The fuzzer notices a single element off by the smallest step."""
     import numpy as np
@@ -49,15 +67,17 @@ def test_a_wrong_answer_is_found(monkeypatch):
 
 def test_random_problems(device):
     seconds = SECONDS[device.split(":")[0]]
-    count, _, failures = fuzz.fuzz(device, fuzz.cases(seed=0, seconds=seconds))
+    count, _, failures = fuzz.fuzz(device, fuzz.until(fuzz.cases(seed=0), seconds))
     assert not failures, f"of {count}:\n" + "\n".join(failures)
     assert count > 0
 
 
 @pytest.mark.full
 def test_many_random_problems(device):
-    bounds = FULL[device.split(":")[0]]
-    count, plans, failures = fuzz.fuzz(device, fuzz.cases(seed=1, **bounds))
+    kind = device.split(":")[0]
+    bounds = FULL[kind]
+    stream = fuzz.by_plan(fuzz.cases(seed=1, **bounds), device, BATCH[kind])
+    count, plans, failures = fuzz.fuzz(device, stream)
     assert not failures, "\n".join(failures)
     assert count == bounds["count"]
     assert len(plans) > 20

@@ -73,6 +73,13 @@ def big_endian(a: Array, rng: Generator) -> Array:
     return a.astype(a.dtype.newbyteorder(">")) if a.dtype.kind == "f" else a
 
 
+def records(a: Array, rng: Generator) -> Array:
+    """A field of records, in steps that are no multiple of its size."""
+    b = np.zeros(a.shape, np.dtype([("flag", np.uint8), ("value", a.dtype)]))["value"]
+    b[...] = a
+    return b
+
+
 class Fenced(mmap.mmap):
     """Memory between two pages that nothing may touch: one byte read or written beyond it ends the process."""
 
@@ -110,6 +117,7 @@ VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
     "unaligned": unaligned,
     "big_endian": big_endian,
     "fenced": fenced,
+    "records": records,
 }
 
 
