@@ -268,8 +268,9 @@ def test_compile_with_dynamic_shapes():
 
 @pytest.mark.parametrize("x", [torch.zeros(2, 1, 4, 5), torch.zeros(2, 3, 1, 1), torch.zeros(2, 3, 4, 5)[:, :, 1:]])
 @pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
-def test_memory_format_of_a_function(x, form):
-    x, w = x.to(memory_format=form), torch.zeros(4, x.shape[1], 1, 1)
+@pytest.mark.parametrize("channels", [1, 4])
+def test_memory_format_of_a_function(x, form, channels):
+    x, w = x.to(memory_format=form), torch.zeros(channels, x.shape[1], 1, 1)
     got, want = vt.conv2d(x, w), F.conv2d(x, w)
     for layout in (torch.contiguous_format, torch.channels_last):
         assert got.is_contiguous(memory_format=layout) == want.is_contiguous(memory_format=layout)
@@ -278,6 +279,7 @@ def test_memory_format_of_a_function(x, form):
 @pytest.mark.parametrize("ours, theirs", [(vt.conv2d, F.conv2d), (vt.conv_transpose2d, F.conv_transpose2d)])
 def test_complex_numbers(ours, theirs):
     values = torch.Generator().manual_seed(0)
+    assert got.stride() == want.stride()
 
     def numbers(*shape):
         return torch.randn(*shape, dtype=torch.complex128, generator=values).requires_grad_()

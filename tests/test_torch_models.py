@@ -106,10 +106,11 @@ def hooked(module: nn.Module) -> nn.Module:
         Flattens(nn.Conv2d(4, 6, 3)),
         Flattens(layers()),
         Flattens(Residual()),
+        Flattens(nn.Sequential(nn.Conv2d(4, 1, 3), nn.SiLU(inplace=True), nn.Conv2d(1, 6, 1))),
         nn.Sequential(layers(), Viewed()),
         nn.Sequential(layers(), hooked(Viewed())),
     ],
-    ids=["one layer", "sequence", "graph", "traced", "hooked"],
+    ids=["one layer", "sequence", "graph", "one channel", "traced", "hooked"],
 )
 def test_views_find_the_memory_format_of_pytorch(model):
     same(model.eval(), image())
@@ -118,7 +119,9 @@ def test_views_find_the_memory_format_of_pytorch(model):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("make", [layers, Residual, lambda: nn.ConvTranspose2d(4, 3, 2, stride=2)])
+@pytest.mark.parametrize(
+    "make", [layers, Residual, lambda: nn.ConvTranspose2d(4, 3, 2, stride=2), lambda: nn.Conv2d(4, 1, 3)]
+)
 def test_memory_formats(make, training):
     model = make().train(training)
     fast = vt.accelerate(model)

@@ -52,6 +52,14 @@ def channels_first(array: Array) -> torch.Tensor:
     return to_tensor(array).movedim(-1, 1)
 
 
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in PyTorch's contiguous format, which it tells from `channels_last` by the strides of axes of
+    one element too: a tensor with one channel may be contiguous and count as channels last."""
+    made = tensor.contiguous()
+    both = 1 in made.shape[1:] and is_channels_last(made)
+    return made.clone(memory_format=torch.contiguous_format) if both else made  # no view: it may be written in place
+
+
 def is_channels_last(tensor: torch.Tensor) -> bool:
     """PyTorch's rule for the memory format that a convolution takes from its operands.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from vkconv.torch import _ops
-from vkconv.torch._arrays import innermost
+from vkconv.torch._arrays import contiguous, innermost
 
 Operator = Any  # one of _ops.py
 Grads = tuple[Tensor | None, ...]
@@ -69,7 +69,7 @@ def _bias_grad(grad: Tensor) -> Tensor:
 
 def _in_format_of(tensor: Tensor, grad: Tensor) -> Tensor:
     """The gradient with respect to `tensor`, where what follows in a backward pass reads both side by side."""
-    return grad.contiguous() if tensor.is_contiguous() else grad
+    return contiguous(grad) if tensor.is_contiguous() else grad
 
 
 def _conv_backward(ctx: Any, grad: Tensor | None) -> Grads:

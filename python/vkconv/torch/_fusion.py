@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import fx, nn
 
 from vkconv._types import Activation
-from vkconv.torch._arrays import is_channels_last
+from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -124,7 +124,7 @@ def _return_in_format(graph: fx.Graph) -> None:
 def in_format_of(input: Any, result: Any) -> Any:
     """`result`, contiguous unless `input` is channels last."""
     last = isinstance(input, torch.Tensor) and is_channels_last(input)
-    return result.contiguous() if isinstance(result, torch.Tensor) and not last else result
+    return contiguous(result) if isinstance(result, torch.Tensor) and not last else result
 
 
 def folds(norm: Any, conv: Any) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import vkconv
 from vkconv._types import Activation, PaddingMode
 from vkconv.torch import _ops
-from vkconv.torch._arrays import channels_first, channels_last, innermost, is_channels_last, to_array
+from vkconv.torch._arrays import channels_first, channels_last, contiguous, innermost, is_channels_last, to_array
 from vkconv.torch._autograd import batched, differentiated, followed, merged, noticed
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
@@ -220,7 +220,7 @@ class Prepared(nn.Module, StandIn):
             self._by_operators(input, addend)  # which raises what PyTorch raises
             raise
         keeps = self.any_format or is_channels_last(input) or is_channels_last(weight)
-        return y if keeps else y.contiguous()
+        return y if keeps else contiguous(y)
 
     def _of_batch(self, input: Tensor, addend: Tensor | None) -> Tensor:
         if addend is None:
