@@ -20,6 +20,20 @@ def written(model):
         tensor.mul_(1.5)
 
 
+def written_past_pytorch(model):
+    """Writes that its version counters do not count."""
+    for tensor in (*model.parameters(), model.body[1].running_var):
+        tensor.data.mul_(1.5)
+    model.body[0].weight.detach().numpy()[:] *= 0.5
+
+
+def written_one_number(model):
+    """Which only a counter tells of."""
+    weight = model.body[0].weight
+    weight.data[1, 1, 1, 1] += 2
+    torch.autograd.graph.increment_version(weight)
+
+
 def another_head(model):
     torch.manual_seed(3)
     model.head = nn.Linear(600, 3)
@@ -33,6 +47,8 @@ CHANGES = {
     "loaded": lambda model: model.load_state_dict(other().state_dict()),
     "assigned": lambda model: model.load_state_dict(other().state_dict(), assign=True),
     "written": written,
+    "written past PyTorch": written_past_pytorch,
+    "written one number": written_one_number,
     "another head": another_head,
     "another norm": another_norm,
     "weight norm": lambda model: NORMS.weight_norm(model.body[0]),
@@ -53,6 +69,15 @@ def test_changes_are_followed(change):
     for made in (fast, copy.deepcopy(fast.requires_grad_(False))):
         with torch.no_grad():
             torch.testing.assert_close(made(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_inference_mode_are_followed():
+    with torch.inference_mode():
+        model = other()
+        fast = same(model, image())
+        for m in (model, fast):
+            m.body[0].weight.mul_(1.5)
+        torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
 
 
 def test_the_state_is_that_of_the_model():

@@ -29,8 +29,9 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     The copy has the modules, parameters and `state_dict` of the model; only what their `forward` runs is another. It
     follows changes: weights that are loaded or written are packed again, and what is folded is folded anew when a child
     is replaced or a hook comes or goes. Its parameters require no gradient: after `requires_grad_()` and `train()` it
-    trains like the model, and `eval()` makes it fast again. Changes of other attributes, like `stride`, are not
-    followed: accelerate again after them.
+    trains like the model, and `eval()` makes it fast again. Writes that PyTorch does not count, through `.data` or an
+    array of NumPy, are seen where they change a whole tensor; of others `torch.autograd.graph.increment_version` tells.
+    Changes of other attributes, like `stride`, are not followed: accelerate again after them.
 
     In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
 

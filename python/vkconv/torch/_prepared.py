@@ -21,6 +21,7 @@ from vkconv.torch._arrays import channels_first, channels_last, contiguous, inne
 from vkconv.torch._autograd import batched, differentiated, followed, merged, noticed
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
+from vkconv.torch._sources import Sources
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -127,7 +128,7 @@ class Prepared(nn.Module, StandIn):
     def _renew(self) -> None:
         self.handle = next(_handles)
         _by_handle[self.handle] = self
-        self._packed: Any = None  # what was packed, the state of its sources, and aliases that keep their memory
+        self._packed: tuple[Any, Sources] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_packed", "handle")}
@@ -152,10 +153,9 @@ class Prepared(nn.Module, StandIn):
 
     def packed(self) -> Any:
         """The packed weights of now."""
-        sources, known = self.sources(), self._packed
-        state = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in sources]
-        if known is None or known[1] != state:
-            known = self._packed = self._pack(), state, [t.detach() for t in sources]
+        tensors, known = self.sources(), self._packed
+        if known is None or known[1].changed(tensors):
+            known = self._packed = self._pack(), Sources(tensors)
         return known[0]
 
     def _pack(self) -> Any:
