@@ -109,6 +109,21 @@ def test_hooks_that_come_later_are_called(path):
     torch.testing.assert_close(*seen, rtol=1e-4, atol=1e-5)
 
 
+@torch.no_grad()
+def test_hooks_of_all_modules_are_called():
+    model = other()
+    fast, seen = same(model, image()), []
+    handle = nn.modules.module.register_module_forward_hook(lambda m, a, y: seen.append(type(m)) or 2 * y)
+    try:
+        got, called = fast(image()), seen.copy()
+        seen.clear()
+        want = model(image())
+    finally:
+        handle.remove()
+    assert called == seen
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_it_trains_after_all():
     model = other()
     fast = vt.accelerate(model).requires_grad_()

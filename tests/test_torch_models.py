@@ -304,3 +304,19 @@ def test_errors_are_pytorchs():
             fast.body(wrong)
     with pytest.raises(RuntimeError, match=r"should be the same"):
         fast(image().double())
+
+
+@pytest.mark.parametrize(
+    "part",
+    [lambda: nn.LazyConv2d(4, 3), lambda: torch.jit.script(nn.Conv2d(4, 4, 3))],
+    ids=["without a shape", "script"],
+)
+def test_parts_that_wait_or_are_scripts(part):
+    torch.manual_seed(3)
+    for model in (part().eval(), nn.Sequential(part(), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()):
+        fast = vt.accelerate(model)
+        with torch.no_grad():
+            fast(image())  # shapes are those of this call
+            want = model(image())
+            fast.load_state_dict(model.state_dict())
+            torch.testing.assert_close(fast(image()), want, rtol=1e-4, atol=1e-5)

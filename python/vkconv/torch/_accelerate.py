@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vkconv.torch._fusion import inherits, preparable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
@@ -95,7 +96,10 @@ def _with_children(module: Model, memo: dict[nn.Module, nn.Module], change: Any)
 
 def _prepared(model: nn.Module) -> nn.Module:
     """A copy of the model, with something else in the place of the forward of its layers and of what calls them."""
-    made = settle(_copy(model)).requires_grad_(False)
+    made = settle(_copy(model))
+    for parameter in made.parameters():
+        if not is_lazy(parameter):
+            parameter.requires_grad_(False)
     for module in made.modules():
         if preparable(module):
             module.__dict__["forward"] = prepare(module).forward
@@ -110,7 +114,10 @@ def _prepared(model: nn.Module) -> nn.Module:
 def _copy(model: nn.Module) -> nn.Module:
     """Tensors that modules have computed, as those of norms of weights, are no leaves, which `deepcopy` refuses."""
     values = (v for m in model.modules() for v in vars(m).values())
-    return copy.deepcopy(model, {id(v): v.detach().clone() for v in values if isinstance(v, Tensor) and not v.is_leaf})
+    with torch.no_grad():  # else the parameters of a script are computed from those of the model
+        return copy.deepcopy(
+            model, {id(v): v.detach().clone() for v in values if isinstance(v, Tensor) and not v.is_leaf}
+        )
 
 
 def _compare(model: nn.Module, made: nn.Module, example: tuple[Any, ...], tolerance: float) -> None:
