@@ -116,6 +116,12 @@ def test_views_of_tensors():
     assert to_array(torch.zeros(3)).base is not None
 
 
+@pytest.mark.parametrize("two", [np.int64(2), torch.Size([2, 2]), [2]], ids=repr)
+def test_integers_of_any_type(two):
+    x, w, _ = conv_tensors(2)
+    assert_near(vt.conv2d(x, w, stride=two, padding=two), F.conv2d(x, w, stride=two, padding=two))
+
+
 def test_device_and_shape_errors():
     x, w, _ = conv_tensors(2)
     refused = [
@@ -123,7 +129,8 @@ def test_device_and_shape_errors():
         (vt.conv2d, F.conv2d, (x, w), {"padding": "same", "stride": 2}),
         (vt.conv2d, F.conv2d, (x, w), {"padding": "reflect"}),
         (vt.conv2d, F.conv2d, (x, w), {"stride": (1, 2, 3)}),
-        (vt.conv2d, F.conv2d, (x, w), {"padding": -99}),
+        (vt.conv2d, F.conv2d, (x, w), {"padding": (0, -1)}),
+        (vt.conv_transpose2d, F.conv_transpose2d, (x, w.transpose(0, 1)), {"padding": -1}),
         (vt.conv2d, F.conv2d, (x, w[:, :1]), {}),
         (vt.conv2d, F.conv2d, (x, w.double()), {}),
         (vt.conv2d, F.conv2d, (None, w), {}),
@@ -272,6 +279,7 @@ def test_compile_with_dynamic_shapes():
 def test_memory_format_of_a_function(x, form, channels):
     x, w = x.to(memory_format=form), torch.zeros(channels, x.shape[1], 1, 1)
     got, want = vt.conv2d(x, w), F.conv2d(x, w)
+    assert got.stride() == want.stride()
     for layout in (torch.contiguous_format, torch.channels_last):
         assert got.is_contiguous(memory_format=layout) == want.is_contiguous(memory_format=layout)
 
@@ -279,7 +287,6 @@ def test_memory_format_of_a_function(x, form, channels):
 @pytest.mark.parametrize("ours, theirs", [(vt.conv2d, F.conv2d), (vt.conv_transpose2d, F.conv_transpose2d)])
 def test_complex_numbers(ours, theirs):
     values = torch.Generator().manual_seed(0)
-    assert got.stride() == want.stride()
 
     def numbers(*shape):
         return torch.randn(*shape, dtype=torch.complex128, generator=values).requires_grad_()

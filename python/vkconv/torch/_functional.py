@@ -39,6 +39,13 @@ def pads_of(padding: Padding, kernel: Sequence[int], stride: Sequence[int], dila
     return per_axis(padding, rank, "padding") * 2
 
 
+def _nonnegative(pads: list[int]) -> list[int]:
+    """vkconv would crop, which PyTorch refuses."""
+    if min(pads) < 0:
+        raise ValueError(f"padding is {min(pads)}, wanted at least 0")
+    return pads
+
+
 def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tensor:
     if input.dim() == rank + 1:
         return run(input.unsqueeze(0)).squeeze(0)
@@ -74,7 +81,7 @@ def _conv(
         return _CONV[rank](input, weight, bias, stride, padding, dilation, groups)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-        pads = pads_of(padding, weight.shape[2:], strides, dilations)
+        pads = _nonnegative(pads_of(padding, weight.shape[2:], strides, dilations))
         return _batched(lambda x: apply(_ops.conv, x, weight, bias, strides, pads, dilations, groups), input, rank)
     except (AttributeError, TypeError, ValueError):
         _refused(_CONV[rank], input, weight, bias, stride, padding, dilation, groups)
@@ -157,7 +164,8 @@ def _conv_transpose(
         return _TRANSPOSED[rank](input, weight, bias, stride, padding, output_padding, groups, dilation)
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-        pads, extra = per_axis(padding, rank, "padding"), per_axis(output_padding, rank, "output_padding")
+        pads = _nonnegative(per_axis(padding, rank, "padding"))
+        extra = per_axis(output_padding, rank, "output_padding")
         for s, d, e in zip(strides, dilations, extra, strict=True):
             if not 0 <= e < max(s, d):
                 raise ValueError(f"output_padding is {e}, wanted less than stride ({s}) or dilation ({d})")
