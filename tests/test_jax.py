@@ -12,7 +12,10 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 
-import vkconv  # noqa: E402 - after the skip
+from jax import export  # noqa: E402 - after the skip
+from jax.experimental import jet  # noqa: E402
+
+import vkconv  # noqa: E402
 import vkconv.jax as vj  # noqa: E402
 
 RNG = np.random.default_rng(4)
@@ -147,6 +150,16 @@ def test_forward_mode():
     near(got, want, 1e-4)
 
 
+def test_taylor_series():
+    x, w, *directions = (0.1 * v for v in (*operands(), *operands()))
+    series = tuple((d, 2 * d, -d) for d in directions)
+    (y, terms), (want, wanted) = (
+        jet.jet(lambda x, w, f=f: jnp.tanh(f(x, w)), (x, w), series) for f in (vj.conv_general, own)
+    )
+    for a, b in zip((y, *terms), (want, *wanted), strict=True):
+        near(a, b, 1e-4)
+
+
 def test_a_second_call_compiles_nothing():
     x, w = operands()
     vj.conv2d(x, w, padding=3)
@@ -168,13 +181,20 @@ def test_jax_decides_what_is_right():
     arguments = (x, w, (1, 1), "VALID", None, None, NUMBERS)
     wide = vj.conv_general_dilated(*arguments, preferred_element_type="float32")
     near(wide, jax.lax.conv_general_dilated(*arguments, preferred_element_type="float32"))
-    whole = [v.astype("int32") for v in (x, w)]
-    assert jnp.array_equal(
-        *(f(*whole, *arguments[2:]) for f in (vj.conv_general_dilated, jax.lax.conv_general_dilated))
-    )
+    for dtype in ("int32", "float8_e4m3fn", "float4_e2m1fn"):
+        others = [v.astype(dtype) for v in (x, w)]
+        got, want = (f(*others, *arguments[2:]) for f in (vj.conv_general_dilated, jax.lax.conv_general_dilated))
+        near(got, want, 0)
     for wrong in ({"padding": "MIDDLE"}, {"padding": (3, 3)}, {"feature_group_count": 3}, {"window_strides": (1,)}):
         with pytest.raises((TypeError, ValueError, RuntimeError)):
             vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))
+
+
+def test_symbolic_shapes():
+    x, w = operands()
+    any_batch = jax.ShapeDtypeStruct(export.symbolic_shape("n, 7, 6, 4"), x.dtype)
+    whole = jax.jit(lambda x: vj.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NUMBERS))
+    near(export.export(whole)(any_batch).call(x), whole(x))
 
 
 # ---- what XLA calls

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import ShapedArray
+from jax.experimental import jet
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -44,6 +45,7 @@ _DOC = "`vkconv.{}` of JAX arrays."
 _OWN = jax.lax.conv_general_dilated
 _TARGET = "vkconv"
 _MOST_AXES = 3
+_DTYPES = {"float32", "float16", "bfloat16", "float64"}
 
 
 def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[int]]) -> Primitive:
@@ -143,6 +145,9 @@ def _swapped(cotangent: Any, other: Any) -> Any:
     return other, cotangent
 
 
+for _op in (_conv, _input_grad, _weight_grad):  # Taylor series
+    jet.jet_rules[_op] = partial(jet._bilinear_taylor_rule, _op)
+
 _define_transpose(_conv, (_input_grad, _same), (_weight_grad, _same))
 _define_transpose(_input_grad, (_conv, _same), (_weight_grad, _swapped))
 _define_transpose(_weight_grad, (_conv, _swapped), (_input_grad, _swapped))
@@ -212,16 +217,17 @@ def conv_general_dilated(
 
     Channels that are last in `lhs` and in the result, and first in `rhs`, need no transposition: ("NHWC", "OHWI",
     "NHWC"). Sums are in float32 at least, whatever `precision` is. JAX's own convolution runs for integers, complex
-    numbers, no or more than three spatial axes, empty results and shardings.
+    numbers, floats of 8 bits or less, symbolic shapes, no or more than three spatial axes, empty results and shardings.
     """
     own = partial(
         _OWN, lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
         batch_group_count, precision, preferred_element_type, out_sharding,
     )  # fmt: skip
     result = jax.eval_shape(own)  # JAX's checks of all arguments
-    floating = all(jax.numpy.issubdtype(d, jax.numpy.floating) for d in (lhs.dtype, result.dtype))
+    known = {lhs.dtype.name, result.dtype.name} <= _DTYPES
+    numbers_only = all(isinstance(n, int) for n in (*lhs.shape, *rhs.shape))
     rank, ones = lhs.ndim - 2, (1,) * (lhs.ndim - 2)
-    if out_sharding is not None or not floating or not 1 <= rank <= _MOST_AXES or result.size == 0:
+    if out_sharding is not None or not (known and numbers_only) or not 1 <= rank <= _MOST_AXES or result.size == 0:
         return own()
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     computed = max(lhs.dtype, result.dtype, key=lambda d: d.itemsize)
