@@ -106,6 +106,13 @@ def hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
+def all_are_hooked() -> bool:
+    """Whether something runs around the forward of every module."""
+    m = nn.modules.module
+    return any((m._global_forward_hooks, m._global_forward_pre_hooks, m._global_backward_hooks,
+                m._global_backward_pre_hooks))  # fmt: skip
+
+
 def own_forward(module: nn.Module) -> bool:
     """The module's forward is its type's, or stands in for it."""
     return "forward" not in vars(module) or stand_in(module) is not None

@@ -27,6 +27,8 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
+_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # the former since PyTorch 2.7
+
 _PADDING_MODES: dict[str, PaddingMode] = {
     "zeros": "zeros",
     "reflect": "reflect",
@@ -195,7 +197,7 @@ class Prepared(nn.Module, StandIn):
         if self.layer._parameters.get("weight") is None:  # something computes it in every call
             return True
         # A program that is stored knows nothing of what is packed in this process.
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        if torch.jit.is_tracing() or _exporting():
             return True
         return followed() and (differentiated(*operands, *(sources := self.sources())) or batched(*sources))
 

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.fx import _symbolic_trace
-from torch.nn.modules.module import _has_any_global_hook
 
 from vkconv.torch._fusion import Steps, fuse
-from vkconv.torch._modules import StandIn, hooks, own_forward, stand_in
+from vkconv.torch._modules import StandIn, all_are_hooked, hooks, own_forward, stand_in
 from vkconv.torch._trace import trace
+
+_tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)  # of older releases
 
 
 class Shortcut(StandIn):
@@ -55,7 +56,7 @@ class Shortcut(StandIn):
         if self.module.training:
             return None
         if not torch.compiler.is_compiling():
-            if _symbolic_trace._is_fx_tracing_flag or _has_any_global_hook():  # which sees every child's call
+            if _tracing() or all_are_hooked():  # which sees every child's call
                 return None
             if self.made_of is None or self.made_of.changed():
                 self.make()
