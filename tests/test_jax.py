@@ -12,8 +12,7 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 
-from jax import export  # noqa: E402 - after the skip
-from jax.experimental import jet  # noqa: E402
+from jax.experimental import jet  # noqa: E402 - after the skip
 
 import vkconv  # noqa: E402
 import vkconv.jax as vj  # noqa: E402
@@ -181,7 +180,7 @@ def test_jax_decides_what_is_right():
     arguments = (x, w, (1, 1), "VALID", None, None, NUMBERS)
     wide = vj.conv_general_dilated(*arguments, preferred_element_type="float32")
     near(wide, jax.lax.conv_general_dilated(*arguments, preferred_element_type="float32"))
-    for dtype in ("int32", "float8_e4m3fn", "float4_e2m1fn"):
+    for dtype in ("int32", "float8_e4m3fn"):
         others = [v.astype(dtype) for v in (x, w)]
         got, want = (f(*others, *arguments[2:]) for f in (vj.conv_general_dilated, jax.lax.conv_general_dilated))
         near(got, want, 0)
@@ -191,6 +190,7 @@ def test_jax_decides_what_is_right():
 
 
 def test_symbolic_shapes():
+    export = pytest.importorskip("jax.export")
     x, w = operands()
     any_batch = jax.ShapeDtypeStruct(export.symbolic_shape("n, 7, 6, 4"), x.dtype)
     whole = jax.jit(lambda x: vj.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NUMBERS))
@@ -261,6 +261,7 @@ np.testing.assert_allclose(jax.jit(vj.conv2d)(images, w), own(x, w), rtol=1e-4, 
 """
 
 
+@pytest.mark.skipif(not hasattr(jax.lax, "pcast"), reason="this JAX has no names for what varies over a mesh")
 def test_several_devices():
     """Gradients with respect to what all devices share are summed over them."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}

@@ -44,6 +44,7 @@ __all__ = [
 _DOC = "`vkconv.{}` of JAX arrays."
 _OWN = jax.lax.conv_general_dilated
 _TARGET = "vkconv"
+_typeof = jax.typeof if hasattr(jax, "typeof") else jax.core.get_aval  # before JAX 0.6
 _MOST_AXES = 3
 _DTYPES = {"float32", "float16", "bfloat16", "float64"}
 
@@ -161,7 +162,7 @@ def _mesh_axes(aval: Any) -> frozenset[Any]:
 
 def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
     # An operand that is the same everywhere is cast to one that varies, whose cotangents are summed over the mesh.
-    axes = [_mesh_axes(jax.typeof(operand)) for operand in (x, w)]
+    axes = [_mesh_axes(_typeof(operand)) for operand in (x, w)]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     cast = (jax.lax.pcast(a, names, to="varying") if names else a for a, names in zip((x, w), missing, strict=True))
     made: jax.Array = _conv.bind(*cast, geometry=geometry)
@@ -221,7 +222,8 @@ def conv_general_dilated(
     """
     own = partial(
         _OWN, lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
-        batch_group_count, precision, preferred_element_type, out_sharding,
+        batch_group_count, precision, preferred_element_type,
+        **({} if out_sharding is None else {"out_sharding": out_sharding}),
     )  # fmt: skip
     result = jax.eval_shape(own)  # JAX's checks of all arguments
     known = {lhs.dtype.name, result.dtype.name} <= _DTYPES
