@@ -2,17 +2,22 @@
 // weight_grad_matrix.comp.
 
 // Columns of pixels that a strided tap reads together lie together: input column x is number x / stride of phase
-// x % stride. A column takes an odd number of octets, which spreads the rows of a matrix over the banks.
+// x % stride. A column takes an odd number of octets, which spreads the rows of a matrix over the banks, and of several
+// phases of halves each four more than a multiple of eight, which spreads neighbouring columns as they come in.
 const uint kGradOctets = kSubgroupsM * kFragmentsM * kMatrixM / 8;  // of output channels
 uint halo_rows() { return (kTileRows - 1) * stride_rows() + (kTileTaps - 1) * dilation_rows() + 1; }
 uint halo_columns() { return (kTileColumns - 1) * stride_columns() + (tap_columns() - 1) * dilation_columns() + 1; }
 uint phase_columns() { return (halo_columns() + stride_columns() - 1) / stride_columns(); }
 uint input_column() { return halo_rows() * kChunkOctets | 1; }
 uint grad_column() { return kTileRows * kGradOctets | 1; }
-uint input_octets() { return phase_columns() * stride_columns() * input_column(); }
+uint phase_octets() {
+  const uint octets = phase_columns() * input_column();
+  return stride_columns() == 1 || kParts > 1 ? octets : (octets + 7) / 8 * 8 + 4;
+}
+uint input_octets() { return stride_columns() * phase_octets(); }
 uint grad_octets() { return kTileColumns * grad_column(); }
 uint input_slot(uint x, uint y, uint octet) {
-  return (x % stride_columns() * phase_columns() + x / stride_columns()) * input_column() + y * kChunkOctets + octet;
+  return x % stride_columns() * phase_octets() + x / stride_columns() * input_column() + y * kChunkOctets + octet;
 }
 
 // Where the tile's operands lie.

@@ -124,7 +124,8 @@ GradientGrid make_grid(const ConvProblem& p, const MatrixUnit& unit, const Gradi
   const std::int64_t halo_columns = extent_of(t.pixel_columns(unit), p.kernel[2], p.stride[2], p.dilation[2]);
   const std::int64_t grad_octets = t.rows(unit) / kOctet;
   g.lines = t.strip ? t.runs * halo_rows : halo_rows;
-  g.input_octets = checked_mul(round_up(halo_columns, p.stride[2]), halo_rows * t.chunk_octets | 1);
+  const std::int64_t phase = checked_mul(ceil_div(halo_columns, p.stride[2]), halo_rows * t.chunk_octets | 1);
+  g.input_octets = checked_mul(p.stride[2], p.stride[2] == 1 || parts > 1 ? phase : round_up(phase, 8) + 4);
   g.grad_octets = t.pixel_columns(unit) * (t.pixel_rows() * grad_octets | 1);
   g.shared_octets = checked_mul(2 * parts, checked_add(g.input_octets, g.grad_octets));
   g.input_loads = ceil_div(checked_mul(halo_rows * t.chunk_octets, halo_columns), threads);
