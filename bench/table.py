@@ -6,6 +6,7 @@ bench/gpu.py; everything between them is replaced.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -132,10 +133,10 @@ def _halves(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    result = json.loads(Path(sys.argv[1]).read_text())
+    """Command line entry point."""
+    parser = argparse.ArgumentParser(prog="bench/table.py", description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("result", type=Path, help="what bench/run.py or bench/gpu.py wrote")
+    result = json.loads(parser.parse_args().result.read_text())
     on_gpu = "gpu" in result["machine"]
     name, text = ("gpu", gpu_table(result)) if on_gpu else ("bench", table(result))
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"

@@ -163,6 +163,13 @@ def _bench(script: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize(
+    "program", sorted(p.name for p in (ROOT / "bench").glob("*.py") if "__main__" in p.read_text())
+)
+def test_programs_say_what_they_take(program: str) -> None:
+    assert f"usage: bench/{program}" in _bench(program, "--help")
+
+
 def test_planner_regret_adds_parts_up(tmp_path: Path) -> None:
     result = tmp_path / "regret.json"
     words = ["--suite", "K limits", "--gflop-limit", "0.001", "--seconds", "0.02", "--json", str(result)]

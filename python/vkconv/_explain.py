@@ -73,8 +73,6 @@ _OPERATIONS = frozenset(
     [f"{name}{rank}" for name in ("conv", "conv_transpose", "depthwise_conv") for rank in ("1d", "2d", "3d")]
     + ["conv_general", "conv_transpose", "depthwise_conv", "conv_input_grad", "conv_weight_grad", "conv_bias_grad"]
 )
-
-
 _OPTIONS = ("precision", "device", "algorithm", "workspace_limit")  # of a problem string
 
 
