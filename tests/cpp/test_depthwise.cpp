@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "algorithms/depthwise/depthwise_blocking.h"
 #include "cpu_test.h"
 #include "targets.h"
 
@@ -145,6 +146,24 @@ TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
                            "fwd_f64_n1c20o20g20_i9x9_k5x5_p2x2", "fwd_f16_n1c48o48g48_i9x9_k3x3_p1x1_bias_silu",
                            "fwd_bf16_n1c48o48g48_i9x9_k7x7_p3x3", "fwd_f32_n1c48o48g48_i9x9_k3x3_p1x1_bias_gelu"})
     tools::expect_accurate(text, "depthwise");
+}
+
+// Vectors begin where the input or where the output is aligned, as L3's rate has it; the bits are the same.
+TEST(Depthwise, AlignmentDoesNotChangeBits) {
+  for (const char* text : {"fwd_f32_n1c144o144g144_i9x21_k3x3_s2x2_p1x1_bias_add_relu",
+                           "fwd_f32_n1c160o160g160_i9x21_k3x3_p1x1_add", "fwd_f16_n1c144o144g144_i5x21_k1x5_p0x2"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays a = tools::make_arrays(p, Data::random);
+    std::vector<double> results[2];
+    for (const bool fast_l3 : {false, true}) {
+      cpu::Traits traits = cpu::host_traits();
+      traits.shared_cache_bytes_per_second = traits.memory_bytes_per_second * (fast_l3 ? 4 : 1);
+      EXPECT_EQ(cpu::depthwise::choose_blocking(p, traits, kDefaultWorkspaceLimitBytes).align_inputs, fast_l3);
+      CpuPlanner planner(registry<cpu::Device>(), traits);
+      results[fast_l3] = tools::run_cpu(p, a, planner, "depthwise");
+    }
+    EXPECT_EQ(results[0], results[1]) << text;
+  }
 }
 
 // Outputs too large for the caches are written past them where they are aligned.

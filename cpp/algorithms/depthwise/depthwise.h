@@ -33,7 +33,8 @@ struct Call {
   const Operands<Device>& operands;
   PackedWeights weights;
   Mode mode;
-  bool stream;  // more than L3 holds: outputs go past the caches where their alignment allows
+  bool stream;        // more than L3 holds: outputs go past the caches where their alignment allows
+  bool align_inputs;  // vectors begin where the input is aligned, else where the output is
 };
 
 // Flat tiles hold this many vectors, and read up to as many elements past either end of a line.

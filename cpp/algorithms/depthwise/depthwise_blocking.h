@@ -12,6 +12,7 @@ struct Blocking {
   std::int64_t band = 1;  // output rows of a block
   std::int64_t tasks = 1;
   bool stream = false;            // input and output do not fit half of L3, whose rest is the next reader's
+  bool align_inputs = false;      // where vectors cannot be aligned in both arrays
   std::size_t weight_bytes = 0;   // packed weights
   std::size_t scratch_bytes = 0;  // of one task
 

@@ -128,6 +128,13 @@ void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wante
   }
 }
 
+// Several loads of a vector go with one store of one, but a store across two lines waits for both: that takes longer
+// where lines come from an L3 that is hardly faster than memory.
+bool loads_matter_more(const Device::Traits& traits) {
+  constexpr double kFaster = 2;
+  return traits.shared_cache_bytes_per_second > kFaster * traits.memory_bytes_per_second;
+}
+
 }  // namespace
 
 std::int64_t weight_row_length(const ConvProblem& p) {
@@ -139,6 +146,7 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.mode = choose_mode(p, traits);
   b.band = p.output[1];
   b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes) / 2;
+  b.align_inputs = !b.stream && loads_matter_more(traits);
   fit_cache(p, traits, b);
   b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;

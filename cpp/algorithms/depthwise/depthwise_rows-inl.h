@@ -66,7 +66,7 @@ class RowWalk {
     tile_.pixel = p_.dilation[2] * x_.stride[2];
     tile_.weight_row = call.weights.row_length;
     tile_.channels = b_.channels;
-    tile_.peel = call.stream ? 0 : unaligned_channels();
+    tile_.peel = call.align_inputs ? unaligned_channels() : 0;
     Sink<T>& s = tile_.sink;
     s.epilogue = &p_.epilogue;
     s.out_type = p_.output_dtype;
