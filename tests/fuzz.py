@@ -62,8 +62,7 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
         options["algorithm"] = algorithm
     try:
         got = call(case, a, options)
-        independent = "broadcast" not in case.views
-        check = functools.partial(checks.assert_right, integers=case.integers, independent=independent)
+        check = functools.partial(checks.assert_right, integers=case.integers, independent=case.independent)
         c = check(case.problem, a, got, tree=tree)
         if "transpose" in case.entry and case.integers and "winograd" not in tree and not case.problem.activation:
             scattered = oracle.conv_transpose(a.input, a.weight, **transpose_geometry(case.problem), bias=a.bias)
@@ -79,7 +78,7 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
             assert checks.same(getattr(a, name), old).all(), f"{name} was written to"
     except Exception as error:
         raise CaseError(done, tree) from error
-    return done, tree, c if independent else 0.0
+    return done, tree, c if case.independent else 0.0
 
 
 @dataclass

@@ -188,8 +188,7 @@ def call_with_other_sizes(case: Case, a: checks.Operands, conv: vkconv.PreparedC
         b = dataclasses.replace(a, input=checks.operands(p, case.seed + 1, case.integers).input)
         tree = vkconv.explain(conv, b.input).plan
         if tree is not None:  # a forced algorithm may want other sizes
-            independent = "broadcast" not in case.views
-            checks.assert_right(p, b, conv(b.input), tree=tree, integers=case.integers, independent=independent)
+            checks.assert_right(p, b, conv(b.input), tree=tree, integers=case.integers, independent=case.independent)
 
 
 def stream(case: Case, a: checks.Operands, options: dict[str, Any]) -> Array:

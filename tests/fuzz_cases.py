@@ -13,7 +13,7 @@ from fuzz_calls import ALONE, PLANNED, WITHOUT_BORDER, entries_of, streamed
 from fuzz_changes import CHANGES
 from fuzz_problems import pick, random_problem
 from problem_text import Problem, dtype_of, parse
-from views import VIEWS
+from views import REPEATING, VIEWS
 
 WORKSPACE_LIMITS = (0, 4096, 65536)
 OUTSIDE = ("reflect", "symmetric", "edge", "circular", "constant")
@@ -67,6 +67,11 @@ class Case:
     @property
     def views(self) -> tuple[str, ...]:
         return self.input, self.weight, self.grad, self.bias, self.addend
+
+    @property
+    def independent(self) -> bool:
+        """Whether no view repeats values."""
+        return REPEATING.isdisjoint(self.views)
 
 
 def random_case(rng: np.random.Generator, kinds: np.random.Generator) -> Case:

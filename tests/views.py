@@ -1,4 +1,4 @@
-"""NumPy views of every kind, with the values of a given array (except `broadcast`, which repeats the first)."""
+"""NumPy views of every kind, with the values of a given array, but for those that repeat some of them: `REPEATING`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 import vkconv
 
@@ -54,6 +55,15 @@ def reversed_axes(a: Array, rng: Generator) -> Array:
 def broadcast(a: Array, rng: Generator) -> Array:
     axis = int(rng.integers(a.ndim))
     return np.broadcast_to(a.take([0], axis), a.shape) if a.shape[axis] else a
+
+
+def overlapping(a: Array, rng: Generator) -> Array:
+    """Steps of so few elements that many share memory."""
+    if not a.size:
+        return a
+    steps = rng.integers(0, 4, a.ndim)
+    memory = np.resize(a, 1 + int(steps @ (np.array(a.shape) - 1)))
+    return as_strided(memory, a.shape, tuple(int(s) * a.itemsize for s in steps), writeable=False)
 
 
 def read_only(a: Array, rng: Generator) -> Array:
@@ -113,12 +123,16 @@ VIEWS: dict[str, Callable[[Array, Generator], Array]] = {
     "transposed": transposed,
     "reversed": reversed_axes,
     "broadcast": broadcast,
+    "overlapping": overlapping,
     "read_only": read_only,
     "unaligned": unaligned,
     "big_endian": big_endian,
     "fenced": fenced,
     "records": records,
 }
+
+
+REPEATING = {"broadcast", "overlapping"}
 
 
 class Surrounded:
