@@ -50,6 +50,7 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n2c17o17g17_i7x9_k3x3_s2x2_p1x1",
         "fwd_f32_n1c5o15g5_i8x8_k3x3_p1x1",
         "fwd_f32_n1c7o14g7_i11_k4_p3:0",
+        "fwd_f32_n2c4o4g4_i60x5_k1x1_p40x1",
         "fwd_f32_n1c33o33g33_i6x5_k5x5_p2x2",
         "fwd_f32_n1c6o6g6_i5x6x7_k3x3x3_p1x1x1",
         "fwd_f32_n1c9o9g9_i13x13_k3x3_d2x3_p2x3_flip",

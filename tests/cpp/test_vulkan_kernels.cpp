@@ -83,6 +83,7 @@ TEST_F(VulkanKernels, DepthwiseRows) {
            "fwd_f64_n1c4o4g4_i12x9_k5x5_p2x2",
            "fwd_f32_n3c8o8g8_i4_k4",             // one output a channel
            "fwd_f32_n1c4o4g4_i200x5_k3x3_p1x1",  // a strip of rows follows another
+           "fwd_f32_n2c4o4g4_i60x5_k1x1_p40x1",  // strips wholly in the padding
        })
     for (const bool prepare : {false, true}) expect_exact("depthwise", text, prepare);
 }
@@ -93,6 +94,10 @@ TEST_F(VulkanKernels, DepthwiseRowsOnGpus) {
   expect_exact("depthwise", "fwd_f32_n2c8o8g8_i13x11_k3x3_p1x1_add");
   expect_exact("depthwise", "fwd_f16_n1c6o6g6_i9x14_k3x3_s2x2_p1x1_bias");
   expect_exact("depthwise", "fwd_f32_n1c2o2g2_i4x5x6_k3x3x3_p1x1x1", true);
+  // Short strips, of which some lie wholly in the padding.
+  expect_exact("depthwise", "fwd_f64_n2c3o3g3_i4x10_k1x1_p2:3x1:3");
+  expect_exact("depthwise", "fwd_f32_n1c64o64g64_i6x6x4_k2x1x1_s2x1x2_p1:0x3x0:1");
+  expect_exact("depthwise", "fwd_f32_n2c5o5g5_i6x9_k2x3_s3x2_p5x1");
 }
 
 TEST_F(VulkanKernels, DepthwisePreparedWeights) {

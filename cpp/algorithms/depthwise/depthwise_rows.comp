@@ -60,7 +60,7 @@ struct Place {
   int image, depth, row, column;  // of its first output
   int rows, columns;              // outputs that exist
   uint channel;
-  int input_row, input_end;  // the next to load; where those end that exist and are wanted
+  int input_row, input_end;  // the next to load, below 0 in padding; where those end that exist and are wanted
   bool padded;               // some tap reads padding
   uint64_t input_address, depth_step, row_step, column_step;        // of tap 0 of the next row; bytes
   uint64_t output_address, output_row_step, output_column_step;
@@ -212,7 +212,7 @@ void place_input(inout Place at) {
   const int w = at.column * int(kStrideW) - params.geometry.pad_lo[2], dilation = params.geometry.dilation[0];
   at.input_row = at.row * int(kStrideH) - params.geometry.pad_lo[1];
   const int end = at.input_row + (at.rows - 1) * int(kStrideH) + int(kKernelH);
-  at.input_end = min(end, params.geometry.input_extent[1]);
+  at.input_end = clamp(end, 0, params.geometry.input_extent[1]);
   const int64_t tap = at.image * params.input_stride[0] + d * params.input_stride[1] +
                       at.input_row * params.input_stride[2] + w * params.input_stride[3] + at.channel;
   at.input_address = params.input_array + uint64_t(tap) * ELEMENT_BYTES;
