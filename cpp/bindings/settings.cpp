@@ -15,8 +15,6 @@
 namespace vkconv::bindings {
 namespace {
 
-constexpr int kMaxThreads = 1024;
-
 // None: the device a call would use.
 int device_index(py::handle device) {
   DeviceTable& table = DeviceTable::instance();
@@ -104,8 +102,8 @@ void bind_threads_and_memory(py::module_& m) {
   m.def("share_threads_of", &share_threads_of);
   m.def("set_num_threads", [](py::handle n) {
     const std::int64_t threads = parse_int(n, "n", 1);
-    if (threads > kMaxThreads)
-      throw py::value_error("n is " + std::to_string(threads) + ", wanted at most " + std::to_string(kMaxThreads));
+    if (threads > cpu::kMaxThreads)
+      throw py::value_error("n is " + std::to_string(threads) + ", wanted at most " + std::to_string(cpu::kMaxThreads));
     cpu::set_num_threads(static_cast<int>(threads));
   });
   m.def("num_threads", &cpu::num_threads);

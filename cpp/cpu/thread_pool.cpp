@@ -150,7 +150,7 @@ int usable_processors() {
 
 int default_num_threads() {
   if (const char* text = std::getenv("VKCONV_NUM_THREADS"))
-    if (const auto n = number_of<int>(text); n && *n >= 1) return std::min(*n, 1024);
+    if (const auto n = number_of<int>(text); n && *n >= 1) return std::min(*n, kMaxThreads);
   return usable_processors();
 }
 

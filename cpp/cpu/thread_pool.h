@@ -63,7 +63,8 @@ class ThreadPool {
 // The process-wide pool, of num_threads() threads but no more than there are processors. A child process after fork
 // gets a new one.
 ThreadPool& thread_pool();
-// threads >= 1. Waits for running jobs.
+inline constexpr int kMaxThreads = 1024;
+// 1 <= threads <= kMaxThreads. Waits for running jobs.
 void set_num_threads(int threads);
 int num_threads();
 // Processors this process may use: affinity mask and cgroup quota.
