@@ -46,6 +46,11 @@ void validate_channels(std::int64_t channels, std::int64_t groups, const char* n
 
 }  // namespace
 
+std::int64_t ConvProblem::written_elements() const {
+  if (pass == Pass::forward) return output_elements();
+  return pass == Pass::input_grad ? input_elements() : weight_elements();
+}
+
 std::int64_t ConvProblem::reduction_length() const {
   if (pass == Pass::forward) return taps() * in_channels_per_group();
   if (pass == Pass::input_grad) return taps() * out_channels_per_group();

@@ -127,10 +127,7 @@ bool bench(const ConvProblem& p, const std::string& algorithm, const Options& op
   tools::HostOperands host(p, arrays);
   print_time(p, plan->describe(), target.time(*plan, host, options));
   bool ok = true;
-  if (options.check)
-    ok = print_accuracy(
-        p, plan->describe(),
-        tools::accuracy(p, arrays, tools::decode(host.written, tools::written_elements(p), p.output_dtype), reference));
+  if (options.check) ok = print_accuracy(p, plan->describe(), tools::accuracy(p, arrays, host.result(p), reference));
   std::printf("\n");
   std::fflush(stdout);
   return ok;

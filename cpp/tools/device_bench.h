@@ -167,7 +167,7 @@ class DeviceBench {
     std::vector<double> got, exact, magnitude;
     const Definition definition(p, [&](std::int64_t element) { return numbers.value(element); });
     for (std::int64_t i = 0; i < kSamples; ++i) {
-      const auto element = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(written_elements(p)));
+      const auto element = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(p.written_elements()));
       const Sum s = definition(element);
       got.push_back(decode(staging.mapped() + element * size_bytes(p.output_dtype), 1, p.output_dtype)[0]);
       exact.push_back(s.value);

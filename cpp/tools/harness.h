@@ -67,12 +67,6 @@ inline std::vector<double> decode(const std::byte* bytes, std::int64_t count, DT
   return v;
 }
 
-inline std::int64_t written_elements(const ConvProblem& p) {
-  return p.pass == Pass::forward      ? p.output_elements()
-         : p.pass == Pass::input_grad ? p.input_elements()
-                                      : p.weight_elements();
-}
-
 // Encoded arrays and the operands that point into them. The written array starts as NaN.
 struct HostOperands {
   std::vector<std::byte> input, weight, output, bias, addend;
@@ -96,6 +90,11 @@ struct HostOperands {
       operands.weight = operands.weight.mirrored(p.kernel, p.pass == Pass::weight_grad ? p.output_dtype : p.dtype);
     operands.bias = bias.data();
   }
+
+  // The array that the pass writes.
+  std::vector<double> result(const ConvProblem& p) const {
+    return decode(written, p.written_elements(), p.output_dtype);
+  }
 };
 
 // Canonical problem for planning: the mirrored weight view stands for `flip`.
@@ -117,7 +116,7 @@ inline std::vector<double> run_cpu(const ConvProblem& p, HostOperands& host, Pla
     host.operands.prepared = &prepared;
   }
   plan->execute(stream, host.operands, workspace.pointer());
-  return decode(host.written, written_elements(p), p.output_dtype);
+  return host.result(p);
 }
 
 inline std::vector<double> run_cpu(const ConvProblem& p, const Arrays& a, Planner<cpu::Device>& planner,

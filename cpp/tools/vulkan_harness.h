@@ -70,7 +70,7 @@ inline std::vector<double> run_vulkan(const ConvProblem& p, const Arrays& a, Pla
   const DeviceOperands device(host, stream);
   execute(*plan, stream, device.operands, prepare);
   device.download(host, stream);
-  return decode(host.written, written_elements(p), p.output_dtype);
+  return host.result(p);
 }
 
 }  // namespace vkconv::tools

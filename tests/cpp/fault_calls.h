@@ -66,7 +66,7 @@ class Call {
     if (way_ == Way::prepared) prepared = backend_.prepare(problem_, host.operands);
     const Execution execution{host.operands, prepared.get(), {}, way_ == Way::timed ? &seconds : nullptr};
     for (int i = 0; i < (prepared ? 2 : 1); ++i) backend_.execute(request(), execution);
-    return decode(host.written, written_elements(problem_), problem_.output_dtype);
+    return host.result(problem_);
   }
 
  private:
@@ -89,7 +89,7 @@ class Call {
       backend_.execute(request(), execution);
     }
     backend_.download(*to, flat(outputs, to->address()), flat(outputs, host.output.data()));
-    return decode(host.written, written_elements(problem_), problem_.output_dtype);
+    return host.result(problem_);
   }
 
   const Way way_;

@@ -180,8 +180,7 @@ TEST(Depthwise, OutputsPastTheCachesAreExact) {
     const cpu::Buffer output(host.output.size());
     host.operands.output.data = output.pointer();
     tools::run_cpu(p, host, planner, "depthwise");
-    EXPECT_EQ(tools::decode(output.pointer(), tools::written_elements(p), p.output_dtype), reference(p, a, planner))
-        << text;
+    EXPECT_EQ(tools::decode(output.pointer(), p.written_elements(), p.output_dtype), reference(p, a, planner)) << text;
   }
 }
 

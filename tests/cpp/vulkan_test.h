@@ -36,7 +36,7 @@ inline std::vector<double> run_backend(Backend& backend, const ConvProblem& p, c
                                        const std::string& algorithm, PreparedConv* prepared = nullptr) {
   tools::HostOperands host(p, arrays);
   backend.execute({tools::without_flip(p), algorithm}, {host.operands, prepared});
-  return tools::decode(host.written, tools::written_elements(p), p.output_dtype);
+  return host.result(p);
 }
 
 }  // namespace vkconv::vulkan

@@ -28,18 +28,6 @@ struct Params {
   Extent3 input_extent{}, kernel{}, output_extent{}, stride{}, dilation{}, input_dilation{}, pad_lo{};
 };
 
-std::int64_t written_elements(const ConvProblem& p) {
-  switch (p.pass) {
-    case Pass::forward:
-      return p.output_elements();
-    case Pass::input_grad:
-      return p.input_elements();
-    case Pass::weight_grad:
-      return p.weight_elements();
-  }
-  return 0;
-}
-
 double sum_seconds(const ConvProblem& p, const Traits& traits) {
   if (traits.type == DeviceType::software) return 0;
   if (p.pass == Pass::weight_grad) return double(p.batch) * double(p.output_pixels()) * kPixelTermSeconds;
@@ -62,7 +50,7 @@ Params make_params(const ConvProblem& p, const Operands<Device>& a) {
   params.output_stride = pixel_strides(a.output);
   params.weight_stride = weight_strides(a.weight);
   params.epilogue = epilogue_params(p, a);
-  params.written = written_elements(p);
+  params.written = p.written_elements();
   params.batch = p.batch;
   params.groups = p.groups;
   params.in_group = p.in_channels_per_group();
@@ -105,7 +93,7 @@ class ReferencePlan final : public Plan<Device> {
   void execute(Stream& stream, const Operands<Device>& a, Pointer) const override {
     Kernel kernel{shader_name("reference", p_.dtype), epilogue_constants(p_, a)};
     kernel.constants.push_back(static_cast<std::uint32_t>(p_.pass));
-    const auto groups = static_cast<std::uint64_t>(ceil_div(written_elements(p_), kInvocations));
+    const auto groups = static_cast<std::uint64_t>(ceil_div(p_.written_elements(), kInvocations));
     stream.dispatch(kernel, make_params(p_, a), stream.linear_groups(groups), seconds_);
   }
 
