@@ -1,7 +1,5 @@
 // The rows of Vulkan's registry, each defined in its algorithm's folder.
 #pragma once
-#include <memory>
-
 #include "core/algorithm.h"
 #include "vulkan/device.h"
 
@@ -11,12 +9,6 @@ template <>
 std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>();
 
 namespace vulkan {
-
-// Algorithm::make of a plan that is constructed from problem and context.
-template <class P>
-std::shared_ptr<const Plan<Device>> make_plan(const ConvProblem& p, const Context<Device>& c) {
-  return std::make_shared<P>(p, c);
-}
 
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kDepthwise;

@@ -102,6 +102,12 @@ struct Algorithm {
   std::shared_ptr<const Plan<Device>> (*make)(const ConvProblem&, const Context<Device>&);
 };
 
+// Algorithm::make of a plan that is constructed from problem and context.
+template <class P, class Device>
+std::shared_ptr<const Plan<Device>> make_plan(const ConvProblem& p, const Context<Device>& context) {
+  return std::make_shared<P>(p, context);
+}
+
 // The table of this device, in the order `algorithms()` lists them (registry_<device>.cpp).
 template <class Device>
 std::span<const Algorithm<Device>> registry();

@@ -72,15 +72,19 @@ struct Tasks {
   int slots;  // of scratch
 };
 
-Tasks choose_tasks(const ConvProblem& p, int threads) {
+Tasks choose_tasks(const ConvProblem& p, std::size_t slot_bytes, const Context<Device>& context) {
+  const int threads = context.traits.threads;
   const std::int64_t groups = ceil_div(p.out_channels, group_channels());
   const std::int64_t parts = std::clamp<std::int64_t>(ceil_div(2 * threads, groups), 1, lines(p));
-  return {groups, threads == 1 ? 1 : parts, threads};
+  const std::size_t fitting = std::max<std::size_t>(context.workspace_limit_bytes / slot_bytes, 1);
+  const std::size_t slots = std::min(fitting, static_cast<std::size_t>(threads));
+  return {groups, threads == 1 ? 1 : parts, static_cast<int>(slots)};
 }
 
 class FftDepthwisePlan final : public Plan<Device> {
  public:
-  FftDepthwisePlan(const ConvProblem& p, Tasks tasks) : p_(p), transform_(choose_transform(p)), tasks_(tasks) {
+  FftDepthwisePlan(const ConvProblem& p, const Context<Device>& context)
+      : p_(p), transform_(choose_transform(p)), tasks_(choose_tasks(p, scratch_bytes(transform_), context)) {
     transform_.twiddles = make_twiddles(transform_.size);
   }
 
@@ -128,14 +132,7 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
 }  // namespace
 }  // namespace fft_depthwise
 
-const Algorithm<Device> kFftDepthwise{
-    "fft_depthwise", fft_depthwise::supports, fft_depthwise::seconds,
-    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-      fft_depthwise::Tasks tasks = fft_depthwise::choose_tasks(p, context.traits.threads);
-      const std::size_t slot = fft_depthwise::scratch_bytes(fft_depthwise::choose_transform(p));
-      tasks.slots = static_cast<int>(
-          std::clamp<std::size_t>(context.workspace_limit_bytes / slot, 1, static_cast<std::size_t>(tasks.slots)));
-      return std::make_shared<fft_depthwise::FftDepthwisePlan>(p, tasks);
-    }};
+const Algorithm<Device> kFftDepthwise{"fft_depthwise", fft_depthwise::supports, fft_depthwise::seconds,
+                                      make_plan<fft_depthwise::FftDepthwisePlan>};
 
 }  // namespace vkconv::cpu

@@ -52,7 +52,7 @@ Layout layout(const ConvProblem& p, const Context<Device>& context) {
 
 class FilterPlan final : public Plan<Device> {
  public:
-  explicit FilterPlan(Layout layout) : layout_(std::move(layout)) {}
+  FilterPlan(const ConvProblem& p, const Context<Device>& c) : layout_(layout(p, c)) {}
   std::string describe() const override { return "image_filter"; }
   std::size_t workspace_bytes() const override { return layout_.workspace_bytes(); }
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
@@ -86,10 +86,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 }  // namespace
 }  // namespace image_filter
 
-const Algorithm<Device> kImageFilter{
-    "image_filter", image_filter::supports, image_filter::seconds,
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<image_filter::FilterPlan>(image_filter::layout(p, c));
-    }};
+const Algorithm<Device> kImageFilter{"image_filter", image_filter::supports, image_filter::seconds,
+                                     make_plan<image_filter::FilterPlan>};
 
 }  // namespace vkconv::cpu

@@ -58,9 +58,7 @@ Algorithm<Device> input_grad() {
           [](const ConvProblem& p, const Context<Device>& context) {
             return context.planner.seconds(input_grad_child(p), context.workspace_limit_bytes);
           },
-          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-            return std::make_shared<InputGradPlan<Device>>(p, context);
-          }};
+          make_plan<InputGradPlan<Device>>};
 }
 
 }  // namespace vkconv

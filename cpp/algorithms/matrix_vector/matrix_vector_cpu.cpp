@@ -49,7 +49,7 @@ Layout layout(const ConvProblem& p, const Context<Device>& context) {
 
 class MatrixVectorPlan final : public Plan<Device> {
  public:
-  explicit MatrixVectorPlan(const Layout& layout) : layout_(layout) {}
+  MatrixVectorPlan(const ConvProblem& p, const Context<Device>& context) : layout_(layout(p, context)) {}
   std::string describe() const override { return "matrix_vector"; }
   std::size_t workspace_bytes() const override { return layout_.workspace_bytes(); }
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
@@ -85,10 +85,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 }  // namespace
 }  // namespace matrix_vector
 
-const Algorithm<Device> kMatrixVector{
-    "matrix_vector", matrix_vector::supports, matrix_vector::seconds,
-    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<matrix_vector::MatrixVectorPlan>(matrix_vector::layout(p, context));
-    }};
+const Algorithm<Device> kMatrixVector{"matrix_vector", matrix_vector::supports, matrix_vector::seconds,
+                                      make_plan<matrix_vector::MatrixVectorPlan>};
 
 }  // namespace vkconv::cpu

@@ -147,9 +147,7 @@ Algorithm<Device> phase_channels() {
             return context.planner.seconds(phase_rows_problem(p), context.workspace_limit_bytes) +
                    sum_of_seconds(phase_edge_children(p), context);
           },
-          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-            return std::make_shared<PhaseChannelsPlan<Device>>(p, context);
-          }};
+          make_plan<PhaseChannelsPlan<Device>>};
 }
 
 }  // namespace vkconv

@@ -124,7 +124,7 @@ class Sums {
 
 class ReferencePlan final : public Plan<Device> {
  public:
-  explicit ReferencePlan(const ConvProblem& p) : p_(p) {}
+  ReferencePlan(const ConvProblem& p, const Context<Device>&) : p_(p) {}
   std::string describe() const override { return "reference"; }
 
   void execute(Device::Stream&, const Operands<Device>& a, std::byte*) const override {
@@ -189,16 +189,15 @@ class ReferencePlan final : public Plan<Device> {
   ConvProblem p_;
 };
 
+Support supports(const ConvProblem&, const Context<Device>&) { return Support::yes(); }
+
+// One multiply-add takes about 4 ns with its index arithmetic.
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  return c.traits.launch_seconds + p.flops() / 2 * 4e-9 / c.traits.threads;
+}
+
 }  // namespace
 
-const Algorithm<Device> kReference{
-    "reference", [](const ConvProblem&, const Context<Device>&) { return Support::yes(); },
-    // One multiply-add takes about 4 ns with its index arithmetic.
-    [](const ConvProblem& p, const Context<Device>& c) {
-      return c.traits.launch_seconds + p.flops() / 2 * 4e-9 / c.traits.threads;
-    },
-    [](const ConvProblem& p, const Context<Device>&) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<ReferencePlan>(p);
-    }};
+const Algorithm<Device> kReference{"reference", supports, seconds, make_plan<ReferencePlan>};
 
 }  // namespace vkconv::cpu

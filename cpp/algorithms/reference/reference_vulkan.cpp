@@ -86,7 +86,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 class ReferencePlan final : public Plan<Device> {
  public:
-  ReferencePlan(const ConvProblem& p, const Traits& traits) : p_(p), seconds_(work_seconds(p, traits)) {}
+  ReferencePlan(const ConvProblem& p, const Context<Device>& c) : p_(p), seconds_(work_seconds(p, c.traits)) {}
 
   std::string describe() const override { return "reference"; }
 
@@ -102,15 +102,12 @@ class ReferencePlan final : public Plan<Device> {
   const double seconds_;
 };
 
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  return c.traits.rates.launch_seconds + work_seconds(p, c.traits);
+}
+
 }  // namespace
 
-const Algorithm<Device> kReference{
-    "reference", supports,
-    [](const ConvProblem& p, const Context<Device>& c) {
-      return c.traits.rates.launch_seconds + work_seconds(p, c.traits);
-    },
-    [](const ConvProblem& p, const Context<Device>& c) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<ReferencePlan>(p, c.traits);
-    }};
+const Algorithm<Device> kReference{"reference", supports, seconds, make_plan<ReferencePlan>};
 
 }  // namespace vkconv::vulkan

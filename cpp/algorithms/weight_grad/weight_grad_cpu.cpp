@@ -222,10 +222,7 @@ double seconds(const ConvProblem& problem, const Context<Device>& context) {
 }  // namespace
 }  // namespace weight_grad
 
-const Algorithm<Device> kWeightGrad{
-    "weight_grad", weight_grad::supports, weight_grad::seconds,
-    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<weight_grad::WeightGradPlan>(p, context);
-    }};
+const Algorithm<Device> kWeightGrad{"weight_grad", weight_grad::supports, weight_grad::seconds,
+                                    make_plan<weight_grad::WeightGradPlan>};
 
 }  // namespace vkconv::cpu

@@ -378,10 +378,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
 }  // namespace
 }  // namespace winograd_weight_grad
 
-const Algorithm<Device> kWinogradWeightGrad{
-    "winograd_weight_grad", winograd_weight_grad::supports, winograd_weight_grad::seconds,
-    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<winograd_weight_grad::WinogradWeightGradPlan>(p, context);
-    }};
+const Algorithm<Device> kWinogradWeightGrad{"winograd_weight_grad", winograd_weight_grad::supports,
+                                            winograd_weight_grad::seconds,
+                                            make_plan<winograd_weight_grad::WinogradWeightGradPlan>};
 
 }  // namespace vkconv::cpu
