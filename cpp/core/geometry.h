@@ -15,6 +15,11 @@ inline std::int64_t input_index(const ConvProblem& p, int axis, std::int64_t o, 
   return i < p.input[axis] ? i : -1;
 }
 
+// Input elements, padding among them, from the first that `outputs` neighbours read to the last, for input_dilation 1.
+inline std::int64_t inputs_under(const ConvProblem& p, int axis, std::int64_t outputs) {
+  return (outputs - 1) * p.stride[axis] + dilated(p.kernel[axis], p.dilation[axis]);
+}
+
 struct Range {
   std::int64_t begin, end;
   std::int64_t size() const { return end > begin ? end - begin : 0; }

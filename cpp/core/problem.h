@@ -65,6 +65,7 @@ struct ConvProblem {
   // Length of the longest sum behind one element of the array written.
   std::int64_t reduction_length() const;
   bool empty_sum() const { return taps() == 0 || in_channels == 0; }
+  bool input_dilated() const { return input_dilation != Extent3{1, 1, 1}; }
   bool depthwise() const { return groups == in_channels && groups > 0; }
 
   // Multiply-adds counted as two, zeros of the padding and of input_dilation included.

@@ -35,7 +35,7 @@ class InputRows {
       : p_(p), input_(input), copied_(copy), channels_(std::max(channels, p.in_channels)) {
     if (!copy) return;
     first_ = columns.begin * p_.stride[2] - p_.pad_lo[2];
-    width_ = (columns.size() - 1) * p_.stride[2] + dilated(p_.kernel[2], p_.dilation[2]);
+    width_ = inputs_under(p_, 2, columns.size());
     copy_ = reinterpret_cast<X*>(scratch);
     collect(rows);
     for (std::size_t i = 0; i < keys_.size(); ++i)

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/checked.h"
+#include "core/geometry.h"
 #include "core/problem.h"
 
 namespace vkconv::cpu {
@@ -12,15 +13,14 @@ namespace vkconv::cpu {
 // Input rows (n, id, ih) that `rows` consecutive output rows (n, od, oh) read, at most.
 inline std::int64_t input_rows_bound(const ConvProblem& p, std::int64_t rows) {
   const std::int64_t planes = (rows + p.output[1] - 2) / p.output[1] + 1, high = std::min(rows, p.output[1]);
-  const std::int64_t span = (high - 1) * p.stride[1] + dilated(p.kernel[1], p.dilation[1]);
-  const std::int64_t a_plane = std::min({p.input[1], span, high * p.kernel[1]}) * std::min(p.input[0], p.kernel[0]);
+  const std::int64_t read = std::min({p.input[1], inputs_under(p, 1, high), high * p.kernel[1]});
+  const std::int64_t a_plane = read * std::min(p.input[0], p.kernel[0]);
   return std::min({planes * a_plane, rows * p.kernel[0] * p.kernel[1], p.batch * p.input[0] * p.input[1]});
 }
 
 // Elements of input under `rows` rows of `pixels` outputs, at most, padding at the ends of a row included.
 inline std::int64_t input_elements_bound(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
-  const std::int64_t width = (pixels - 1) * p.stride[2] + dilated(p.kernel[2], p.dilation[2]);
-  return checked_mul(input_rows_bound(p, rows), checked_mul(width, p.in_channels));
+  return checked_mul(input_rows_bound(p, rows), checked_mul(inputs_under(p, 2, pixels), p.in_channels));
 }
 
 // Bytes of their copy in the accumulator type.

@@ -1,6 +1,5 @@
 #include "vulkan/matrix_unit.h"
 
-#include <algorithm>
 #include <string>
 
 #include "core/checked.h"
@@ -33,8 +32,7 @@ Support matrix_support(const ConvProblem& p, const Traits& traits) {
   if (p.dtype == DType::f64) return Support::no("has no products of fp64");
   if (p.dtype == DType::f32 && p.precision == Precision::highest)
     return Support::no("precision 'highest' does not split fp32 into halves");
-  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
-    return Support::no("does not insert zeros into the input");
+  if (p.input_dilated()) return Support::no("does not insert zeros into the input");
   if (Support s = kernel_support(p, traits); !s) return s;
   const DType operand = matrix_operand(p.dtype);
   const auto unit = matrix_unit(traits, operand);

@@ -65,7 +65,7 @@ class DepthwisePlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
   if (!p.depthwise()) return Support::no("groups differ from the input channels");
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
   const std::size_t least = choose_blocking(p, context.traits, 0).workspace_bytes();
   if (least > context.workspace_limit_bytes)

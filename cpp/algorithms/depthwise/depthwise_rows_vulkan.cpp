@@ -144,7 +144,7 @@ bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointe
 }  // namespace
 
 bool DepthwiseRows::supports(const ConvProblem& p) {
-  if (p.dilation[1] > 1 || p.dilation[2] > 1 || p.input_dilation != Extent3{1, 1, 1}) return false;
+  if (p.dilation[1] > 1 || p.dilation[2] > 1 || p.input_dilated()) return false;
   const bool whole_words = p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % 4 == 0;
   return whole_words && p.out_channels_per_group() == 1 && p.taps() <= kMaxTaps && inputs(p, 1) <= kMaxInputs &&
          p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;

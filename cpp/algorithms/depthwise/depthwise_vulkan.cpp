@@ -175,7 +175,7 @@ class DepthwisePlan final : public Plan<Device> {
   Kernel kernel(const Operands<Device>& a, bool packed) const {
     Kernel k{shader_name("depthwise", p_.dtype), epilogue_constants(p_, a)};
     const bool fours = p_.out_channels_per_group() == 1 && aligned_to_fours(a.input, p_.in_channels, p_.dtype);
-    const bool zeros = std::ranges::any_of(p_.input_dilation, [](std::int64_t d) { return d > 1; });
+    const bool zeros = p_.input_dilated();
     for (const std::uint32_t v : {tile_.quads, tile_.strips, tile_.rows, tile_.columns, tile_.taps, tile_.stride,
                                   tile_.dilation, std::uint32_t{fours}, std::uint32_t{packed}, std::uint32_t{zeros},
                                   std::uint32_t{p_.taps() > kBlockTaps}, std::uint32_t{branches_}})

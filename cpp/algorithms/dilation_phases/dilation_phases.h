@@ -18,7 +18,7 @@ Algorithm<Device> dilation_phases() {
   return {"dilation_phases",
           [](const ConvProblem& p, const Context<Device>&) {
             if (Support s = forward_support(p); !s) return s;
-            if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+            if (p.input_dilated()) return Support::no("the input is dilated");
             if (p.dilation == Extent3{1, 1, 1}) return Support::no("the kernel is not dilated");
             return Support::yes();
           },

@@ -148,8 +148,7 @@ class DirectPlan final : public Plan<Device> {
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  if (std::ranges::any_of(p.input_dilation, [](std::int64_t d) { return d > 1; }))
-    return Support::no("inserted zeros would fill its input tile");
+  if (p.input_dilated()) return Support::no("inserted zeros would fill its input tile");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   const auto layout = layout_of(p, c);
   if (!layout) return Support::no("the input under one output does not fit shared memory");

@@ -117,7 +117,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.dtype == DType::f64) return Support::no("it is as exact as float, not as double");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   if (p.kernel[0] * p.kernel[1] > 1) return Support::no("the kernel is more than one line");
-  if (p.stride[2] != 1 || p.input_dilation != Extent3{1, 1, 1})
+  if (p.stride[2] != 1 || p.input_dilated())
     return Support::no("it is for stride 1 along the line and an input without dilation");
   return workspace_support("its transforms", scratch_bytes(choose_transform(p)), context);
 }

@@ -28,7 +28,7 @@ void set_piece(Layout& s, std::int64_t rows) {
   s.piece_rows = std::min(rows, s.p.output[1]);
   const std::int64_t tile = kMostVectors * s.lanes;  // the last tile of a row sums this many outputs at most
   s.staged_width = round_up(s.piece_pixels, s.lanes) + tile + dilated(s.p.kernel[2], s.p.dilation[2]);
-  s.staged_rows = (s.piece_rows - 1) * s.p.stride[1] + dilated(s.p.kernel[1], s.p.dilation[1]);
+  s.staged_rows = inputs_under(s.p, 1, s.piece_rows);
   const std::int64_t rows_bytes = checked_mul(checked_mul(s.staged_rows, s.p.kernel[0]), s.staged_width * element);
   s.stage_bytes = static_cast<std::size_t>(round_up(rows_bytes, 256));
 }
@@ -66,7 +66,7 @@ class FilterPlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   if (p.in_channels != 1 || p.out_channels != 1) return Support::no("there is more than one channel");
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.stride[2] != 1) return Support::no("neighbouring outputs along width do not read neighbouring inputs");
   return workspace_support("staged rows", layout(p, c).workspace_bytes(), c);
 }

@@ -159,7 +159,7 @@ class Filter {
     const std::int64_t end = std::clamp<std::int64_t>(p_.input[2] - left, begin, s_.staged_width);
     const T* from = reinterpret_cast<const T*>(a_.input.data) + at.n * stride[0] +
                     (at.d * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0]) * stride[1] + left * stride[3];
-    const std::int64_t rows = (h.size() - 1) * p_.stride[1] + dilated(p_.kernel[1], p_.dilation[1]);
+    const std::int64_t rows = inputs_under(p_, 1, h.size());
     for (std::int64_t r = 0; r < rows; ++r, to += s_.staged_width) {
       const std::int64_t row = input_row(h.begin) + r;
       if (row < 0 || row >= p_.input[1]) continue;

@@ -177,7 +177,7 @@ class FilterPlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("needs one input channel a group");
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   for (int axis = 1; axis < 3; ++axis)
     if (p.stride[axis] != 1 || p.dilation[axis] != 1)
       return Support::no("neighbouring outputs or taps do not read neighbouring inputs");

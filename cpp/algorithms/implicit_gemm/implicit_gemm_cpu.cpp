@@ -110,7 +110,7 @@ std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, Tile
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   return workspace_support("packed weights", least_workspace(p, c, described_tile(p, c.traits)), c);
 }
 

@@ -62,7 +62,7 @@ class MatrixVectorPlan final : public Plan<Device> {
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   if (vectors(p) > kMostVectors)
     return Support::no("it computes up to " + std::to_string(kMostVectors) + " output pixels, there are " +
                        std::to_string(vectors(p)));

@@ -90,7 +90,7 @@ Algorithm<Device> small_kernel_depth() {
             if (p.kernel[0] > kMaxKernelDepth)
               return Support::no("the kernel's depth " + std::to_string(p.kernel[0]) + " is above " +
                                  std::to_string(kMaxKernelDepth));
-            if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+            if (p.input_dilated()) return Support::no("the input is dilated");
             return workspace_support("partial sums", SmallKernelDepthPlan<Device>::partial_sum_bytes(p), context);
           },
           [](const ConvProblem& p, const Context<Device>& context) {

@@ -101,7 +101,7 @@ class SubgroupGemmPlan final : public Plan<Device> {
     Kernel k{shader_name("subgroup_gemm", p_.dtype), epilogue_constants(p_, a), layout_.lanes};
     k.constants[4] = 0;  // outputs are stored one by one
     const bool fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
-    const bool zeros = std::ranges::any_of(p_.input_dilation, [](std::int64_t d) { return d > 1; });
+    const bool zeros = p_.input_dilated();
     k.constants.insert(k.constants.end(), {layout_.lanes, layout_.lanes * layout_.loads, layout_.columns,
                                            std::uint32_t{fours}, std::uint32_t{has_padding(p_)}, std::uint32_t{zeros}});
     stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(layout_.workgroups)), seconds_);

@@ -19,7 +19,7 @@ Algorithm<Device> transpose_phases() {
   return {"transpose_phases",
           [](const ConvProblem& p, const Context<Device>&) {
             if (Support s = forward_support(p); !s) return s;
-            if (p.input_dilation == Extent3{1, 1, 1}) return Support::no("the input is not dilated");
+            if (!p.input_dilated()) return Support::no("the input is not dilated");
             return Support::yes();
           },
           [](const ConvProblem& p, const Context<Device>& context) {

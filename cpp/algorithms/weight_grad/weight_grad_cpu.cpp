@@ -83,9 +83,8 @@ bool trades_places(const ConvProblem& p) {
   constexpr std::int64_t kPageBytes = 4096, kMaxStep = 8;
   if (p.stride != Extent3{1, 1, 1}) return false;
   const std::int64_t step = p.input_dilation[2], in = p.in_channels_per_group(), out = p.out_channels_per_group();
-  if (p.input_dilation == Extent3{1, 1, 1} && groups_fit_vector(p)) return in < out;
-  if (p.input_dilation == Extent3{1, 1, 1})
-    return out < std::min(in, kMaxTileRows) && p.kernel[2] > 1 && p.dilation[2] == 1;
+  if (!p.input_dilated() && groups_fit_vector(p)) return in < out;
+  if (!p.input_dilated()) return out < std::min(in, kMaxTileRows) && p.kernel[2] > 1 && p.dilation[2] == 1;
   const std::int64_t step_bytes = step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
   return step > kMaxStep || step_bytes < kPageBytes;
 }

@@ -124,7 +124,7 @@ class WeightGradPlan final : public Plan<Device> {
 
   Kernel product_kernel(const Operands<Device>& a) const {
     const bool flat = p_.in_channels_per_group() % 4 != 0;
-    const bool zeros = std::ranges::any_of(p_.input_dilation, [](std::int64_t d) { return d > 1; });
+    const bool zeros = p_.input_dilated();
     const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
     const bool grad_fours = aligned_to_fours(a.output, p_.out_channels_per_group(), p_.dtype);
     return {shader_name("weight_grad", p_.dtype),

@@ -122,14 +122,12 @@ struct Costs {
 
 std::int64_t slices_of(const Geometry& g, std::int64_t depths) {
   if (g.folded) return 1;
-  const std::int64_t span = (depths - 1) * g.problem.stride[0] + dilated(g.problem.kernel[0], g.problem.dilation[0]);
-  return std::min({span, depths * g.problem.kernel[0], g.problem.input[0]});
+  return std::min({inputs_under(g.problem, 0, depths), depths * g.problem.kernel[0], g.problem.input[0]});
 }
 
 std::int64_t slots_of(const Geometry& g, std::int64_t depths) {
   if (g.folded) return 1;
-  const std::int64_t span = (depths - 1) * g.problem.stride[0] + dilated(g.problem.kernel[0], g.problem.dilation[0]);
-  return std::min(span, g.problem.input[0]);
+  return std::min(inputs_under(g.problem, 0, depths), g.problem.input[0]);
 }
 
 double estimate(const Blocking& b, const Costs& c) {

@@ -304,7 +304,7 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   if (Support s = kernel_support(p, c.traits); !s) return s;

@@ -340,7 +340,7 @@ std::int64_t lanes_of(const Traits& t) { return t.vector_bytes / static_cast<std
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = weight_grad_support(p); !s) return s;
-  if (p.input_dilation != Extent3{1, 1, 1}) return Support::no("the input is dilated");
+  if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
   for (const int axis : {1, 2}) {
