@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "cpu_test.h"
 #include "targets.h"
@@ -103,6 +104,25 @@ TEST(Dense, EveryInstructionSetMatchesReference) {
     EXPECT_EQ(make_planner().traits().isa, hwy::TargetName(target));
     for (const char* text : kForward)
       for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) expect_matches(text, algorithm);
+  }
+}
+
+// The dot product takes bfloat16 in pairs; it is left alone where multiply-adds of widened values are faster.
+TEST(Dense, Bfloat16IsMultipliedByTheFasterInstruction) {
+  for (const double share : {0.5, 1.0, 2.0}) {
+    cpu::Traits traits = cpu::host_traits();
+    traits.bf16_flops_per_second = share * traits.f32_flops_per_second;
+    CpuPlanner planner(registry<cpu::Device>(), traits);
+    const bool pairs = traits.bf16_dot && traits.vector_bytes >= 64 && share >= 1;
+    for (const char* text : {"fwd_bf16_n1c64o64_i2x30_k1x1", "fwd_bf16_n1c3o40_i9x31_k5x5_p2x2_s2x2",
+                             "fwd_bf16>f32_n1c5o33_i4x4x9_k2x3x3_p1x1x1_add"}) {
+      SCOPED_TRACE(text + (" " + std::to_string(share)));
+      const ConvProblem p = parse_problem(text);
+      EXPECT_EQ(planner.plan({p, "implicit_gemm"})->weight_layout().starts_with("pairs"), pairs);
+      const auto integers = tools::make_arrays(p, Data::small_integers);
+      EXPECT_EQ(tools::run_cpu(p, integers, planner, "implicit_gemm"),
+                tools::run_cpu(p, integers, planner, "reference"));
+    }
   }
 }
 

@@ -60,6 +60,9 @@ bool worth_a_copy(const ConvProblem& p) {
   return ends && reuse >= kCopyReuse && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
+// Some processors have the dot product at half the rate of multiply-adds.
+bool dot_pays(const Traits& t) { return t.bf16_dot && t.bf16_flops_per_second >= t.f32_flops_per_second; }
+
 // All pixels of a pointwise problem as one row, if they are more than one row has and that one more than a pixel.
 std::optional<ConvProblem> one_row(const ConvProblem& p) {
   if (!is_pointwise(p) || p.output[2] == 1 || p.output[2] == p.batch * p.output_pixels()) return std::nullopt;
@@ -84,7 +87,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.columns = 2 * tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   const std::int64_t in = p.in_channels_per_group();
-  s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && context.traits.bf16_dot &&
+  s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && dot_pays(context.traits) &&
           tile.lanes == kDotLanes && (in % 2 == 0 || p.groups == 1);
   s.in = s.dot ? round_up(in, 2) : in;
   s.terms = p.taps() * s.in;
