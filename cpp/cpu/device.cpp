@@ -2,12 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 
 #include "cpu/bf16_dot.h"
+#include "cpu/processor.h"
 #include "cpu/rates.h"
 #include "cpu/thread_pool.h"
 #include "hwy/targets.h"
@@ -26,14 +27,37 @@ std::size_t cache_bytes(int index, int sysconf_name, std::size_t fallback) {
   return bytes > 0 ? static_cast<std::size_t>(bytes) : fallback;
 }
 
-// The row of the instruction set, or of the measured one with vectors as long.
-const CoreRates& core_rates(std::string_view isa, int vector_bytes) {
-  for (const CoreRates& rates : kCoreRates)
-    if (rates.isa == isa) return rates;
-  return kCoreRates[vector_bytes >= 64 ? 0 : vector_bytes >= 32 ? 1 : std::size(kCoreRates) - 1];
+// The row most like a processor: the instruction set counts first, then the length of its vectors, then the vendor.
+const CoreRates& core_rates(std::string_view vendor, std::string_view isa, int vector_bytes) {
+  const std::string_view similar = vector_bytes >= 64 ? "AVX3" : vector_bytes >= 32 ? "AVX2" : "SSE4";
+  const auto likeness = [&](const CoreRates& row) {
+    return 4 * (row.isa == isa) + 2 * (row.isa == similar) + (row.vendor == vendor);
+  };
+  return *std::ranges::max_element(kCoreRates, {}, likeness);
 }
 
 }  // namespace
+
+std::string_view processor_vendor() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("amd")) return "AuthenticAMD";
+  if (__builtin_cpu_is("intel")) return "GenuineIntel";
+#endif
+  return "";
+}
+
+void set_rates(Traits& t, std::string_view vendor) {
+  const CoreRates& core = core_rates(vendor, t.isa, t.vector_bytes);
+  t.f32_flops_per_second = t.threads * core.f32_flops_per_second;
+  t.f64_flops_per_second = t.threads * core.f64_flops_per_second;
+  t.bf16_flops_per_second = t.threads * core.bf16_flops_per_second;
+  const auto is_vendor = [&](const HostRates& row) { return row.vendor == vendor; };
+  const HostRates& host = *std::ranges::max_element(kHostRates, {}, is_vendor);
+  t.cache_bytes_per_second = t.threads * host.cache_bytes_per_second;
+  t.shared_cache_bytes_per_second = t.threads * host.shared_cache_bytes_per_second;
+  t.memory_bytes_per_second = host.memory_bytes_per_second + (t.threads - 1) * host.more_memory_bytes_per_second;
+  t.launch_seconds = host.launch_seconds;
+}
 
 Traits host_traits() {
   Traits t;
@@ -45,15 +69,7 @@ Traits host_traits() {
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
-  const CoreRates& core = core_rates(t.isa, t.vector_bytes);
-  t.f32_flops_per_second = t.threads * core.f32_flops_per_second;
-  t.f64_flops_per_second = t.threads * core.f64_flops_per_second;
-  t.bf16_flops_per_second = t.threads * core.bf16_flops_per_second;
-  t.cache_bytes_per_second = t.threads * kHostRates.cache_bytes_per_second;
-  t.shared_cache_bytes_per_second = t.threads * kHostRates.shared_cache_bytes_per_second;
-  t.memory_bytes_per_second =
-      kHostRates.memory_bytes_per_second + (t.threads - 1) * kHostRates.more_memory_bytes_per_second;
-  t.launch_seconds = kHostRates.launch_seconds;
+  set_rates(t, processor_vendor());
   return t;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cpu/device.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/memory.h"
+#include "cpu/processor.h"
 #include "cpu/thread_pool.h"
 #include "timing.h"
 
@@ -75,9 +77,10 @@ inline double launch_seconds(int threads) {
 // One line a rate: its name and value, in flops, bytes and seconds.
 inline void print_rates() {
   const cpu::Traits traits = cpu::host_traits();
+  const std::string_view vendor = cpu::processor_vendor();
   const int threads = cpu::num_threads();
   const auto print = [](const char* name, double value) { std::printf("%s %.6g\n", name, value); };
-  std::printf("isa %s\nthreads %d\n", traits.isa.c_str(), threads);
+  std::printf("vendor %.*s\nthreads %d\n", static_cast<int>(vendor.size()), vendor.data(), threads);
   print("f32_flops_per_second", fma_rate<float>());
   print("f64_flops_per_second", fma_rate<double>());
   print("bf16_flops_per_second", bf16_dot_rate());

@@ -1,0 +1,57 @@
+// The committed rates of a described processor.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cpu/processor.h"
+
+namespace vkconv::cpu {
+namespace {
+
+Traits rated(const std::string& vendor, const std::string& isa, int vector_bytes, int threads = 1) {
+  Traits t;
+  t.isa = isa;
+  t.vector_bytes = vector_bytes;
+  t.threads = threads;
+  set_rates(t, vendor);
+  return t;
+}
+
+TEST(Rates, VendorsHaveTheirOwn) {
+  const Traits amd = rated("AuthenticAMD", "AVX3", 64), intel = rated("GenuineIntel", "AVX3", 64);
+  EXPECT_NE(amd.f32_flops_per_second, intel.f32_flops_per_second);
+  EXPECT_GT(amd.bf16_flops_per_second, amd.f32_flops_per_second);
+  EXPECT_LT(intel.bf16_flops_per_second, intel.f32_flops_per_second);
+}
+
+TEST(Rates, WiderVectorsAreFaster) {
+  for (const char* vendor : {"AuthenticAMD", "GenuineIntel"}) {
+    EXPECT_GT(rated(vendor, "AVX3", 64).f32_flops_per_second, rated(vendor, "AVX2", 32).f32_flops_per_second);
+    EXPECT_GT(rated(vendor, "AVX2", 32).f32_flops_per_second, rated(vendor, "SSE4", 16).f32_flops_per_second);
+    EXPECT_GT(rated(vendor, "AVX3", 64).bf16_flops_per_second, 0);
+    EXPECT_EQ(rated(vendor, "AVX2", 32).bf16_flops_per_second, 0);
+  }
+}
+
+// An instruction set that is not listed counts as the vendor's with vectors as long; a vendor that is not listed has
+// the first rates.
+TEST(Rates, TheNearestServesWhatIsNotListed) {
+  for (const char* vendor : {"AuthenticAMD", "GenuineIntel"}) {
+    EXPECT_EQ(rated(vendor, "AVX3_SPR", 64).f32_flops_per_second, rated(vendor, "AVX3", 64).f32_flops_per_second);
+    EXPECT_EQ(rated(vendor, "SSSE3", 16).f32_flops_per_second, rated(vendor, "SSE4", 16).f32_flops_per_second);
+  }
+  const Traits other = rated("", "AVX2", 32), first = rated("AuthenticAMD", "AVX2", 32);
+  EXPECT_EQ(other.f64_flops_per_second, first.f64_flops_per_second);
+  EXPECT_EQ(other.launch_seconds, first.launch_seconds);
+}
+
+TEST(Rates, AreOfAllThreads) {
+  const Traits one = rated("GenuineIntel", "AVX3", 64), four = rated("GenuineIntel", "AVX3", 64, 4);
+  EXPECT_DOUBLE_EQ(four.f32_flops_per_second, 4 * one.f32_flops_per_second);
+  EXPECT_DOUBLE_EQ(four.cache_bytes_per_second, 4 * one.cache_bytes_per_second);
+  EXPECT_GE(four.memory_bytes_per_second, one.memory_bytes_per_second);
+  EXPECT_EQ(four.launch_seconds, one.launch_seconds);
+}
+
+}  // namespace
+}  // namespace vkconv::cpu
