@@ -26,6 +26,7 @@ CORE = ("f32_flops_per_second", "f64_flops_per_second", "bf16_flops_per_second")
 MEMORY = (
     "cache_bytes_per_second",
     "shared_cache_bytes_per_second",
+    "shared_cache_read_bytes_per_second",
     "memory_bytes_per_second",
     "more_memory_bytes_per_second",
     "launch_seconds",
@@ -54,6 +55,7 @@ inline constexpr CoreRates kCoreRates[] = {{
 struct HostRates {{
   std::string_view vendor;
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
+  double shared_cache_read_bytes_per_second;                     // of each core, when all of them read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what every further core adds
   double launch_seconds;                                         // of one parallel section whose threads are awake
 }};

@@ -55,6 +55,7 @@ void set_rates(Traits& t, std::string_view vendor) {
   const HostRates& host = *std::ranges::max_element(kHostRates, {}, is_vendor);
   t.cache_bytes_per_second = t.threads * host.cache_bytes_per_second;
   t.shared_cache_bytes_per_second = t.threads * host.shared_cache_bytes_per_second;
+  t.shared_cache_read_bytes_per_second = t.threads * host.shared_cache_read_bytes_per_second;
   t.memory_bytes_per_second = host.memory_bytes_per_second + (t.threads - 1) * host.more_memory_bytes_per_second;
   t.launch_seconds = host.launch_seconds;
 }
@@ -74,8 +75,9 @@ Traits host_traits() {
 }
 
 Traits one_thread(Traits t) {
-  for (double* rate : {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second,
-                       &t.memory_bytes_per_second, &t.cache_bytes_per_second, &t.shared_cache_bytes_per_second})
+  for (double* rate :
+       {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second, &t.memory_bytes_per_second,
+        &t.cache_bytes_per_second, &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
     *rate /= t.threads;
   t.threads = 1;
   return t;

@@ -25,6 +25,7 @@ struct Traits {
   double bf16_flops_per_second = 100e9;  // of the dot product
   double memory_bytes_per_second = 10e9;
   double cache_bytes_per_second = 50e9, shared_cache_bytes_per_second = 25e9;    // L2, L3
+  double shared_cache_read_bytes_per_second = 10e9;                              // by all threads
   double launch_seconds = 1e-6;                                                  // of one parallel section
   std::int64_t max_operand_elements = std::numeric_limits<std::int64_t>::max();  // one execution can address
 };

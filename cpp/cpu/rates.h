@@ -30,6 +30,7 @@ inline constexpr CoreRates kCoreRates[] = {
 struct HostRates {
   std::string_view vendor;
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
+  double shared_cache_read_bytes_per_second;                     // of each core, when all of them read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what every further core adds
   double launch_seconds;                                         // of one parallel section whose threads are awake
 };
@@ -37,7 +38,9 @@ struct HostRates {
 // The first row serves every vendor without its own: estimates take shares of these rates that fit its caches.
 inline constexpr HostRates kHostRates[] = {
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", 2.58e11, 1.23e11, 4.65e10, 4.25e9, 5.94e-7},
+    {"AuthenticAMD", 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.94e-7},
+    // Intel(R) Xeon(R) Processor, 2026-11-22
+    {"GenuineIntel", 8.32e10, 3.06e10, 2.7e10, 2.2e10, 2e10, 1.21e-6},
 };
 
 }  // namespace vkconv::cpu

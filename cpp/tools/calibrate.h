@@ -46,18 +46,30 @@ inline double bf16_dot_rate() {
   });
 }
 
-// Bytes read and written a second when each of `threads` threads copies `bytes` to and fro.
-inline double copy_rate(int threads, std::size_t bytes) {
+// Bytes a second when each of `threads` threads calls `pass` with two arrays of `bytes`, over and over.
+template <class F>
+double pass_rate(int threads, std::size_t bytes, F&& pass) {
   std::vector<cpu::Buffer> buffers;
   for (int i = 0; i < 2 * threads; ++i) std::memset(buffers.emplace_back(bytes).pointer(), 1, bytes);
   const auto repeats = static_cast<int>(std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes));
   const double seconds = shortest_seconds([&] {
     cpu::thread_pool().run(threads, [&](std::int64_t thread) {
       const auto at = static_cast<std::size_t>(2 * thread);
-      for (int i = 0; i < repeats; ++i) std::memcpy(buffers[at].pointer(), buffers[at + 1].pointer(), bytes);
+      for (int i = 0; i < repeats; ++i) pass(buffers[at].pointer(), buffers[at + 1].pointer());
     });
   });
   return 2.0 * threads * static_cast<double>(bytes) * repeats / seconds;
+}
+
+// Bytes read and written by copies.
+inline double copy_rate(int threads, std::size_t bytes) {
+  return pass_rate(threads, bytes, [&](void* to, const void* from) { std::memcpy(to, from, bytes); });
+}
+
+// Bytes read by comparisons of arrays that are equal.
+inline double read_rate(int threads, std::size_t bytes) {
+  std::atomic<int> differences{0};
+  return pass_rate(threads, bytes, [&](const void* a, const void* b) { differences += std::memcmp(a, b, bytes); });
 }
 
 // A parallel section in which every thread takes part, on average over sections that follow each other.
@@ -86,6 +98,7 @@ inline void print_rates() {
   print("bf16_flops_per_second", bf16_dot_rate());
   print("cache_bytes_per_second", copy_rate(1, traits.l2_bytes / 4));
   print("shared_cache_bytes_per_second", copy_rate(1, 3 * traits.l2_bytes));
+  print("shared_cache_read_bytes_per_second", read_rate(threads, 3 * traits.l2_bytes) / threads);
   print("memory_bytes_per_second", copy_rate(1, 2 * traits.l3_bytes));
   print("memory_bytes_per_second_all_threads",
         copy_rate(threads, 2 * traits.l3_bytes / static_cast<unsigned>(threads)));

@@ -19,8 +19,6 @@ constexpr double kCopyFlops = 400;
 constexpr double kPeakShare = 0.92;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
-// Of the rate of a copy in the cache all cores share, when panels stream from it between products.
-constexpr double kSharedCacheShare = 0.4;
 // Rate between two cores' caches, as a share of a core's own.
 constexpr double kBetweenCoresShare = 0.1;
 // Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
@@ -53,7 +51,7 @@ struct Costs {
     return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare);
   }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
-  double shared_cache_rate() const { return kSharedCacheShare * traits.shared_cache_bytes_per_second / traits.threads; }
+  double shared_cache_rate() const { return traits.shared_cache_read_bytes_per_second / traits.threads; }
   double weight_floats() const {  // of one group, without padding
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels) * used;
   }
