@@ -11,7 +11,7 @@ import numpy as np
 import checks
 from fuzz_calls import ALONE, PLANNED, WITHOUT_BORDER, entries_of, streamed
 from fuzz_changes import CHANGES
-from fuzz_problems import pick, random_problem
+from fuzz_problems import border_fits, pick, random_problem
 from problem_text import Problem, dtype_of, parse
 from views import REPEATING, VIEWS
 
@@ -94,8 +94,8 @@ def random_case(rng: np.random.Generator, kinds: np.random.Generator) -> Case:
 def around(case: Case, rng: np.random.Generator, kinds: np.random.Generator) -> Case:
     """With the rarer circumstances."""
     p, drawn = case.problem, dict[str, Any]()
-    bordered = p.input_dilation == (1,) * p.rank and case.entry not in WITHOUT_BORDER and 0 not in p.space
-    if kinds.random() < 0.12 and bordered:
+    bordered = p.input_dilation == (1,) * p.rank and 0 not in p.space and border_fits(p)
+    if kinds.random() < 0.12 and bordered and case.entry not in WITHOUT_BORDER:
         precision = "highest" if kinds.random() < 0.5 else p.precision  # parts at the border are planned on their own
         drawn |= {"outside": str(pick(kinds, OUTSIDE)), "problem": p.replace(precision=precision)}
     if p.bias and rng.random() < 0.4:

@@ -215,12 +215,19 @@ def nothing(rng: Generator, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: 0} if fields["groups"] == 1 else {}
 
 
-def fits(p: Problem) -> bool:
+def fits(p: Problem, times: int = 1) -> bool:
+    """Whether the oracle computes it in milliseconds, or in as many times that."""
     return (
         min(p.out) > 0
-        and p.multiply_adds <= MAX_MULTIPLY_ADDS
-        and max(np.prod(p.input_shape), np.prod(p.output_shape)) <= MAX_ELEMENTS
+        and p.multiply_adds <= times * MAX_MULTIPLY_ADDS
+        and max(np.prod(p.input_shape), np.prod(p.output_shape)) <= times * MAX_ELEMENTS
     )
+
+
+def border_fits(p: Problem) -> bool:
+    """The same of the input with its padding around it."""
+    space = tuple(n + lo + hi for n, (lo, hi) in zip(p.space, p.pads, strict=True))
+    return fits(p.replace(space=space, pads=((0, 0),) * p.rank), 20)
 
 
 def random_problem(rng: Generator, kinds: Generator | None = None) -> Problem:
