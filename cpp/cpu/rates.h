@@ -40,7 +40,7 @@ inline constexpr HostRates kHostRates[] = {
     // AMD EPYC, 2026-11-21
     {"AuthenticAMD", 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.94e-7},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 8.32e10, 3.06e10, 2.7e10, 2.2e10, 2e10, 1.21e-6},
+    {"GenuineIntel", 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 1.21e-6},
 };
 
 }  // namespace vkconv::cpu
