@@ -5,7 +5,6 @@ python bench/borders.py [--threads 2] [--mode reflect]
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -78,8 +77,7 @@ def calls(layer: str, mode: str) -> list[list[Callable[[], Any]]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench/borders.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
+    parser = machine.parser("borders", __doc__)
     parser.add_argument("--mode", choices=MODES, default="reflect")
     options = parser.parse_args()
     machine.pin(options.threads)

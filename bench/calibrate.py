@@ -35,7 +35,7 @@ INSTRUCTION_SETS = ("AVX3", "AVX2", "SSE4", "NEON")
 ROW = re.compile(r'// (.+)\n    \{("\w*"(?:, "\w+")?), ([-+.e\d, ]+)\},')
 TEXT = """\
 // Measured by bench/calibrate.py, which writes this file. Flops are multiply-adds counted as two, of one core in a full
-// register tile; bytes are read and written ones of a copy.
+// register tile; bytes are read and written ones of a copy, where they are not said to be read only.
 #pragma once
 #include <string_view>
 
@@ -60,7 +60,7 @@ struct HostRates {{
   double launch_seconds;                                         // of one parallel section whose threads are awake
 }};
 
-// The first row serves every vendor without its own: estimates take shares of these rates that fit its caches.
+// The first row serves every vendor without its own.
 inline constexpr HostRates kHostRates[] = {{
 {host}
 }};

@@ -19,10 +19,9 @@ HALVES = ("bf16", "f16")
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/halves.py", description=(__doc__ or "").partition("\n")[0])
+    parser = machine.parser("halves", __doc__)
     parser.add_argument("--suite", default="peers", help="all, core, seeds, peers, a family or a case's name")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
     parser.add_argument("--gflop-limit", type=float, default=4.0, help="larger cases are scaled down (default: 4)")
     parser.add_argument("--seconds", type=float, default=1.0, help="timing budget of a case (default: 1)")
     return parser.parse_args()

@@ -5,7 +5,6 @@ python bench/jax_calls.py [--threads 2]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,9 +48,7 @@ def calls(extent: int, channels: int) -> dict[str, Callable[[], Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench/jax_calls.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
-    options = parser.parse_args()
+    options = machine.parser("jax_calls", __doc__).parse_args()
     machine.require("jax")
     machine.pin(options.threads)
     for layer, (extent, channels) in LAYERS.items():

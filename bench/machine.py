@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import platform
@@ -38,6 +39,13 @@ def find_tool() -> str:
         if (tool := root / "build" / build / "vkconv_bench").exists():
             return str(tool)
     raise SystemExit(f"{Path(sys.argv[0]).name}: there is no vkconv_bench; ./run setup builds it")
+
+
+def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The options of bench/`name`.py, of which every program that times something on CPUs has the first."""
+    made = argparse.ArgumentParser(prog=f"bench/{name}.py", description=(doc or "").partition("\n")[0])
+    made.add_argument("--threads", type=int, default=2, help="CPUs, for each library (default: 2)")
+    return made
 
 
 def pin(threads: int) -> None:

@@ -56,11 +56,10 @@ def measure(case: Any, prepared: bool, options: argparse.Namespace) -> dict[str,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench/memory.py", description=(__doc__ or "").partition("\n")[0])
+    parser = machine.parser("memory", __doc__)
     parser.add_argument("--suite", default="all,peers", help="comma-separated: all, core, seeds, peers or a family")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--limit-mib", type=int, default=256, help="workspace limit (default: 256)")
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
     parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")
     options = parser.parse_args()
     machine.pin(options.threads)

@@ -5,7 +5,6 @@ python bench/mlx_calls.py [--threads 2]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,9 +66,7 @@ def installed(call: Callable[[], Any]) -> Callable[[], Any]:
 
 def main() -> int:
     """Command line entry point."""
-    parser = argparse.ArgumentParser(prog="bench/mlx_calls.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
-    options = parser.parse_args()
+    options = machine.parser("mlx_calls", __doc__).parse_args()
     machine.require("mlx")
     machine.pin(options.threads)
     import mlx.core as mx

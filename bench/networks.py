@@ -25,10 +25,9 @@ CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS = (
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/networks.py", description=(__doc__ or "").partition("\n")[0])
+    parser = machine.parser("networks", __doc__)
     parser.add_argument("--only", default="", help="only networks with one of these words (comma-separated)")
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2, help="CPUs for each library (default: 2)")
     parser.add_argument("--seconds", type=float, default=4.0, help="timing budget of a network (default: 4)")
     parser.add_argument("--json", type=Path, help="also write the results here")
     return parser.parse_args()

@@ -5,7 +5,6 @@ python bench/odd_sizes.py
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,7 @@ def prepared_call(family: str, size: int, channels: int) -> tuple[Any, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench/odd_sizes.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
+    parser = machine.parser("odd_sizes", __doc__)
     parser.add_argument("--seconds", type=float, default=0.5, help="timing budget of a pair (default: 0.5)")
     options = parser.parse_args()
     machine.pin(options.threads)

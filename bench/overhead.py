@@ -9,7 +9,6 @@ what a chain of ten adds to its kernels.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -82,9 +81,8 @@ def print_planning(tool: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench/overhead.py", description=(__doc__ or "").partition("\n")[0])
+    parser = machine.parser("overhead", __doc__)
     parser.add_argument("--tool", type=Path, help="a vkconv_bench: times the plan cache too")
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
     parser.add_argument("--vulkan", action="store_true", help="the tool times arrays of the first Vulkan device too")
     options = parser.parse_args()
     machine.pin(options.threads)

@@ -26,12 +26,11 @@ Row = dict[str, Any]
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/planner_regret.py", description=(__doc__ or "").partition("\n")[0])
+    parser = machine.parser("planner_regret", __doc__)
     parser.add_argument("--suite", default="all,peers", help="comma-separated: all, core, seeds, peers or a family")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--part", default="1/1", help="only the i-th of n parts of the cases: i/n (default: 1/1)")
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
     parser.add_argument("--prepared", action="store_true", help="time prepared weights instead of weights per call")
     parser.add_argument("--ratio", type=float, default=5.0, help="largest estimate timed, in best estimates")
     parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")

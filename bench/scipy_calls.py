@@ -5,7 +5,6 @@ python bench/scipy_calls.py [--threads 2]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,9 +35,7 @@ def calls(extent: int, library: Any) -> dict[str, Callable[[], np.ndarray]]:
 
 def main() -> int:
     """Command line entry point."""
-    parser = argparse.ArgumentParser(prog="bench/scipy_calls.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=2, help="CPUs (default: 2)")
-    options = parser.parse_args()
+    options = machine.parser("scipy_calls", __doc__).parse_args()
     machine.require("scipy")
     machine.pin(options.threads)
     import scipy.ndimage

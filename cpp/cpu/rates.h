@@ -1,5 +1,5 @@
 // Measured by bench/calibrate.py, which writes this file. Flops are multiply-adds counted as two, of one core in a full
-// register tile; bytes are read and written ones of a copy.
+// register tile; bytes are read and written ones of a copy, where they are not said to be read only.
 #pragma once
 #include <string_view>
 
@@ -35,7 +35,7 @@ struct HostRates {
   double launch_seconds;                                         // of one parallel section whose threads are awake
 };
 
-// The first row serves every vendor without its own: estimates take shares of these rates that fit its caches.
+// The first row serves every vendor without its own.
 inline constexpr HostRates kHostRates[] = {
     // AMD EPYC, 2026-11-21
     {"AuthenticAMD", 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.94e-7},
