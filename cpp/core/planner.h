@@ -138,8 +138,18 @@ class Planner {
       const double s = row.seconds(request.problem, context);
       if (!best || s < best_seconds) best = &row, best_seconds = s;
     }
-    if (!best) throw ProblemError("no algorithm can run " + to_string(request.problem));
+    if (!best) throw ProblemError("no algorithm can run " + to_string(request.problem) + advice(request));
     return *best;
+  }
+
+  // Of a request that no algorithm can run: which one could if only the workspace were larger.
+  std::string advice(const PlanRequest& request) {
+    const Context<Device> roomy = context_for(std::numeric_limits<std::int64_t>::max(), request.siblings);
+    for (const Algorithm<Device>& row : table_)
+      if (supports(row, request.problem, roomy))
+        return " with workspace_limit=" + std::to_string(request.workspace_limit_bytes) + ", with a larger one " +
+               std::string(row.name) + " can";
+    return {};
   }
 
   const Algorithm<Device>& forced(const PlanRequest& request, const Context<Device>& context) {

@@ -138,6 +138,29 @@ TEST(Planner, SizesThatOverflowAreAReason) {
   EXPECT_THROW(planner.plan({p, "large"}), ProblemError);
 }
 
+TEST(Planner, SaysWhenALargerWorkspaceWouldDo) {
+  const Algorithm<FakeDevice> table[] = {
+      {"roomy",
+       [](const ConvProblem& p, const FakeContext& c) {
+         return p.groups == 1 ? workspace_support("the rows", 100, c) : Support::no("has groups");
+       },
+       [](const ConvProblem&, const FakeContext&) { return 1.0; },
+       [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("roomy"); }}};
+  Planner<FakeDevice> planner(table, {});
+  const auto message = [&](const PlanRequest& request) -> std::string {
+    try {
+      return planner.plan(request)->describe();
+    } catch (const ProblemError& e) {
+      return e.what();
+    }
+  };
+  const std::string plain = "fwd_f32_n1c4o4_i8_k3", grouped = "fwd_f32_n1c4o4g2_i8_k3";
+  EXPECT_EQ(message({parse_problem(plain), "", 100}), "roomy");
+  EXPECT_EQ(message({parse_problem(plain), "", 99}),
+            "no algorithm can run " + plain + " with workspace_limit=99, with a larger one roomy can");
+  EXPECT_EQ(message({parse_problem(grouped), "", 99}), "no algorithm can run " + grouped);
+}
+
 TEST(Planner, AForcedAlgorithmRunsOrSaysWhyNot) {
   auto planner = make_planner();
   EXPECT_EQ(planner.plan({ConvProblem{}, "slow"})->describe(), "slow");
