@@ -327,6 +327,13 @@ def test_unfold_is_the_convolution_before_its_sum(rank, mode):
     assert np.vdot(windows, given) == np.vdot(x, vkconv.fold(given, x.shape, **options))
 
 
+@pytest.mark.parametrize("mode, first", [("zeros", 1), ("circular", 33)])
+def test_fold_allocates_no_border(mode, first):
+    windows, padding = np.ones((1, 33, 1, 1), np.float32), [(2**34, 2**34)]
+    folded = vkconv.fold(windows, (1, 4, 1), 2**30, pads=padding, padding_mode=mode)
+    np.testing.assert_array_equal(folded[0, :, 0], [first, 0, 0, 0])
+
+
 def test_unfold_errors_and_dtypes():
     x = integers(1, 8, 2, dtype=np.float16)
     windows = vkconv.unfold(x, 3)
@@ -343,6 +350,7 @@ def test_unfold_errors_and_dtypes():
                 call(mode)
     with pytest.raises(ValueError, match="no elements along axis 1"):
         vkconv.unfold(x[:, :0], 1, padding=1, padding_mode="edge")
+        vkconv.fold(np.ones((1, 2, 1, 2)), (1, 0, 2), padding=1, padding_mode="edge")
     with pytest.raises(ValueError, match="smaller than the kernel"):
         vkconv.unfold(x, 9)
     with pytest.raises(ValueError, match="windows has shape"):

@@ -28,18 +28,18 @@ def parse(mode: PaddingMode) -> tuple[str, float]:
     return name, float(parameters[0]) if parameters else 0.0
 
 
-def sources(extent: int, lo: int, hi: int, name: str) -> tuple[Array, Array]:
-    """The element that each of the `lo` elements before and `hi` after an axis of `extent` elements repeats."""
-    outside = np.concatenate([np.arange(-lo, 0), np.arange(extent, extent + hi)])
+def sources(outside: Array, extent: int, name: str, axis: int) -> Array:
+    """The elements that those at the indices `outside` an axis of `extent` elements repeat."""
+    if len(outside) and extent == 0:
+        raise ValueError(f"input has no elements along axis {axis}, of which padding_mode {name!r} could repeat one")
     if name == "edge":
-        inside = np.clip(outside, 0, extent - 1)
-    elif name == "circular":
-        inside = outside % extent
-    else:  # reflect has the period a b c b, symmetric a b c c b a
-        period = max(2 * (extent - 1), 1) if name == "reflect" else 2 * extent
-        inside = outside % period
-        inside = np.where(inside < extent, inside, period - inside - (name == "symmetric"))
-    return inside[:lo], inside[lo:]
+        return np.clip(outside, 0, extent - 1)
+    if name == "circular":
+        return outside % extent
+    # reflect has the period a b c b, symmetric a b c c b a
+    period = max(2 * (extent - 1), 1) if name == "reflect" else 2 * extent
+    inside = outside % period
+    return np.where(inside < extent, inside, period - inside - (name == "symmetric"))
 
 
 def split(pads: PlainPads) -> tuple[PlainPads, tuple[slice, ...]]:
@@ -56,10 +56,6 @@ def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int
     for axis, (lo, hi) in enumerate(border, first_axis):
         shape[axis] += lo + hi
         inner[axis] = slice(lo, lo + input.shape[axis])
-        if lo + hi > 0 and input.shape[axis] == 0 and name not in ("zeros", "constant"):
-            raise ValueError(
-                f"input has no elements along axis {axis}, of which padding_mode {name!r} could repeat one"
-            )
     if name in ("zeros", "constant"):
         made = np.full(shape, value, input.dtype)
         made[tuple(inner)] = input
@@ -67,31 +63,12 @@ def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int
     made = np.empty(shape, input.dtype)
     made[tuple(inner)] = input
     for axis, (lo, hi) in enumerate(border, first_axis):  # the axes before are complete, those after are not
-        extent, at, source = input.shape[axis], list(inner), list[Any](inner)
-        for start, indices in zip((0, lo + extent), sources(extent, lo, hi, name), strict=True):
-            at[axis] = slice(start, start + len(indices))
-            source[axis] = lo + indices
-            made[tuple(at)] = made[tuple(source)]
+        extent, at, source = input.shape[axis], list[Any](inner), list[Any](inner)
+        outside = np.concatenate([np.arange(-lo, 0), np.arange(extent, extent + hi)])
+        at[axis], source[axis] = lo + outside, lo + sources(outside, extent, name, axis)
+        made[tuple(at)] = made[tuple(source)]
         inner[axis] = slice(None)
     return made
-
-
-def folded(grad: Array, border: PlainPads, mode: PaddingMode) -> Array:
-    """The adjoint of `bordered`: what falls on the border is added to the element it repeats."""
-    name, _ = parse(mode)
-    if grad.dtype.itemsize < 4:  # sums run in float32
-        return folded(grad.astype(np.float32), border, mode).astype(grad.dtype)
-    for axis, (lo, hi) in enumerate(border, 1):
-        line = np.moveaxis(grad, axis, 0)
-        extent = len(line) - lo - hi
-        grad = np.moveaxis(line[lo : lo + extent].copy(), 0, axis)
-        if name in ("zeros", "constant"):
-            continue
-        target = np.moveaxis(grad, axis, 0)
-        for start, indices in zip((0, lo + extent), sources(extent, lo, hi, name), strict=True):
-            for i, source in enumerate(indices):
-                target[source] += line[start + i]
-    return grad
 
 
 def add(
@@ -107,31 +84,3 @@ def add(
     parse(mode)
     border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))
     return bordered(input, border, mode)[kept]
-
-
-class Adjoint:
-    """Gradients with respect to inputs that `add` put a border around."""
-
-    def __init__(
-        self,
-        shape: Sequence[int],
-        kernel: Sequence[int],
-        stride: Axes,
-        padding: Padding,
-        dilation: Axes,
-        pads: Pads | None,
-        mode: PaddingMode,
-    ) -> None:
-        parse(mode)
-        self._mode = mode
-        numbers = _core.resolved_pads(tuple(shape)[1:-1], kernel, stride, padding, dilation, pads)
-        self._border, self._kept = split(numbers)
-        extents = list(zip(shape[1:-1], numbers, self._border, strict=True))
-        self.shape = (shape[0], *(n + lo + hi for n, (lo, hi), _ in extents), shape[-1])
-        self._whole = (shape[0], *(n + lo + hi for n, _, (lo, hi) in extents), shape[-1])
-
-    def __call__(self, grad: Array) -> Array:
-        """From the gradient for the input with its border to that for the input."""
-        whole = np.zeros(self._whole, grad.dtype)
-        whole[self._kept] = grad
-        return folded(whole, self._border, self._mode)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
+from vkconv import _core
 from vkconv._axes import per_axis
-from vkconv._borders import Adjoint, add
+from vkconv._borders import add, parse, sources
 from vkconv._types import Array, Axes, Padding, PaddingMode, Pads
 
 
@@ -48,7 +48,7 @@ def unfold(
     kernel = per_axis(kernel, rank, "kernel")
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     x = add(input, kernel, stride, padding, dilation, pads, padding_mode)
-    return np.ascontiguousarray(_windows(x, kernel, stride, dilation, writeable=False))
+    return np.ascontiguousarray(_windows(x, kernel, stride, dilation))
 
 
 def fold(
@@ -85,15 +85,36 @@ def fold(
         raise ValueError(f"windows has {windows.ndim} dimensions, wanted {2 * rank + 2} for the input_shape")
     kernel = windows.shape[1 + rank : -1]
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-    adjoint = Adjoint(input_shape, kernel, stride, padding, dilation, pads, padding_mode)
-    sums = np.zeros(adjoint.shape, np.result_type(windows, np.float32) if windows.itemsize < 4 else windows.dtype)
-    places = _windows(sums, kernel, stride, dilation, writeable=True)
-    if places.shape != windows.shape:
-        raise ValueError(f"windows has shape {windows.shape}, wanted {places.shape}")
-    for tap in itertools.product(*map(range, kernel)):
-        at = (slice(None),) * (1 + rank) + tap
-        places[at] += windows[at]  # the windows of one tap share no element
-    made: Array = adjoint(sums).astype(windows.dtype, copy=False)
+    mode, _ = parse(padding_mode)
+    numbers = _core.resolved_pads(tuple(input_shape)[1:-1], kernel, stride, padding, dilation, pads)
+    axes = list(zip(input_shape[1:-1], numbers, kernel, stride, dilation, strict=True))
+    outputs = [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, (lo, hi), k, s, d in axes]
+    wanted = (input_shape[0], *outputs, *kernel, input_shape[-1])
+    if windows.shape != wanted:
+        raise ValueError(f"windows has shape {windows.shape}, wanted {wanted}")
+    sums = windows.astype(np.result_type(windows, np.float32)) if windows.itemsize < 4 else windows
+    for a, (extent, (lo, _), k, s, d) in reversed(list(enumerate(axes))):
+        sums = _added(sums, 1 + a, 1 + rank + a, extent, range(-lo, k * d - lo, d), s, mode)
+    return sums.astype(windows.dtype, copy=False)
+
+
+def _added(
+    windows: Array, axis: int, taps: int, extent: int, starts: Sequence[int], stride: int, mode: str
+) -> Array:
+    """Windows added up along one axis. Tap k of output i was gathered `starts[k] + i stride` after the first of
+    `extent` elements, or is what repeats one of them there."""
+    line = np.moveaxis(windows, (axis, taps), (0, 1))
+    shape = [extent if a == axis else n for a, n in enumerate(windows.shape) if a != taps]
+    made = np.zeros(shape, windows.dtype)
+    target = np.moveaxis(made, axis, 0)
+    for k, start in enumerate(starts):
+        places = start + np.arange(len(line)) * stride
+        begin, end = np.searchsorted(places, (0, extent))
+        target[start + begin * stride : start + end * stride : stride] += line[begin:end, k]
+        if mode not in ("zeros", "constant"):
+            outside = np.r_[:begin, end : len(line)]
+            for i, source in zip(outside, sources(places[outside], extent, mode, axis), strict=True):
+                target[source] += line[i, k]
     return made
 
 
@@ -104,10 +125,10 @@ def _checked_rank(dimensions: int, name: str) -> int:
     return dimensions - 2
 
 
-def _windows(x: Array, kernel: Axes, stride: Axes, dilation: Axes, writeable: bool) -> Array:
+def _windows(x: Array, kernel: Axes, stride: Axes, dilation: Axes) -> Array:
     """A view (N, output..., kernel..., C) of x."""
     axes = list(zip(x.shape[1:-1], x.strides[1:-1], kernel, stride, dilation, strict=True))  # type: ignore[arg-type]
     output = tuple((n - d * (k - 1) - 1) // s + 1 for n, _, k, s, d in axes)
     shape = (x.shape[0], *output, *(a[2] for a in axes), x.shape[-1])
     strides = (x.strides[0], *(b * s for _, b, _, s, _ in axes), *(b * d for _, b, _, _, d in axes), x.strides[-1])
-    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=writeable)
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
