@@ -20,7 +20,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 def to_array(tensor: torch.Tensor) -> Array:
     """The same memory as an array of the same axes."""
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise TypeError(f"the tensor is on {tensor.device}, wanted one on the CPU")
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy(force=True).view(_bfloat16())
@@ -36,7 +36,8 @@ def to_tensor(array: Array) -> torch.Tensor:
 
 def channels_last(tensor: torch.Tensor) -> Array:
     """(N, C, spatial...) as an array (N, spatial..., C): a view, without a copy."""
-    return to_array(tensor.movedim(1, -1))
+    array = to_array(tensor)
+    return array.transpose(0, *range(2, array.ndim), 1)  # NumPy's views take less time than PyTorch's
 
 
 def innermost(tensor: torch.Tensor) -> torch.Tensor:
@@ -49,7 +50,7 @@ def innermost(tensor: torch.Tensor) -> torch.Tensor:
 
 def channels_first(array: Array) -> torch.Tensor:
     """(N, spatial..., C) as a tensor (N, C, spatial...), in PyTorch's memory format `channels_last`."""
-    return to_tensor(array).movedim(-1, 1)
+    return to_tensor(array.transpose(0, -1, *range(1, array.ndim - 1)))
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
