@@ -98,9 +98,7 @@ def fold(
     return sums.astype(windows.dtype, copy=False)
 
 
-def _added(
-    windows: Array, axis: int, taps: int, extent: int, starts: Sequence[int], stride: int, mode: str
-) -> Array:
+def _added(windows: Array, axis: int, taps: int, extent: int, starts: Sequence[int], stride: int, mode: str) -> Array:
     """Windows added up along one axis. Tap k of output i was gathered `starts[k] + i stride` after the first of
     `extent` elements, or is what repeats one of them there."""
     line = np.moveaxis(windows, (axis, taps), (0, 1))

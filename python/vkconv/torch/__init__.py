@@ -11,6 +11,11 @@ torch.func and torch.compile. Importing this module lets vkconv run in the threa
 library waits for the other's.
 """
 
+import warnings
+
+from torch.jit import TracerWarning
+
+from vkconv.torch import _flops  # noqa: F401 - which tells PyTorch of its formulas
 from vkconv.torch._accelerate import accelerate
 from vkconv.torch._functional import (
     conv1d,
@@ -40,3 +45,5 @@ __all__ = [
 ]
 
 share_threads()
+# A trace keeps which memory format its results have, whatever that of later inputs is. Nothing else depends on sizes.
+warnings.filterwarnings("ignore", category=TracerWarning, module=r"vkconv\.torch\.")

@@ -55,10 +55,13 @@ def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tenso
 
 
 def _pytorchs(input: Tensor) -> bool:
-    """Whether PyTorch's own convolution has to run: vkconv has none of integers, and ONNX none of vkconv's."""
+    """Whether PyTorch's own convolution has to run: vkconv has none of integers or of oneDNN's layouts, and ONNX none
+    of vkconv's."""
     if torch.onnx.is_in_onnx_export():
         return True
-    return isinstance(input, Tensor) and not (input.is_floating_point() or input.is_complex())
+    if not isinstance(input, Tensor):
+        return False
+    return input.layout is not torch.strided or not (input.is_floating_point() or input.is_complex())
 
 
 def _refused(theirs: Callable[..., Tensor], *arguments: object) -> None:

@@ -107,6 +107,11 @@ _handles = itertools.count()
 _by_handle: weakref.WeakValueDictionary[int, Prepared] = weakref.WeakValueDictionary()
 
 
+def of_handle(handle: int) -> Prepared:
+    """The one whose operators carry this handle."""
+    return _by_handle[handle]
+
+
 class Prepared(nn.Module, StandIn):
     """A convolution by weights that are packed once: `forward(input, addend)` is
     activation(norm(layer(input)) + addend).
@@ -180,7 +185,7 @@ class Prepared(nn.Module, StandIn):
         )  # fmt: skip
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Tensor) or self._needs_operators(input, addend):
+        if not isinstance(input, Tensor) or input.layout is not torch.strided or self._needs_operators(input, addend):
             return self._by_operators(input, addend)
         if not torch.is_autocast_enabled("cpu"):
             return self._by_packed(input, addend)
@@ -318,17 +323,17 @@ def _normalized(weight: Tensor, bias: Tensor | None, norm: Any, geometry: Geomet
 @torch.library.custom_op("vkconv::prepared_conv", mutates_args=(), device_types="cpu")
 def prepared_conv(input: Tensor, handle: int) -> Tensor:
     """What the Prepared with this handle computes."""
-    return _by_handle[handle].convolved(input)
+    return of_handle(handle).convolved(input)
 
 
 @torch.library.custom_op("vkconv::prepared_conv_add", mutates_args=(), device_types="cpu")
 def prepared_conv_add(input: Tensor, addend: Tensor, handle: int) -> Tensor:
     """The same, with an addend of the output's shape in the dtype sums run in."""
-    return _by_handle[handle].convolved(input, addend)
+    return of_handle(handle).convolved(input, addend)
 
 
 def _fake(input: Tensor, handle: int) -> Tensor:
-    return _ops.empty_channels_last(input, *_by_handle[handle].output_shape(input))
+    return _ops.empty_channels_last(input, *of_handle(handle).output_shape(input))
 
 
 def _mapped(op: Any) -> Callable[..., tuple[Tensor, int]]:

@@ -1,0 +1,88 @@
+"""PyTorch's tools on models of vkconv.torch: operations counted, oneDNN's tensors, warnings of a trace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 - after the skip
+from torch.utils import mkldnn  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from vkconv import torch as vt  # noqa: E402
+
+
+class Residual(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return torch.relu(self.layers(x) + x)
+
+
+def network(groups: int = 2) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=groups),
+        nn.BatchNorm2d(8),
+        Residual(nn.Conv2d(8, 8, 3, padding=1)),
+        nn.ConvTranspose2d(8, 6, (3, 2), stride=2, groups=groups),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(6 * 13 * 12, 5),
+    )
+
+
+def image() -> torch.Tensor:
+    return torch.randn(2, 4, 12, 12, generator=torch.Generator().manual_seed(1))
+
+
+def counted(model: nn.Module, *, backward: bool) -> int:
+    with FlopCounterMode(display=False) as mode:
+        result = model(image().requires_grad_(backward))
+        if backward:
+            result.sum().backward()
+    total: int = mode.get_total_flops()
+    return total
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_operations_are_counted_as_pytorch_counts_its_own(train):
+    # PyTorch counts a gradient of grouped weights as if every group had all channels.
+    model = network(groups=1 if train else 2).train(train)
+    want = counted(model, backward=train)
+    assert want > 0
+    assert counted(vt.accelerate(model), backward=train) == want
+
+
+def test_onednn_tensors_are_convolved_by_pytorch():
+    model = network()[:3].eval()
+    want = model(image())
+    torch.testing.assert_close(vt.accelerate(model)(image().to_mkldnn()).to_dense(), want)
+    torch.testing.assert_close(mkldnn.to_mkldnn(vt.accelerate(model))(image().to_mkldnn()).to_dense(), want)
+    x, w = image(), torch.randn(3, 4, 3, 3)
+    torch.testing.assert_close(vt.conv2d(x.to_mkldnn(), w).to_dense(), vt.conv2d(x, w))
+
+
+def test_a_trace_warns_of_nothing_and_takes_other_sizes():
+    code = """
+        import warnings
+        import torch
+        from torch import nn
+        import vkconv.torch
+
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 1, 2, 2)).eval()
+        x, larger = torch.randn(1, 3, 8, 8), torch.randn(2, 3, 9, 11).to(memory_format=torch.channels_last)
+        for made in (vkconv.torch.accelerate(model), vkconv.torch.accelerate(model.train()).eval()):
+            with warnings.catch_warnings(record=True) as told:
+                traced = torch.jit.trace(made, x)
+            assert not [w for w in told if issubclass(w.category, torch.jit.TracerWarning)], told
+            torch.testing.assert_close(traced(larger), model.eval()(larger))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=600)
