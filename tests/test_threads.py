@@ -152,6 +152,12 @@ def test_sixteen_threads(device):
     compare_with_serial(device, *((1000, 300) if device == "cpu" else (8, 10)))
 
 
+def test_stacks_of_128_kib():
+    """The main thread's and those of the pool: what musl gives a thread."""
+    fuzzer = [sys.executable, str(Path(fuzz.__file__)), "--device", "cpu", "--count", "1000", "--seed", "1"]
+    subprocess.run(["sh", "-c", 'ulimit -s 128 && exec "$@"', "sh", *fuzzer], check=True, timeout=600)
+
+
 @pytest.mark.full
 def test_sixteen_threads_on_a_software_device(device):
     if device != "cpu":

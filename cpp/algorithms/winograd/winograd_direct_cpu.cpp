@@ -8,7 +8,7 @@ namespace vkconv::cpu::winograd {
 
 // y: [mh][mw][columns], bias included.
 void Execution::sum_directly(const OutputBlock& block, const Position& pos, std::int64_t d, float* y) const {
-  alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
+  alignas(64) float taps[kMaxTileTaps * kStagedWeights];
   const ConvProblem& p = g_.problem;
   for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) std::copy_n(block.bias, b_.columns, y + i * b_.columns);
   const auto [begin, end] = taps_inside(p, 0, pos.d + d);

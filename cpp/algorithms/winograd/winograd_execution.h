@@ -10,6 +10,10 @@ namespace vkconv::cpu::winograd {
 
 inline constexpr std::int64_t kMaxLanes = 64;  // of float, in the widest vectors there are
 inline constexpr std::int64_t kMaxColumns = 2 * kMaxLanes;
+// Weights of one tap that are staged at a time: kStagedChannels of two vectors of 64 bytes. A stack of 128 KiB, which
+// musl gives a thread, holds them for every tap; of wider vectors they are fewer channels.
+inline constexpr std::int64_t kStagedWeights = 32 * kStagedChannels;
+static_assert(kStagedWeights >= kMaxColumns);
 
 // Byte is std::byte or const std::byte.
 template <class Byte>

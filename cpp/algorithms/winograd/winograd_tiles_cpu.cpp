@@ -67,7 +67,7 @@ WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_bloc
                     g_.shape.rw,
                     part.taps_h,
                     part.taps_w,
-                    std::min({kStagedChannels, channel_end - channel, g_.in_channels - c}),
+                    std::min({kStagedChannels, kStagedWeights / b_.columns, channel_end - channel, g_.in_channels - c}),
                     std::min(b_.columns, g_.out_channels - first)};
   auto& w = block.view;
   w.data =
@@ -79,7 +79,7 @@ WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_bloc
 
 void Execution::transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
                                 std::int64_t point_stride) const {
-  alignas(64) float taps[kMaxTileTaps * kStagedChannels * kMaxColumns];
+  alignas(64) float taps[kMaxTileTaps * kStagedWeights];
   for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
     for (std::int64_t c = r.channel_begin; c < r.channel_end;) {
       const WeightBlock block = weight_block(group, output_block, tap, c, r.channel_end);

@@ -35,7 +35,6 @@ constexpr std::int64_t kPartBytes = 16 << 20;  // of the sums of all parts
 constexpr std::int64_t kChunkBytes = 1 << 20;  // of the inputs that a thread transforms at a time
 constexpr std::int64_t kMaxRows = 112;         // input channels whose sums stay in a core's cache
 constexpr std::int64_t kCopiedChannels = 64;   // at a time
-constexpr std::int64_t kChannelsATask = 16;
 
 constexpr std::size_t shape_index() {
   std::size_t i = 0;
@@ -265,10 +264,11 @@ class Execution {
   // The taps of a run of input channels with one block of output channels.
   void finish(std::int64_t group, std::int64_t tap, std::int64_t block, std::int64_t run, const float* sums) {
     alignas(64) static constexpr float kZeros[winograd::kMaxColumns] = {};
-    alignas(64) float y[kChannelsATask * kPixels * winograd::kMaxColumns];
+    alignas(64) float y[kPixels * winograd::kStagedWeights];
     const std::int64_t begin = run * l_.rows, end = std::min(begin + l_.rows, p_.in_channels_per_group());
-    for (std::int64_t channel = begin; channel < end; channel += kChannelsATask) {
-      const std::int64_t count = std::min(kChannelsATask, end - channel);
+    const std::int64_t most = std::min(winograd::kStagedChannels, winograd::kStagedWeights / l_.columns);
+    for (std::int64_t channel = begin; channel < end; channel += most) {
+      const std::int64_t count = std::min(most, end - channel);
       bool finite = true;
       for (std::int64_t c = 0; c < count; ++c)
         finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
