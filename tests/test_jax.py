@@ -266,3 +266,11 @@ def test_several_devices():
     """Gradients with respect to what all devices share are summed over them."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", SHARDED], env=environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("without", ["del jet._bilinear_taylor_rule", "sys.modules['jax.experimental.jet'] = None"])
+def test_without_rules_of_taylor_series(without):
+    """Which are no part of JAX's interface."""
+    call = "import jax, vkconv.jax; vkconv.jax.conv1d(*[jax.numpy.ones((1, 3, 2))] * 2)"
+    code = f"import sys; from jax.experimental import jet; {without}; {call}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import ShapedArray
-from jax.experimental import jet
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -146,8 +145,12 @@ def _swapped(cotangent: Any, other: Any) -> Any:
     return other, cotangent
 
 
-for _op in (_conv, _input_grad, _weight_grad):  # Taylor series
-    jet.jet_rules[_op] = partial(jet._bilinear_taylor_rule, _op)
+try:  # Taylor series, where JAX has the rule: that of a release knows how the release scales coefficients
+    from jax.experimental.jet import _bilinear_taylor_rule, jet_rules
+except ImportError:
+    pass
+else:
+    jet_rules.update({op: partial(_bilinear_taylor_rule, op) for op in (_conv, _input_grad, _weight_grad)})
 
 _define_transpose(_conv, (_input_grad, _same), (_weight_grad, _same))
 _define_transpose(_input_grad, (_conv, _same), (_weight_grad, _swapped))
