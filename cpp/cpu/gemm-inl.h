@@ -108,13 +108,11 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
     const T* HWY_RESTRICT a = s->a + a_offset;
     const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
     const T* HWY_RESTRICT b = s->b + b_offset;
-    for (std::int64_t k = 0; k < t.kc; ++k, b += kVectors * lanes) {
+    const auto add_term = [&](std::int64_t k) __attribute__((always_inline)) {
       V column[kVectors];
-      const std::byte* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * to_stride;
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b + v * lanes);
         hwy::Prefetch(b + ahead + v * lanes);
-        hwy::Prefetch(c + v * lanes * sizeof(T));
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
@@ -122,7 +120,15 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
         unroll<kVectors>([&](auto v)
                              __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
       });
+      b += kVectors * lanes;
+    };
+    std::int64_t k = 0;
+    for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {
+      const std::byte* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * to_stride;
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) { hwy::Prefetch(c + v * lanes * sizeof(T)); });
+      unroll<kTermsPerRow>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
     }
+    for (; k < t.kc; ++k) add_term(k);
   }
   if constexpr (kMaskedMemory)
     if (t.last_lanes > 0 && panel + 1 == t.panels) return store_sums<true>(t, tile, panel, sum, accumulate);
