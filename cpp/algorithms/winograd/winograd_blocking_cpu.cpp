@@ -9,11 +9,12 @@ namespace vkconv::cpu::winograd {
 namespace {
 
 // Costs beside the products, in multiply-adds counted as two at the peak rate, measured with 512-bit vectors: of each
-// float of a transformed array, and of one call of the micro-kernel.
+// float of a transformed array, of one call of the micro-kernel, and of one product, which is a few such calls.
 constexpr double kInputTransformFlops = 26;
 constexpr double kOutputTransformFlops = 20;
 constexpr double kWeightTransformFlops = 20;
-constexpr double kMicroKernelFlops = 3500;
+constexpr double kMicroKernelFlops = 1500;
+constexpr double kProductFlops = 4500;
 // Of the channels of a pixel that fill no vector and go through a copy.
 constexpr double kCopyFlops = 400;
 constexpr double kPeakShare = 0.92;
@@ -38,6 +39,12 @@ std::int64_t lone_depths(const Geometry& g) {
   return g.depths - whole.size();
 }
 
+// Products fetch their operands ahead of use: the shorter of the two hides behind the longer, but where they take about
+// as long.
+double partly_hidden(double compute, double read) {
+  return std::cbrt(compute * compute * compute + read * read * read);
+}
+
 // What one thread spends.
 struct Costs {
   const Geometry& g;
@@ -52,6 +59,10 @@ struct Costs {
   }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double shared_cache_rate() const { return traits.shared_cache_read_bytes_per_second / traits.threads; }
+  // Of a byte that is copied out of the shared cache instead of the thread's own.
+  double eviction_seconds() const {
+    return std::max(0.0, traits.threads / traits.shared_cache_bytes_per_second - 1 / own_cache_rate());
+  }
   double weight_floats() const {  // of one group, without padding
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels) * used;
   }
@@ -75,15 +86,16 @@ struct Costs {
     return shared_cache_rate();
   }
 
-  // Row blocks of the products of `count` depths, `together` in one product, and their rows as far as they cost.
+  // Products of `count` depths, `together` in one, their row blocks, and their rows as far as they cost.
   struct Rows {
-    double blocks, rows;
+    double products, blocks, rows;
   };
   Rows rows_of(std::int64_t tiles, std::int64_t together, std::int64_t count) const {
-    if (count == 0) return {0, 0};
+    if (count == 0) return {0, 0, 0};
     together = std::min(together, count);
-    const auto blocks = static_cast<double>(ceil_div(tiles * together, max_rows) * ceil_div(count, together));
-    return {blocks, std::max(static_cast<double>(tiles * count), kMinRows * blocks)};
+    const auto products = static_cast<double>(ceil_div(count, together));
+    const double blocks = products * static_cast<double>(ceil_div(tiles * together, max_rows));
+    return {products, blocks, std::max(static_cast<double>(tiles * count), kMinRows * blocks)};
   }
 
   // Products of `tiles` tiles, at `depths` outputs each, with a share of the output blocks of one group.
@@ -92,14 +104,15 @@ struct Costs {
     const double steps = static_cast<double>(ceil_div(depths, b.depths_per_step));
     const std::int64_t alone = std::min(lone, depths);
     const Rows outer = rows_of(tiles, 1, alone), inner = rows_of(tiles, b.depths_per_step, depths - alone);
-    const double row_blocks = outer.blocks + inner.blocks, rows = outer.rows + inner.rows;
-    const double calls = row_blocks * points * static_cast<double>(g.reduction.size()) * output_blocks;
+    const double calls =
+        (outer.blocks + inner.blocks) * kMicroKernelFlops + (outer.products + inner.products) * kProductFlops;
     const double panel = points * terms * static_cast<double>(b.columns) * output_blocks * used;
-    const double compute = seconds_of_flops(2 * rows * panel + calls * kMicroKernelFlops);
+    const double compute = seconds_of_flops(2 * (outer.rows + inner.rows) * panel +
+                                            calls * points * static_cast<double>(g.reduction.size()) * output_blocks);
     if (b.source == WeightSource::fused) return compute;
     const double share = output_blocks / static_cast<double>(panels.output_blocks);
     const double read_bytes = static_cast<double>(panels.floats()) * used * share * sizeof(float);
-    return std::hypot(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
+    return partly_hidden(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   // Of one point: one for each part, where those of a stride are no neighbours in memory.
   double copies(const Blocking& b) const {
@@ -128,6 +141,30 @@ std::int64_t slots_of(const Geometry& g, std::int64_t depths) {
   return std::min(inputs_under(g.problem, 0, depths), g.problem.input[0]);
 }
 
+// What leaves the thread's cache while a unit's panels pass through it: the transformed tiles, which every step through
+// the output blocks reads, and the sums, which it writes and reads.
+double evictions(const Blocking& b, const Costs& c, double steps, double output_blocks) {
+  const double l2_bytes = static_cast<double>(c.traits.l2_bytes);
+  const double input_bytes = static_cast<double>(b.input_floats) * sizeof(float);
+  const double sum_bytes = static_cast<double>(b.all_sum_floats()) * sizeof(float);
+  const double panel_bytes =
+      static_cast<double>(b.source == WeightSource::fused ? b.chunk_floats : c.panels.panel_floats) * sizeof(float);
+  const double step_panels = b.source == WeightSource::fused ? 0 : static_cast<double>(b.blocks_per_step) * panel_bytes;
+  const double rate = c.outer_rate(static_cast<double>(b.threads) * (input_bytes + sum_bytes) + step_panels);
+  const double block_steps = steps * std::ceil(output_blocks / static_cast<double>(b.blocks_per_step));
+  // What does not fit comes back from the shared cache, or from memory. The sums are fetched, written and read unless
+  // they only compete for the cache.
+  double seconds = 0;
+  if (input_bytes > 0.8 * l2_bytes) seconds += input_bytes * block_steps / (kHiddenReads * rate);
+  // Tiles of a single depth, which share nothing with others, are fetched and written first.
+  const double write_rate = std::min(rate, c.traits.shared_cache_bytes_per_second / c.traits.threads);
+  if (c.g.depths == 1 && input_bytes > l2_bytes) seconds += 2 * input_bytes / write_rate;
+  if (sum_bytes > 0.3 * l2_bytes) seconds += (sum_bytes > l2_bytes ? 3 : 1) * sum_bytes * block_steps / rate;
+  // Of what fits, a share that grows from none at a third of the cache to all at the whole.
+  const double evicted = std::clamp(1.5 * (input_bytes + sum_bytes + panel_bytes) / l2_bytes - 0.5, 0.0, 1.0);
+  return seconds + evicted * (input_bytes + 2 * sum_bytes) * block_steps * c.eviction_seconds();
+}
+
 double estimate(const Blocking& b, const Costs& c) {
   const Geometry& g = c.g;
   const double threads = static_cast<double>(b.threads), groups = static_cast<double>(g.problem.groups);
@@ -141,25 +178,13 @@ double estimate(const Blocking& b, const Costs& c) {
 
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
-  // What outgrows the thread's cache comes back from the shared one, or from memory: the transformed tiles for every
-  // step through the output blocks; the sums, which are fetched, written and read unless they only compete for it.
-  const double l2_bytes = static_cast<double>(c.traits.l2_bytes);
-  const double input_bytes = static_cast<double>(b.input_floats) * sizeof(float);
-  const double sum_bytes = static_cast<double>(b.all_sum_floats()) * sizeof(float);
-  const double step_panels =
-      b.source == WeightSource::fused ? 0 : static_cast<double>(b.blocks_per_step * c.panels.panel_floats);
-  const double rate = c.outer_rate(threads * (input_bytes + sum_bytes) + step_panels * sizeof(float));
-  const double block_steps = steps * std::ceil(output_blocks / static_cast<double>(b.blocks_per_step));
-  if (input_bytes > 0.8 * l2_bytes) unit += input_bytes * block_steps / (kHiddenReads * rate);
-  // Beyond the shared cache tiles of a single depth, which share nothing with others, are fetched and written first.
-  if (g.depths == 1 && rate < c.shared_cache_rate()) unit += 2 * input_bytes / rate;
-  if (sum_bytes > 0.3 * l2_bytes) unit += (sum_bytes > l2_bytes ? 3 : 1) * sum_bytes * block_steps / rate;
+  unit += evictions(b, c, steps, output_blocks);
   double once = 0;
   if (b.source == WeightSource::fused) unit += weights * share * steps;
   if (b.source == WeightSource::own) {
     const double part = std::min(1.0, waves * share) * std::ceil(groups / threads);
     const double bytes = c.weight_floats() * sizeof(float) * part;
-    once += weights * part + (bytes > 0.8 * l2_bytes ? bytes / c.panel_rate(bytes) : 0);
+    once += weights * part + (bytes > 0.8 * static_cast<double>(c.traits.l2_bytes) ? bytes / c.panel_rate(bytes) : 0);
   }
   if (b.source == WeightSource::shared) {
     const double moved = c.weight_floats() * sizeof(float) / (kBetweenCoresShare * c.own_cache_rate());
@@ -220,7 +245,7 @@ class Search {
     const Geometry& g = costs_.g;
     lay_out(b, g, lanes_);
     const auto outgrows = [&](std::int64_t floats) {
-      return static_cast<double>(floats) * sizeof(float) > 0.8 * static_cast<double>(costs_.traits.l2_bytes);
+      return static_cast<double>(floats) * sizeof(float) > 0.6 * static_cast<double>(costs_.traits.l2_bytes);
     };
     if (b.source == WeightSource::fused || !outgrows(b.input_floats) || outgrows(b.input_floats / g.shape.points()))
       return;
