@@ -12,6 +12,7 @@ namespace vkconv::vulkan {
 
 struct SideBySide {
   std::int64_t slices = 0, pitch = 0;  // output columns from one slice to the next
+  bool straddled = true;               // tiles hold columns of several slices, which a gap separates
   std::int64_t columns() const { return checked_mul(slices, pitch); }
 };
 
@@ -22,6 +23,13 @@ inline SideBySide side_by_side(const ConvProblem& p) {
   const std::int64_t reach = (p.output[2] - 1) * stride + (p.kernel[2] - 1) * p.dilation[2];
   const std::int64_t least = std::max({p.input[2] + std::max<std::int64_t>(pad, 0), reach - pad + 1});
   return {checked_mul(p.batch, p.output[0]), std::max(ceil_div(least, stride), p.output[2])};
+}
+
+// The same in tiles of some columns, or every slice in tiles of its own where those are fewer.
+inline SideBySide side_by_side(const ConvProblem& p, std::int64_t tile_columns) {
+  const SideBySide straddled = side_by_side(p);
+  const SideBySide apart{straddled.slices, round_up(p.output[2], tile_columns), false};
+  return apart.columns() < round_up(straddled.columns(), tile_columns) ? apart : straddled;
 }
 
 // A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.

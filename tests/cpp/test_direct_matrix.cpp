@@ -14,7 +14,11 @@ class DirectMatrix : public vulkan::MatrixKernelTest {
 TEST_F(DirectMatrix, Geometry) {
   for (const char* text : {
            "fwd_f16_n1c16o16_i8x8_k3x3_p1x1",
-           "fwd_f16_n3c40o70_i7x7_k3x3_p1x1",         // images side by side
+           "fwd_f16_n3c40o70_i7x7_k3x3_p1x1",   // images side by side
+           "fwd_f16_n3c17o20_i6x16_k3x3_p1x1",  // each in tiles of its own
+           "fwd_bf16_n1c16o60_i5x32_k3x3_p1x1",
+           "fwd_f16_n2c8o12_i9x31_k3x5_s2x2_p0x1",
+           "fwd_f16_n3c12o8_i64_k3_p1",
            "fwd_f16_n2c9o5_i21x19_k3x3_p1x1",         // no octets
            "fwd_f16_n1c21o35_i16x17_k3x2_s2x3_p1x0",  // phases of strided columns
            "fwd_f16_n1c8o16_i18x18_k3x3_d3x2_p3x2",
@@ -262,6 +266,21 @@ TEST(DirectMatrixTile, SlicesSideBySideShareNothing) {
         if (x >= 0 && x < p.input[2]) continue;
         EXPECT_TRUE(x + pitch >= p.input[2] && x < pitch) << text << " reads column " << x;
       }
+  }
+}
+
+// Slices of as many columns as tiles have need no gap: fewer tiles cover them.
+TEST(DirectMatrixTile, SlicesOfWholeTilesLieApart) {
+  for (const auto& [text, apart] :
+       {std::pair{"fwd_f16_n2c1o1_i9x64_k3x3_p1x1", true}, std::pair{"fwd_f16_n1c1o1_i9x64_k3x3_p1x1", true},
+        std::pair{"fwd_f16_n2c1o1_i9x64_k3x3_s1x2_p1x1", true}, std::pair{"fwd_f16_n32c1o1_i9x14_k3x3_p1x1", false},
+        std::pair{"fwd_f16_n2c1o1_i9x64_k1x1", false}}) {
+    const ConvProblem p = parse_problem(text);
+    const vulkan::SideBySide one = vulkan::side_by_side(p), layout = vulkan::side_by_side(p, 16);
+    EXPECT_EQ(layout.straddled, !apart) << text;
+    EXPECT_GE(layout.pitch, p.output[2]) << text;
+    EXPECT_LE(ceil_div(layout.columns(), 16), ceil_div(one.columns(), 16)) << text;
+    EXPECT_TRUE(!apart || layout.pitch % 16 == 0) << text;
   }
 }
 

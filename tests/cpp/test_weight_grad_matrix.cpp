@@ -15,7 +15,11 @@ class WeightGradMatrix : public vulkan::MatrixKernelTest {
 TEST_F(WeightGradMatrix, Geometry) {
   for (const char* text : {
            "wgrad_f16_n1c16o16_i8x8_k3x3_p1x1",
-           "wgrad_f16_n3c40o70_i7x7_k3x3_p1x1",         // images side by side
+           "wgrad_f16_n3c40o70_i7x7_k3x3_p1x1",   // images side by side
+           "wgrad_f16_n3c17o20_i6x16_k3x3_p1x1",  // each in tiles of its own
+           "wgrad_bf16_n1c16o24_i5x32_k3x3_p1x1",
+           "wgrad_f16_n2c8o12_i9x31_k3x5_s2x2_p0x1",
+           "wgrad_f16_n3c12o8_i32_k3_p1",
            "wgrad_f16_n2c9o5_i21x19_k3x3_p1x1",         // no octets
            "wgrad_f16_n1c21o35_i16x17_k3x2_s2x3_p1x0",  // phases of strided columns
            "wgrad_f16_n1c8o16_i18x18_k3x3_d3x2_p3x2",

@@ -40,9 +40,10 @@ layout(constant_id = 34) const bool kShares = false;  // outputs are shares of s
 layout(constant_id = 35) const bool kWholeChunks = false;  // of input channels
 // Channels of a column of the input where the taps of a row are channels of the matrices; 0: those are the input's.
 layout(constant_id = 36) const uint kColumnChannels = 0;
-layout(constant_id = 37) const bool kSlices = true;  // there are several
+layout(constant_id = 37) const bool kStraddled = true;  // tiles hold columns of several slices
 layout(constant_id = 38) const bool kTapsInLine = false;  // channels of neighbouring taps follow each other in memory
 layout(constant_id = 39) const bool kOneStage = false;  // holds all of a sum
+layout(constant_id = 40) const bool kSlices = true;     // there are several
 layout(local_size_x_id = 30) in;
 
 const bool kTapsAreChannels = kColumnChannels != 0, kBrings = !kOneStage && !kTapsAreChannels;
@@ -52,6 +53,7 @@ const bool kTapsAreChannels = kColumnChannels != 0, kBrings = !kOneStage && !kTa
 struct Place {
   int group;
   int column, row;  // first output column, slices side by side, and row
+  int slice;        // unless several
   uint channel;     // first output channel, in the group
   uint share;
   uint subgroup_m, subgroup_n;
@@ -199,6 +201,7 @@ void main() {
   at.group = int(index);
   at.column = int(tile_x * kTileColumns);
   at.row = int(tile_y * kTileRows);
+  at.slice = kSlices && !kStraddled ? int(divide(uint(at.column), params.pitch)) : 0;
   at.subgroup_m = subgroup_index() / kSubgroupsN;
   at.subgroup_n = subgroup_index() % kSubgroupsN;
   const uint run = tile_o * kSubgroupsN + at.subgroup_n;

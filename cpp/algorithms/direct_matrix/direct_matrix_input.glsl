@@ -25,8 +25,8 @@ struct Stage {
 // Elements, of which the low 32 bits count unless they span more.
 int64_t strides_of(int count, int64_t stride, bool far) { return far ? count * stride : int64_t(count * int(stride)); }
 
-Column column_at(int column, Divisor pitch) {
-  return kSlices ? column_of(column, pitch) : Column(column < 0 ? -1 : 0, column);
+Column column_at(Place at, int column, Divisor pitch) {
+  return kStraddled ? column_of(column, pitch) : column_in(at.slice, column, pitch);
 }
 
 uint slot_of(uint i) { return gl_LocalInvocationIndex + i * kThreads; }
@@ -40,7 +40,8 @@ Source source_of(Place at, uint slot) {
   const uint x = slot % phase_columns * stride_columns + slot / phase_columns;
   const int row = at.row * int(stride_rows) + int(y) - params.geometry.pad_lo[1];
   const int pad = params.geometry.pad_lo[2];
-  Column column = column_at(at.column * int(stride_columns) + int(x) - (kTapsAreChannels ? 0 : pad), params.input_pitch);
+  const int first = at.column * int(stride_columns) - (kTapsAreChannels ? 0 : pad);
+  const Column column = column_at(at, first + int(x), params.input_pitch);
   const int columns = kTapsAreChannels ? params.geometry.output_extent[2] : params.geometry.input_extent[2];
   if (y >= halo_rows || x >= halo_columns || slot >= phase_columns * stride_columns || row < 0 ||
       row >= params.geometry.input_extent[1] || column.slice < 0 || column.slice >= int(params.slices) ||

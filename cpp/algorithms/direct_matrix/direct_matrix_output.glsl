@@ -6,7 +6,7 @@
 const uint kRowOctets = kFragmentsN * kRowQuads + 2;
 const uint kQuads = ELEMENT_BYTES == 2 ? 2 : 1, kPixelLanes = kFragmentsN * kRowQuads / kQuads;
 const uint kPassPixels = kLanes / kPixelLanes < kMatrixM ? kLanes / kPixelLanes : kMatrixM;
-const uint kPasses = kMatrixM / kPassPixels;
+const uint kPasses = (kMatrixM + kPassPixels - 1) / kPassPixels;
 
 struct Finish {
   uint64_t array;
@@ -34,7 +34,7 @@ struct Pixel {
 };
 
 Pixel pixel_at(Place at, uint x) {
-  const Column column = column_at(at.column + int(x), params.pitch);
+  const Column column = column_at(at, at.column + int(x), params.pitch);
   Pixel p;
   p.exists = column.slice < int(params.slices) && column.x < params.geometry.output_extent[2];
   p.image = kDepth ? int(divide(uint(column.slice), params.depths)) : column.slice;
@@ -63,9 +63,8 @@ OutputColumn output_column(Place at, uint x) {
   return c;
 }
 
-uint row_pixel(uint fragment, uint pass) {
-  return (kStrip ? fragment * kMatrixM : 0) + lane_index() / kPixelLanes + pass * kPassPixels;
-}
+uint matrix_row(uint pass) { return lane_index() / kPixelLanes + pass * kPassPixels; }
+uint row_pixel(uint fragment, uint pass) { return (kStrip ? fragment * kMatrixM : 0) + matrix_row(pass); }
 
 // NaN, which padding may have made of infinities; of fp32 also an infinity, which scales may have made.
 // Shares are judged when they have been added.
@@ -137,7 +136,7 @@ void store_outputs(Place at) {
     uint broken = 0;
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass) {
       if (kStrip) columns[pass] = output_column(at, row_pixel(fragment, pass));
-      if (!row_exists || !columns[pass].exists) continue;
+      if (!row_exists || matrix_row(pass) >= kMatrixM || !columns[pass].exists) continue;
       vec4 v[kQuads];
       bool suspect = false;
       [[unroll]] for (uint q = 0; q < kQuads; ++q) {

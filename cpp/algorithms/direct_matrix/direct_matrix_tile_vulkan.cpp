@@ -46,7 +46,7 @@ constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: 
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
 constexpr double kEmulatedEfficiency = 0.002;                             // of the fp32 rate, as one of halves
 
-constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 2, 2};
+constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 3, 2};
 
 std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
   return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
@@ -102,6 +102,14 @@ std::int64_t workgroups_at_once(const MatrixProblem& problem, const MatrixUnit& 
   return std::clamp<std::int64_t>(std::min(by_registers, by_memory), 1, 16);
 }
 
+// Fours of sums that an invocation finishes of a subgroup's row of matrices, idle ones included: two neighbours of
+// halves at once, of as many pixels as there are invocations for whole rows of sums.
+std::int64_t quads_finished(const ConvProblem& p, const MatrixUnit& unit, const MatrixTile& t) {
+  const std::uint32_t together = parts_of(p.dtype) > 1 ? 1 : 2, quads = t.fragments_n * unit.shape.n / 4;
+  const std::uint32_t pixels = std::clamp(unit.lanes * together / quads, 1u, unit.shape.m);
+  return together * ceil_div(unit.shape.m, pixels);
+}
+
 // Cycles that a multiprocessor takes for `workgroups` at once.
 double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, std::int64_t workgroups) {
   const ConvProblem& p = problem.p;
@@ -127,7 +135,7 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : crowded ? kCrowded : 1);
   const double stage = steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier +
                        double(g.loads) * load + (brings && slides && g.stages == 1 ? kLoneStageCycles : 0);
-  const double quads = sums * unit.shape.m * unit.shape.n / (4 * unit.lanes);
+  const double quads = double(t.fragments_m * quads_finished(p, unit, t));
   return double(g.share_stages) * stage + c.workgroup + quads * (subgroups * c.quad + c.quad_wait);
 }
 
@@ -156,7 +164,7 @@ bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid
          (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(problem, unit, g) <= most_registers(problem.p)) &&
          g.tile.fragments_m * g.tile.fragments_n <= most_sums &&
          g.tile.subgroups() * g.tile.fragments_m * g.tile.fragments_n <= kMostWorkgroupSums &&
-         unit.lanes % (g.tile.fragments_n * unit.shape.n / 4) == 0 &&  // invocations share rows of sums evenly
+         g.tile.fragments_n * unit.shape.n / 4 <= unit.lanes &&  // which finish a row of sums together
          g.tile.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
 }
 
@@ -165,7 +173,7 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   const ConvProblem& p = problem.p;
   MatrixGrid g;
   g.tile = tile;
-  g.layout = side_by_side(p);
+  g.layout = side_by_side(p, tile.columns(unit));
   const CooperativeMatrix& s = unit.shape;
   g.tiles_x = ceil_div(g.layout.columns(), tile.columns(unit));
   g.tiles_y = ceil_div(p.output[1], tile.rows());
@@ -256,7 +264,7 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
     for (const std::uint32_t subgroups_m : kPowers)
       for (const std::uint32_t subgroups_n : kPowers)
         for (std::uint32_t fragments_m = 1; fragments_m <= 7; ++fragments_m)
-          for (const std::uint32_t fragments_n : kPowers) {
+          for (std::uint32_t fragments_n = 1; fragments_n <= 5; ++fragments_n) {
             if (subgroups_m * subgroups_n < 4 || subgroups_m * subgroups_n > 8) continue;
             consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets}, most_shares);
           }

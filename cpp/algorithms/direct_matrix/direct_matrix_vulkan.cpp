@@ -278,6 +278,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     const bool in_line = taps_are_channels_ && original_.dilation[2] == 1 &&
                          a.input.stride[3] == original_.in_channels &&
                          original_.input[2] * original_.in_channels < std::int64_t{1} << 30;
+    const bool slices = p.batch * p.output[0] > 1;
     const bool whole_chunks = !taps_are_channels_ && p_.in_channels_per_group() % (t.chunk_octets * 8) == 0;
     for (const std::uint32_t v :
          {std::uint32_t{depth_taps},
@@ -285,7 +286,8 @@ class DirectMatrixPlan final : public Plan<Device> {
           std::uint32_t{p.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
           std::uint32_t{stores_eights(p, a)}, body_steps(), std::uint32_t{grid_.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
-          std::uint32_t{p.batch * p.output[0] > 1}, std::uint32_t{in_line}, std::uint32_t{grid_.stages == 1}})
+          std::uint32_t{slices && grid_.layout.straddled}, std::uint32_t{in_line}, std::uint32_t{grid_.stages == 1},
+          std::uint32_t{slices}})
       k.constants.push_back(v);
     return k;
   }

@@ -24,7 +24,8 @@ layout(constant_id = 28) const bool kDepth = true;  // the output has more than 
 layout(constant_id = 29) const bool kFar = false;   // the input or the output gradients span 2^31 elements or more
 // After each pixel tile sums move out of the matrices' accumulators, which do not round to nearest.
 layout(constant_id = 30) const bool kFlushes = false;
-layout(constant_id = 31) const bool kSlices = true;  // there are several
+layout(constant_id = 31) const bool kSlices = true;     // there are several
+layout(constant_id = 32) const bool kStraddled = true;  // a pixel tile holds columns of several
 
 shared uvec4 tile[kSharedOctets];
 #include "vulkan/glsl/cooperative_matrix.glsl"

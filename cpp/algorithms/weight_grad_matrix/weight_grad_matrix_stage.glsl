@@ -87,15 +87,15 @@ void set_offset(uint i, int64_t offset) {
 
 int image_of(int slice) { return kDepth ? int(divide(uint(slice), params.depths)) : slice; }
 
-Column column_at(int column, Divisor pitch) {
-  return kSlices ? column_of(column, pitch) : Column(column < 0 ? -1 : 0, column);
+Column column_at(int slice, int column, Divisor pitch) {
+  return kStraddled ? column_of(column, pitch) : column_in(slice, column, pitch);
 }
 
-void plan_input(int first_column, uint i) {
+void plan_input(int slice, int first_column, uint i) {
   uint item = gl_LocalInvocationIndex + i * kThreads;
   const uint octet = take_digit(item, kChunkOctets), x = take_digit(item, halo_columns()), y = item;
-  const Column column =
-      column_at(first_column * int(stride_columns()) - params.geometry.pad_lo[2] + int(x), params.input_pitch);
+  const int first = first_column * int(stride_columns()) - params.geometry.pad_lo[2];
+  const Column column = column_at(slice, first + int(x), params.input_pitch);
   const int image = image_of(max(column.slice, 0));
   const int out_depth = kDepth ? column.slice - image * int(params.depths.value) : 0;
   const int depth = out_depth * params.geometry.stride[0] + arrays.input_depth;
@@ -105,10 +105,10 @@ void plan_input(int first_column, uint i) {
   set_offset(i, offset_of(image, depth, int(y), column.x, params.input_stride) + int(octet * 8));
 }
 
-void plan_grad(int first_column, uint i) {
+void plan_grad(int slice, int first_column, uint i) {
   uint item = gl_LocalInvocationIndex + (i - kInputLoads) * kThreads;
   const uint octet = take_digit(item, kGradOctets), x = take_digit(item, kTileColumns), y = item;
-  const Column column = column_at(first_column + int(x), params.pitch);
+  const Column column = column_at(slice, first_column + int(x), params.pitch);
   const int image = image_of(column.slice), depth = kDepth ? column.slice - image * int(params.depths.value) : 0;
   const bool inside = uint(column.slice) < params.slices && column.x < params.geometry.output_extent[2] &&
                       int(octet * 8) < arrays.grad_channels;
@@ -119,11 +119,12 @@ void plan_grad(int first_column, uint i) {
 
 // For all pixel tiles of a strip.
 void plan_loads(int first_column) {
+  const int slice = kSlices && !kStraddled ? int(divide(uint(first_column), params.pitch)) : 0;
   UNROLL for (uint i = 0; i < kInputLoads + loop_count(kGradLoads); ++i)
     if (is_input(i))
-      plan_input(first_column, i);
+      plan_input(slice, first_column, i);
     else
-      plan_grad(first_column, i);
+      plan_grad(slice, first_column, i);
 }
 
 // Eight channels at an address, of which the first `channels` exist.

@@ -110,7 +110,7 @@ void set_chunks(const ConvProblem& p, const MatrixUnit& unit, std::int64_t chunk
 GradientGrid make_grid(const ConvProblem& p, const MatrixUnit& unit, const GradientTile& t) {
   GradientGrid g;
   g.tile = t;
-  g.layout = side_by_side(p);
+  g.layout = side_by_side(p, t.pixel_columns(unit));
   const std::int64_t parts = parts_of(p.dtype), threads = std::int64_t{t.subgroups()} * unit.lanes;
   g.pixel_rows = ceil_div(p.output[1], t.pixel_rows());
   g.pixel_tiles = checked_mul(ceil_div(g.layout.columns(), t.pixel_columns(unit)), g.pixel_rows);

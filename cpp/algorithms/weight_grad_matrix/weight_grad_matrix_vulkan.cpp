@@ -157,7 +157,9 @@ class WeightGradMatrixPlan final : public Plan<Device> {
     for (const std::int64_t v : {p_.stride[1], p_.stride[2], p_.dilation[1], p_.dilation[2], p_.kernel[2]})
       k.constants.push_back(unit_.emulated ? 0 : narrow(v));
     const std::int64_t most = std::max(span(a.input, p_.batch, p_.input), span(a.output, p_.batch, p_.output));
-    for (const bool v : {p.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_), p.batch * p.output[0] > 1})
+    const bool slices = p.batch * p.output[0] > 1;
+    for (const bool v :
+         {p.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_), slices, slices && grid_.layout.straddled})
       k.constants.push_back(v);
     return k;
   }
