@@ -17,13 +17,14 @@ constexpr std::int64_t kMostEmulatedLoads = 32;
 // much shared memory (driver 580).
 constexpr std::int64_t kSchedulers = 4;
 constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
-// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves, 73 of halves
+// The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves, 322 of halves
 // under kernels of one tap, whose stages are short, and 361 of fp32 on an H200 (root mean square of the logarithm's
-// error 0.17, 0.13 and 0.09; the tile chosen takes 2.5 %, 2.3 % and 0.8 % longer than the best).
+// error 0.17, 0.12 and 0.09; the tile chosen takes 2.5 %, 1.1 % and 0.8 % longer than the best). Kernels whose taps all
+// become channels have stages as short, but gather them.
 struct Cycles {
   double product;                // of 16 x 16 x 16 by a subgroup
   double operand;                // of that size from shared memory or L1 to registers
-  double weight;                 // a byte of weights that a workgroup fetches
+  double weight;                 // a byte of weights on its way to registers
   double step;                   // that a subgroup alone waits each step
   double barrier;                // at the end of a stage, for each subgroup
   double load;                   // an octet of each invocation's from memory to shared memory
@@ -36,11 +37,12 @@ struct Cycles {
   std::int64_t other_registers;  // of an invocation than the ones that registers() counts
 };
 constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 0, 8.6, 0, 4500, 16, 100},
-    kHalvesOneTap{14.3, 1.45, 0.0049, 33, 11.5, 12.7, 45, 0, 24.8, 0, 616, 16, 100},
+    kHalvesOneTap{16.3, 5.28, 0.0087, 57, 49, 3.2, 0, 52, 18.4, 91, 0, 16, 92},
+    kHalvesGathered{14.3, 1.45, 0.0049, 33, 11.5, 0, 45, 0, 24.8, 0, 616, 16, 100},
     kSplit{12.7, 2.82, 0.0136, 93, 96, 14.8, 53, 193, 14.6, 150, 517, 0, 60};
+constexpr double kSplitRuns = 1.1;         // times longer are steps of fp32 in runs: octets on their way hold registers
 constexpr double kRunCycles = 200;         // a run of steps that is not the whole stage
 constexpr double kLoneStageCycles = 1500;  // that a workgroup waits for its only stage of halves under several taps
-constexpr double kSplitRuns = 1.1;         // times longer are steps of fp32 in runs: octets on their way hold registers
 constexpr double kCrowded = 1.1;  // times longer are those of halves with the most sums beside octets on their way
 constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
@@ -88,15 +90,17 @@ std::int64_t registers(const MatrixProblem& problem, const MatrixUnit& unit, con
   return (sums * (g.block_steps != 0 ? 2 : 1) + parts * (weights + input)) / unit.lanes + waiting * (parts > 1 ? 8 : 5);
 }
 
-const Cycles& cycles_for(const ConvProblem& p) {
+const Cycles& cycles_for(const MatrixProblem& problem) {
+  const ConvProblem& p = problem.p;
   if (parts_of(p.dtype) > 1) return kSplit;
-  return p.kernel[0] * p.kernel[1] * p.kernel[2] == 1 ? kHalvesOneTap : kHalves;
+  if (p.kernel[0] * p.kernel[1] * p.kernel[2] > 1) return kHalves;
+  return problem.taps_are_channels ? kHalvesGathered : kHalvesOneTap;
 }
 
 // Workgroups on a multiprocessor at once, by its registers and shared memory.
 std::int64_t workgroups_at_once(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g) {
   const std::int64_t invocations = g.tile.subgroups() * unit.lanes;
-  const std::int64_t held = registers(problem, unit, g) + cycles_for(problem.p).other_registers;
+  const std::int64_t held = registers(problem, unit, g) + cycles_for(problem).other_registers;
   const std::int64_t by_registers = kRegisters / (std::min(held, kMostRegisters) * invocations);
   const std::int64_t by_memory = kSharedBytes / (g.shared_octets * kOctetBytes);
   return std::clamp<std::int64_t>(std::min(by_registers, by_memory), 1, 16);
@@ -115,14 +119,15 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const ConvProblem& p = problem.p;
   const MatrixTile& t = g.tile;
   const double parts = parts_of(p.dtype), subgroups = double(workgroups) * t.subgroups();
-  const Cycles& c = cycles_for(p);
+  const Cycles& c = cycles_for(problem);
   const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
   const std::int64_t block = std::min(g.block_steps, g.stage_steps);
   const double sums = t.fragments_m * t.fragments_n;
   const double products =
       sums * ((parts > 1 ? 3 : 1) * c.product * volume + (block != 0 ? c.block / double(block) : 0));
-  const double fetching =
-      double(workgroups) * t.subgroups_n * t.fragments_n * parts * unit.shape.k * unit.shape.n * 2 * c.weight;
+  // Subgroups that multiply the same weights of halves share their fetches; of fp32 each has its own.
+  const double fetchers = parts > 1 ? subgroups : double(workgroups) * t.subgroups_n;
+  const double fetching = fetchers * t.fragments_n * parts * unit.shape.k * unit.shape.n * 2 * c.weight;
   // The busiest of the bounds, or more where they are near each other.
   const double multiplying = subgroups / double(kSchedulers) * products;
   const double reading = subgroups * (t.fragments_m + t.fragments_n) * parts * c.operand;
