@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "core/algorithm.h"
+#include "cpu/activation-inl.h"
 #include "cpu/device.h"
 #include "cpu/output_row.h"
-#include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {

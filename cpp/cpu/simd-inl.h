@@ -1,4 +1,4 @@
-// Loads, stores and activations shared by every SIMD kernel. A kernel computes in accumulator vectors (float, or
+// Loads and stores shared by every SIMD kernel. A kernel computes in accumulator vectors (float, or
 // double for f64) whatever the operands' type: values are widened when loaded and rounded once when stored.
 // Included once per instruction set by Highway's foreach_target.
 #if defined(VKCONV_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -8,14 +8,12 @@
 #define VKCONV_CPU_SIMD_INL_H_
 #endif
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "core/problem.h"
 #include "hwy/cache_control.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -175,79 +173,6 @@ HWY_INLINE void store_n(hn::Vec<D> v, D d, T* HWY_RESTRICT p, std::size_t n) {
   } else {
     hn::BlendedStore(v, hn::FirstN(d, n), d, p);
   }
-}
-
-// ---- activations
-
-// Of float by Abramowitz & Stegun 7.1.26, absolute error below 1.5e-7; of double a lane at a time.
-template <class D>
-HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
-  if constexpr (std::is_same_v<hn::TFromD<D>, double>) {
-    HWY_ALIGN double lanes[HWY_MAX_BYTES / sizeof(double)];
-    hn::Store(x, d, lanes);
-    for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = std::erf(lanes[i]);
-    return hn::Load(d, lanes);
-  } else {
-    const auto set = [&](float c) { return hn::Set(d, c); };
-    const auto a = hn::Abs(x);
-    const auto t = hn::Div(set(1), hn::MulAdd(a, set(0.3275911f), set(1)));
-    auto poly = hn::MulAdd(t, set(1.061405429f), set(-1.453152027f));
-    poly = hn::MulAdd(poly, t, set(1.421413741f));
-    poly = hn::MulAdd(poly, t, set(-0.284496736f));
-    poly = hn::MulAdd(poly, t, set(0.254829592f));
-    const auto y = hn::NegMulAdd(hn::Mul(poly, t), hn::Exp(d, hn::Neg(hn::Mul(a, a))), set(1));
-    return hn::CopySign(y, x);
-  }
-}
-
-// exp never sees a positive argument: Highway's is undefined far above zero, and may lose a NaN.
-template <class D>
-HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
-  const auto one = hn::Set(d, hn::TFromD<D>{1});
-  const auto z = hn::Exp(d, hn::Neg(hn::Abs(x)));
-  const auto y = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), z, one), hn::Add(one, z));
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
-}
-
-// Comparisons and selects are written so that a NaN sum stays NaN.
-template <class D>
-HWY_INLINE hn::Vec<D> clamp_keep_nan(hn::Vec<D> x, hn::Vec<D> lo, hn::Vec<D> hi) {
-  x = hn::IfThenElse(hn::Lt(x, lo), lo, x);
-  return hn::IfThenElse(hn::Gt(x, hi), hi, x);
-}
-
-template <class D>
-HWY_NOINLINE hn::Vec<D> activate_slow(D d, hn::Vec<D> x, const Epilogue& e) {
-  using T = hn::TFromD<D>;
-  const auto set = [&](double c) { return hn::Set(d, static_cast<T>(c)); };
-  switch (e.activation) {
-    case Activation::identity:
-      return x;
-    case Activation::relu:
-      return hn::IfThenElse(hn::Lt(x, set(0)), set(0), x);
-    case Activation::relu6:
-      return clamp_keep_nan<D>(x, set(0), set(6));
-    case Activation::leaky_relu:
-      return hn::IfThenElse(hn::Lt(x, set(0)), hn::Mul(x, set(e.alpha)), x);
-    case Activation::silu:
-      return hn::Mul(x, sigmoid(d, x));
-    case Activation::gelu:
-      return hn::Mul(hn::Mul(set(0.5), x), hn::Add(set(1), erf(d, hn::Mul(x, set(0.70710678118654752)))));
-    case Activation::sigmoid:
-      return sigmoid(d, x);
-    case Activation::tanh:
-      return hn::Tanh(d, x);
-    case Activation::hardswish:
-      return hn::Mul(x, hn::Mul(clamp_keep_nan<D>(hn::Add(x, set(3)), set(0), set(6)), set(1.0 / 6)));
-    case Activation::clip:
-      return clamp_keep_nan<D>(x, set(e.alpha), set(e.beta));
-  }
-  return x;
-}
-
-template <class D>
-HWY_INLINE hn::Vec<D> activate(D d, hn::Vec<D> x, const Epilogue& e) {
-  return e.activation == Activation::identity ? x : activate_slow(d, x, e);
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "algorithms/depthwise/depthwise.h"
-#include "cpu/simd-inl.h"
+#include "cpu/activation-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "algorithms/winograd/winograd_kernels.h"
+#include "cpu/activation-inl.h"
 #include "cpu/pack-inl.h"
-#include "cpu/simd-inl.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
