@@ -130,7 +130,7 @@ HWY_INLINE hn::Vec<D> load(D d, const T* HWY_RESTRICT p) {
 }
 
 // Whether masked loads and stores leave memory behind the mask alone, at every element size.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 inline constexpr bool kMaskedMemory = true;
 #else
 inline constexpr bool kMaskedMemory = false;
