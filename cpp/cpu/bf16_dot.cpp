@@ -25,6 +25,16 @@ inline __attribute__((always_inline)) void unroll(F f) {
 using Tile = GemmTile<hwy::bfloat16_t, float>;
 constexpr int kPrefetchPairs = 12;
 
+inline __attribute__((always_inline)) __m512 finished(const GemmFinish<hwy::bfloat16_t, float>& f, __m512 v,
+                                                      std::int64_t row, std::int64_t column) {
+  if (f.addend) v = _mm512_add_ps(v, _mm512_loadu_ps(f.addend + row * f.addend_stride + column));
+  if (f.bias) v = _mm512_add_ps(v, _mm512_loadu_ps(f.bias + column));
+  // Of a NaN and a number, these give the second operand. (GCC 12 warns of the unmasked ones' undefined operand.)
+  constexpr __mmask16 kAll = 0xffff;
+  v = _mm512_maskz_max_ps(kAll, _mm512_set1_ps(f.low), v);
+  return _mm512_maskz_min_ps(kAll, _mm512_set1_ps(f.high), v);
+}
+
 template <int kRows, int kVectors>
 inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t tile, std::int64_t panel,
                                                     bool accumulate) {
@@ -52,15 +62,19 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
       });
     }
   }
+  const auto* f = t.finish;
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     const std::int64_t row = tile * kRows + r, column = panel * kVectors * kDotLanes;
     float* c = t.c + row * t.ldc + column;
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      if (accumulate) sum[r][v] = _mm512_add_ps(_mm512_loadu_ps(c + v * kDotLanes), sum[r][v]);
-      if (!t.rounded) _mm512_storeu_ps(c + v * kDotLanes, sum[r][v]);
+      constexpr int kFirst = v * kDotLanes;
+      __m512& value = sum[r][v];
+      if (accumulate) value = _mm512_add_ps(_mm512_loadu_ps(c + kFirst), value);
+      if (f) value = finished(*f, value, row, column + kFirst);
+      if (!f || !f->rounded) _mm512_storeu_ps(c + kFirst, value);
     });
-    if (!t.rounded) return;
-    auto* to = t.rounded + row * t.rounded_stride + column;
+    if (!f || !f->rounded) return;
+    auto* to = f->rounded + row * f->rounded_stride + column;
     if constexpr (kVectors == 2)
       _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(sum[r][1], sum[r][0]));
     else

@@ -19,8 +19,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "cpu/activation-inl.h"
 #include "cpu/gemm.h"
-#include "cpu/simd-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -54,36 +54,71 @@ inline constexpr int kPrefetchRows = 12;
 // of the whole tile at once.
 inline constexpr int kTermsPerRow = 4;
 
-// Writes the sums of a tile, or adds them to C. kPartial: the last vector of a row is cut.
+// Writes the sums of a tile, adds them to C, or finishes them. kPartial: the last vector of a row is cut.
 template <bool kPartial, class T, class V, int kRows, int kVectors>
 HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, const V (&sum)[kRows][kVectors],
                            bool accumulate) {
   const hn::ScalableTag<T> d;
   const auto last = static_cast<std::size_t>(t.last_lanes);
-  const std::int64_t ldc = t.ldc, row = tile * kRows, column = panel * kVectors * hn::Lanes(d);
+  const std::int64_t lanes = hn::Lanes(d), row = tile * kRows, column = panel * kVectors * lanes, ldc = t.ldc;
   T* const c = t.c + row * ldc + column;
-  const auto write = [&](auto* to, std::int64_t stride, auto add) __attribute__((always_inline)) {
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        constexpr bool kCut = kPartial && v + 1 == kVectors;
-        const T* before = c + r * ldc + v * hn::Lanes(d);
-        auto* at = to + r * stride + v * hn::Lanes(d);
-        V value = sum[r][v];
-        if (add) value = hn::Add(kCut ? load_n(d, before, last) : load(d, before), value);
+  // To row r and vector v goes change(sum, r, column, load), where load(p) reads what there is of a vector.
+  const auto write = [&](auto* to, std::int64_t stride, auto change) __attribute__((always_inline)) {
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      constexpr bool kCut = kPartial && v + 1 == kVectors;
+      const auto read = [&](const T* p) __attribute__((always_inline)) {
+        return kCut ? load_n(d, p, last) : load(d, p);
+      };
+      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+        const V value = change(sum[r][v], r, v * lanes, read);
         if constexpr (kCut)
-          store_n(value, d, at, last);
+          store_n(value, d, to + r * stride + v * lanes, last);
         else
-          store(value, d, at);
+          store(value, d, to + r * stride + v * lanes);
       });
     });
   };
-  if constexpr (std::is_same_v<T, float>)
-    if (t.rounded) return write(t.rounded + row * t.rounded_stride + column, t.rounded_stride, accumulate);
+  const auto added = [&](V v, std::int64_t r, std::int64_t j, auto read) __attribute__((always_inline)) {
+    return hn::Add(read(c + r * ldc + j), v);
+  };
+  if (const GemmFinish<T>* f = t.finish) {
+    const V low = hn::Set(d, f->low), high = hn::Set(d, f->high);
+    const std::int64_t stride = f->addend_stride;
+    const T* const addend = f->addend ? f->addend + row * stride + column : nullptr;
+    const T* const bias = f->bias ? f->bias + column : nullptr;
+    const auto finished = [&](V v, std::int64_t r, std::int64_t j, auto read) __attribute__((always_inline)) {
+      if (accumulate) v = added(v, r, j, read);
+      if (addend) v = hn::Add(v, read(addend + r * stride + j));
+      if (bias) v = hn::Add(v, read(bias + j));
+      return clamp_keep_nan<decltype(d)>(v, low, high);
+    };
+    if (!f->rounded) return write(c, ldc, finished);
+    return write(f->rounded + row * f->rounded_stride + column, f->rounded_stride, finished);
+  }
   if (accumulate)
-    write(c, ldc, std::true_type());
+    write(c, ldc, added);
   else
-    write(c, ldc, std::false_type());
+    write(
+        c, ldc, [](V v, auto, auto, auto) __attribute__((always_inline)) { return v; });
 }
+
+// Rows that a chain stores or adds at its end, fetched one by one meanwhile.
+template <int kVectors>
+class FetchedRows {
+ public:
+  template <class T>
+  FetchedRows(const T* first, std::int64_t elements)
+      : next_(reinterpret_cast<const std::byte*>(first)), stride_(elements * static_cast<std::int64_t>(sizeof(T))) {}
+
+  HWY_INLINE void fetch() {
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { hwy::Prefetch(next_ + v * HWY_MAX_BYTES); });
+    next_ += stride_;
+  }
+
+ private:
+  const std::byte* next_;
+  std::int64_t stride_;
+};
 
 // Tile `tile` by panel `panel` in one chain of additions: C = the sums, or C += them.
 template <class T, int kRows, int kVectors>
@@ -92,13 +127,15 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
   using V = hn::Vec<decltype(d)>;
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t lda = t.lda, a_offset = tile * kRows * lda, b_offset = panel * t.panel_stride;
-  // Where the results go, in bytes.
-  const auto* to = t.rounded ? reinterpret_cast<const std::byte*>(t.rounded) : reinterpret_cast<const std::byte*>(t.c);
-  const std::int64_t element = t.rounded ? sizeof *t.rounded : sizeof *t.c;
-  const std::int64_t to_stride = (t.rounded ? t.rounded_stride : t.ldc) * element;
-  to += tile * kRows * to_stride + panel * kVectors * static_cast<std::int64_t>(lanes) * element;
-  const std::int64_t ahead =
-      (kPrefetchRows + tile * t.slice_count * t.kc) * kVectors * static_cast<std::int64_t>(lanes);
+  const std::int64_t columns = kVectors * static_cast<std::int64_t>(lanes);
+  const std::int64_t ahead = (kPrefetchRows + tile * t.slice_count * t.kc) * columns;
+  const auto rows = [&](auto* first, std::int64_t stride) __attribute__((always_inline)) {
+    return FetchedRows<kVectors>(first + tile * kRows * stride + panel * columns, stride);
+  };
+  const GemmFinish<T>* f = t.finish;
+  auto results = f && f->rounded ? rows(f->rounded, f->rounded_stride) : rows(t.c, t.ldc);
+  auto addend = f && f->addend ? rows(f->addend, f->addend_stride) : results;
+  int rows_to_fetch = kRows;
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
@@ -120,12 +157,14 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
         unroll<kVectors>([&](auto v)
                              __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
       });
-      b += kVectors * lanes;
+      b += columns;
     };
     std::int64_t k = 0;
     for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {
-      const std::byte* c = to + std::min<std::int64_t>(k / kTermsPerRow, kRows - 1) * to_stride;
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) { hwy::Prefetch(c + v * lanes * sizeof(T)); });
+      if (rows_to_fetch-- > 0) {
+        results.fetch();
+        addend.fetch();
+      }
       unroll<kTermsPerRow>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
     }
     for (; k < t.kc; ++k) add_term(k);

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "hwy/base.h"
@@ -25,11 +26,22 @@ struct GemmSlice {
   const T* b;  // kc rows of `columns` values
 };
 
+// What the last chain makes of its sums: low <= sum + addend + bias <= high, where a NaN stays one. `addend` and `bias`
+// may be null. Where `rounded` is not, results go there, rounded to 16 bits, instead of to C.
+template <class T, class C = T>
+struct GemmFinish {
+  using Rounded = std::conditional_t<std::is_same_v<T, float>, hwy::float16_t, T>;
+
+  const C *addend = nullptr, *bias = nullptr;
+  std::int64_t addend_stride = 0;  // elements between rows
+  C low = -std::numeric_limits<C>::infinity(), high = std::numeric_limits<C>::infinity();
+  Rounded* rounded = nullptr;
+  std::int64_t rounded_stride = 0;
+};
+
 // C[rows][columns] = or += sum over slices s and k < kc of s.a[row * lda + k] * s.b[k * columns + column].
 template <class T, class C = T>
 struct GemmTile {
-  using Rounded = std::conditional_t<std::is_same_v<T, float>, hwy::float16_t, T>;
-
   const GemmSlice<T>* slices = nullptr;
   std::int64_t slice_count = 0;
   std::int64_t kc = 0;   // terms a slice
@@ -43,9 +55,7 @@ struct GemmTile {
   std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
   // Columns of C in the last vector of the last panel, where they are fewer than its lanes; only with kMaskedMemory.
   std::int64_t last_lanes = 0;
-  // Where not null, the last chain's results go here, rounded to 16 bits, instead of to C.
-  Rounded* rounded = nullptr;
-  std::int64_t rounded_stride = 0;  // elements between rows
+  const GemmFinish<T, C>* finish = nullptr;  // null: C is the sums
 };
 
 // Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts
@@ -55,13 +65,13 @@ template <class T, class C, class F>
 inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
   if (tile.slice_count <= 1 && tile.kc <= tile.block) return run(tile);
   GemmTile<T, C> block = tile;
-  block.rounded = nullptr;
+  block.finish = nullptr;
   if (tile.kc <= tile.block) {
     const std::int64_t kc = std::max<std::int64_t>(1, tile.kc), slices_per_block = (tile.block + kc / 2) / kc;
     for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
       block.slices = tile.slices + s;
       block.slice_count = std::min(slices_per_block, tile.slice_count - s);
-      if (s + block.slice_count == tile.slice_count) block.rounded = tile.rounded;
+      if (s + block.slice_count == tile.slice_count) block.finish = tile.finish;
       run(block);
     }
     return;
@@ -74,7 +84,7 @@ inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std
       const GemmSlice<T> part{tile.slices[s].a + begin, tile.slices[s].b + begin * columns};
       block.slices = &part;
       block.kc = end - begin;
-      if (s + 1 == tile.slice_count && i == parts) block.rounded = tile.rounded;
+      if (s + 1 == tile.slice_count && i == parts) block.finish = tile.finish;
       run(block);
     }
 }

@@ -55,6 +55,14 @@ const char* const kForward[] = {
     "fwd_bf16_n1c64o96_i2x17_k3x3_p1x1_bias_relu",
     "fwd_bf16_n1c6o9g3_i4x7_k3x3_p1x1",
     "fwd_bf16_n1c16o40_i9x15_k3x3_p1x1_highest",
+    // finished by the micro-kernel: one chain and several, whole vectors and parts, in the padding
+    "fwd_f32_n1c48o64_i9x30_k1x1_bias_add_relu6",
+    "fwd_f32_n1c150o77_i9x15_k1x1_bias_add_clip-1:1",
+    "fwd_f32_n1c20o48_i9x15_k3x3_p2x2_bias_add_relu",
+    "fwd_f32_n1c96o70_i9x15_k1x1_bias_add_gelu",
+    "fwd_f64_n1c20o24_i9x15_k3x3_p4x4_s2x2_bias_add_leaky_relu0.125",
+    "fwd_f16_n1c150o64_i9x15_k1x1_bias_add_relu",
+    "fwd_bf16_n1c150o64_i9x15_k1x1_bias_add_relu6",
     // parts of vectors, stored where they belong
     "fwd_f32_n1c6o24_i9x45_k3x3_p1x1",
     "fwd_f32_n2c5o3_i7x61_k1x1",

@@ -5,7 +5,10 @@
 //
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -79,14 +82,45 @@ void check_rounding(int rows, std::int64_t kc) {
     for (std::int64_t j = 0; j < columns; j += columns / 2)
       store(hn::LoadU(d, c.data() + r * columns + j), d, expected.data() + r * stride + j);
   tile.c = scratch.data();
-  tile.rounded = rounded.data();
-  tile.rounded_stride = stride;
+  GemmFinish<float> finish;
+  finish.rounded = rounded.data();
+  finish.rounded_stride = stride;
+  tile.finish = &finish;
   gemm_tile<float>(tile, rows, false);
   EXPECT_EQ(0, std::memcmp(expected.data(), rounded.data(), rounded.size() * sizeof rounded[0])) << rows << " " << kc;
 }
 
+// What the last chain finishes are the sums that it would have stored, with addend and bias, within bounds; NaN stays.
+template <class T>
+void check_finish(int rows, std::int64_t kc) {
+  const std::int64_t columns = panel_columns<T>(), stride = columns + 3;
+  auto a = small_integers<T>(rows * kc, 1);
+  const auto b = small_integers<T>(kc * columns, 2), addend = small_integers<T>(rows * stride, 3),
+             bias = small_integers<T>(columns, 4);
+  a[0] = std::numeric_limits<T>::quiet_NaN();
+  std::vector<T> sums(static_cast<std::size_t>(rows * columns)), finished = sums;
+  const GemmSlice<T> slice{a.data(), b.data()};
+  GemmTile<T> tile{&slice, 1, kc, kc, sums.data(), columns};
+  gemm_tile<T>(tile, rows, false);
+  GemmFinish<T> finish{addend.data(), bias.data(), stride, T{-3}, T{2}};
+  tile.c = finished.data();
+  tile.finish = &finish;
+  gemm_tile<T>(tile, rows, false);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const auto at = static_cast<std::size_t>(r * columns + j);
+      const T sum = sums[at] + addend[static_cast<std::size_t>(r * stride + j)] + bias[static_cast<std::size_t>(j)];
+      if (r == 0)
+        EXPECT_TRUE(std::isnan(finished[at]));
+      else
+        EXPECT_EQ(std::clamp(sum, T{-3}, T{2}), finished[at]) << rows << " rows, kc " << kc;
+    }
+}
+
 template <class T>
 void check_tiles() {
+  for (const std::int64_t kc : {5, 200})
+    for (int rows = 1; rows <= kMaxRows; ++rows) check_finish<T>(rows, kc);
   for (int rows = 1; rows <= kMaxRows; ++rows)
     for (const std::int64_t kc : {5, 200}) check_several<T>(rows, kc);
   for (int rows = 1; rows <= kMaxRows; ++rows)

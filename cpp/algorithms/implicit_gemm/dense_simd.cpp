@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -90,9 +91,10 @@ class Dense {
 
  private:
   using Tile = GemmTile<X, A>;
+  using Finish = GemmFinish<X, A>;
   // Whether the micro-kernel can store a part of a vector, and whether it rounds to the output's type.
   static constexpr bool kPartialVectors = kMaskedMemory && std::is_same_v<X, A>;
-  static constexpr bool kRounds = !std::is_same_v<Out, A> && std::is_same_v<Out, typename Tile::Rounded>;
+  static constexpr bool kRounds = !std::is_same_v<Out, A> && std::is_same_v<Out, typename Finish::Rounded>;
 
   // Panels that meet a tile together, and their outputs.
   struct Panels {
@@ -118,8 +120,9 @@ class Dense {
   template <int kVectors>
   void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    const bool direct = plain_ && (panels.channels == columns || kPartialVectors);
-    const std::int64_t most = direct && s_.terms <= kBlockTerms ? tiles.size() : kMostTogether / panels.count;
+    const bool direct = direct_ && (panels.channels == columns || kPartialVectors);
+    const bool in_one = direct && bounds_ && s_.terms <= kBlockTerms;
+    const std::int64_t most = in_one ? tiles.size() : kMostTogether / panels.count;
     const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
     for (const Row& row : rows)
       for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
@@ -140,8 +143,8 @@ class Dense {
     Tile tile;
     tile.c = direct && !kRounds ? reinterpret_cast<A*>(to.out) : sums;
     tile.ldc = direct && !kRounds ? to.out_stride : columns;
-    if constexpr (kRounds) tile.rounded = direct ? to.out : nullptr;
-    tile.rounded_stride = to.out_stride;
+    const Finish finish = finish_of(to);
+    if (direct && !plain_) tile.finish = &finish;
     tile.block = s_.dot ? dot_block_terms(s_.terms) : block_terms(s_.terms);
     tile.tiles = count;
     tile.panels = panels.count;
@@ -152,6 +155,15 @@ class Dense {
     else
       sum_border<kVectors>(row, w, input, panels, tile);
     if (!direct) store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
+    if (direct && !bounds_) activate_rows(tile.c, tile.ldc, w.size(), panels.channels, p_.epilogue);
+  }
+
+  Finish finish_of(const TileStore<A, Out>& to) const {
+    Finish f;
+    f.addend = to.addend, f.addend_stride = to.addend_stride, f.bias = to.bias;
+    if (bounds_) f.low = static_cast<A>(bounds_->low), f.high = static_cast<A>(bounds_->high);
+    if constexpr (kRounds) f.rounded = to.out, f.rounded_stride = to.out_stride;
+    return f;
   }
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
@@ -167,7 +179,7 @@ class Dense {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     for (std::int64_t r = 0; r < w.size(); ++r)
       std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
-    const auto rounded = std::exchange(tile.rounded, nullptr);
+    const auto finish = std::exchange(tile.finish, nullptr);
     const auto reach = [&](std::int64_t k) {
       const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
       return Range{std::max(all.begin, w.begin), std::min(all.end, w.end)};
@@ -181,8 +193,8 @@ class Dense {
       part.c += (rows.begin - w.begin) * tile.ldc;
       sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, panels, part, true);
     }
-    tile.rounded = rounded;
-    if (rounded) multiply<kVectors>(tile, w.size(), true);
+    tile.finish = finish;
+    if (finish) multiply<kVectors>(tile, w.size(), true);
   }
 
   template <int kVectors>
@@ -205,7 +217,7 @@ class Dense {
     GemmSlice<X> slices[kBatch];
     tile.slices = slices;
     tile.slice_count = 0;
-    const auto rounded = std::exchange(tile.rounded, nullptr);
+    const auto finish = std::exchange(tile.finish, nullptr);
     for (const auto& line : row.lines) {
       const X* x = line.x + w * p_.stride[2] * pixel + panels.input_channel;
       const X* panel = panels.b + line.term * columns;
@@ -218,7 +230,7 @@ class Dense {
         slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
       }
     }
-    tile.rounded = rounded;
+    tile.finish = finish;
     multiply<kVectors>(tile, rows, accumulate);
   }
 
@@ -227,8 +239,12 @@ class Dense {
   const Operands<Device>& a_;
   const std::byte* packed_;
   const GemmKernels<A>& kernels_ = gemm_kernels<A>();
-  // Whether outputs are what the micro-kernel can store.
-  const bool plain_ = only_rounds(p_.epilogue) && (kRounds || std::is_same_v<Out, A>);
+  const std::optional<Bounds> bounds_ = bounds_of(p_.epilogue);
+  // Whether the outputs are the sums, and whether the micro-kernel can store them. It rounds after the activation, and
+  // keeps sums of several chains in the output meanwhile, which may be the addend.
+  const bool plain_ = only_rounds(p_.epilogue) && !kRounds;
+  const bool in_place_ = p_.epilogue.addend && a_.addend.data == a_.output.data;
+  const bool direct_ = kRounds ? bounds_.has_value() : std::is_same_v<Out, A> && !in_place_;
 };
 
 template <class T, class X>
