@@ -161,6 +161,7 @@ def test_explain_says_when_nothing_can_run(capsys: pytest.CaptureFixture[str]) -
 def test_a_mistake_is_one_line_that_names_it(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     if words[0] == "demo":
         pytest.importorskip("PIL")
+        pytest.importorskip("rich")
     assert main(words) == 2
     error = capsys.readouterr().err.strip()
     assert named in error

@@ -228,7 +228,13 @@ def test_out(name, argument):
 
 def test_messages_say_what_came_and_what_was_wanted():
     for call, message in (
-        (lambda: vkconv.conv2d(X, array(6, 3, 3, 2)), "weight has 2 input channels per group, input has 4 in 1 group"),
+        (
+            lambda: vkconv.conv2d(X, array(6, 3, 3, 2)),
+            "weight has 2 input channels per group, input has 4 in 1 group: channels are the last axis",
+        ),
+        (lambda: vkconv.conv2d(X[0], W), "input has 3 dimensions, wanted 4: batch, spatial axes, channels"),
+        (lambda: vkconv.conv2d(X, W[0]), "weight has 3 dimensions, wanted 4: output channels, spatial axes, channels"),
+        (lambda: vkconv.conv2d(X, W, algorithm="gemm"), "algorithm is 'gemm', wanted None or one of 'reference', "),
         (lambda: vkconv.conv2d(X, W, groups=3), "groups is 3, which does not divide the 4 channels of input"),
         (lambda: vkconv.conv2d(X, array(5, 3, 3, 2), groups=2), "groups is 2, which does not divide the 5 output"),
         (lambda: vkconv.conv2d(X, W, stride=(1, 2, 3)), "stride has 3 values, wanted an integer or 2 values"),
@@ -300,7 +306,7 @@ def test_prepared_call():
             conv(value)
     with pytest.raises(ValueError, match="weight has 4 input channels per group, input has 3"):
         conv(array(1, 8, 9, 3))
-    with pytest.raises(ValueError, match="input has 3 dimensions, wanted 4"):
+    with pytest.raises(ValueError, match="input has 3 dimensions, wanted 4: batch, spatial axes, channels"):
         conv(array(1, 8, 4))
     with pytest.raises(TypeError, match="input has dtype float64, the prepared weight has f32"):
         conv(X.astype(np.float64))

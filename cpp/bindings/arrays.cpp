@@ -138,6 +138,11 @@ py::array require_array(py::handle value, const char* name) {
   return py::reinterpret_borrow<py::array>(value);
 }
 
+std::string dimensions_wanted(std::string_view name, int least, int most) {
+  if (least != most) return std::to_string(least) + " to " + std::to_string(most);
+  return std::to_string(least) + (name == "weight" ? ": output channels" : ": batch") + ", spatial axes, channels";
+}
+
 std::string bias_wanted(std::int64_t length) {
   return ", wanted (" + std::to_string(length) + ",), one value for each output channel";
 }
@@ -207,9 +212,8 @@ Array read_array(py::handle value, const char* name, int least, int most, Layout
     a.owner = std::move(array);
   }
   if (a.ndim < least || a.ndim > most)
-    throw py::value_error(
-        std::string(name) + " has " + std::to_string(a.ndim) + " dimensions, wanted " +
-        (least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most)));
+    throw py::value_error(std::string(name) + " has " + std::to_string(a.ndim) + " dimensions, wanted " +
+                          dimensions_wanted(name, least, most));
   if (on_device) return a;
   const py::array array = numpy_of(a);
   const py::dtype dtype = array.dtype();
@@ -259,8 +263,10 @@ Array read_bias(py::handle value, DType dtype, std::int64_t length) {
   const py::dtype given = array.dtype();
   const DType type = dtype_of(given, "bias");
   if (type != dtype && type != wanted)
-    throw py::type_error("bias has dtype " + py::str(given).cast<std::string>() + ", wanted the dtype of input" +
-                         (wanted == dtype ? "" : " or float32"));
+    throw py::type_error("bias has dtype " + py::str(given).cast<std::string>() + ", wanted " +
+                         (wanted != dtype       ? "the dtype of input or float32"
+                          : dtype == DType::f64 ? "float64"
+                                                : "float32"));
   if (array.ndim() != 1 || array.shape(0) != length)
     throw py::value_error("bias has shape " + py::str(array.attr("shape")).cast<std::string>() + bias_wanted(length));
   if (type != wanted || !is_native(given) || !has_element_strides(array) ||

@@ -118,8 +118,12 @@ Options parse_all_but_device(const OptionArguments& arguments) {
 void check_algorithm(const Options& options) {
   if (options.algorithm.empty()) return;
   const std::vector<std::string> names = options.device.backend->algorithms();
-  if (std::find(names.begin(), names.end(), options.algorithm) == names.end())
-    throw py::value_error("algorithm '" + options.algorithm + "' does not exist");
+  std::string listed;
+  for (const std::string& name : names) {
+    if (name == options.algorithm) return;
+    listed += (listed.empty() ? "'" : ", '") + name + "'";
+  }
+  throw py::value_error("algorithm is '" + options.algorithm + "', wanted None or one of " + listed);
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ void check_channels(const ConvProblem& p, std::int64_t weight_channels) {
                           " output channels of weight");
   if (weight_channels != p.in_channels_per_group())
     throw py::value_error("weight has " + number(weight_channels) + " input channels per group, input has " +
-                          number(p.in_channels) + " in " + number(p.groups) + (p.groups == 1 ? " group" : " groups"));
+                          number(p.in_channels) + " in " + number(p.groups) + (p.groups == 1 ? " group" : " groups") +
+                          ": channels are the last axis");
 }
 
 std::vector<std::int64_t> shape_of(int rank, std::int64_t outer, const Extent3& extents, std::int64_t channels) {
