@@ -80,7 +80,10 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   const double inputs = static_cast<double>(p.in_channels);
   const double used = inputs < lanes ? std::min(0.4, 0.05 * inputs) : channels / lanes / std::ceil(channels / lanes);
   const double rate = kFlopShare * used * flops_per_second(t, accumulator(p.dtype));
-  return section_seconds(t, p.flops() / rate, p.bytes_moved());
+  // A multiplier repeats the channels of every pixel in a copy, which is written and read.
+  const std::int64_t copied = p.out_channels > p.in_channels ? p.batch * p.input_pixels() * p.out_channels : 0;
+  const double copy_bytes = 2.0 * static_cast<double>(copied) * static_cast<double>(size_bytes(accumulator(p.dtype)));
+  return section_seconds(t, p.flops() / rate + copy_bytes / t.cache_bytes_per_second, p.bytes_moved());
 }
 
 }  // namespace
