@@ -70,6 +70,24 @@ def test_onednn_tensors_are_convolved_by_pytorch():
     torch.testing.assert_close(vt.conv2d(x.to_mkldnn(), w).to_dense(), vt.conv2d(x, w))
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_go_through_linear_layers(layout):
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval()
+    nested = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=layout)
+    for got, want in zip(vt.accelerate(model)(nested).unbind(), model(nested).unbind(), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_what_is_no_tensor_or_no_module_is_refused():
+    x, w = image(), torch.ones(3, 4, 3, 3)
+    for arguments in ((x.numpy(), w), (x, w.numpy()), (x, w, w.numpy()[:, 0, 0, 0])):
+        with pytest.raises(TypeError, match="invalid combination of arguments"):
+            vt.conv2d(*arguments)
+    for thing in (None, torch.relu, nn.Conv2d):
+        with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
+            vt.accelerate(thing)
+
+
 def test_a_trace_warns_of_nothing_and_takes_other_sizes():
     code = """
         import warnings

@@ -57,6 +57,8 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
 
     Raises
     ------
+    TypeError
+        When `model` is no module.
     RuntimeError
         When the results for `example` disagree.
 
@@ -69,6 +71,8 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     >>> len(fast.forward.__self__.run.layers)  # the convolution computes all three
     1
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {model!r}")
     made = _with_trainable(model, {}) if model.training else _prepared(model)
     if example is not None:
         _compare(model, made, example if isinstance(example, tuple) else (example,), tolerance)

@@ -18,6 +18,11 @@ def _bfloat16() -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16)
 
 
+def has_strides(tensor: torch.Tensor) -> bool:
+    """Not so are sparse and nested tensors, and those in oneDNN's layouts."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def to_array(tensor: torch.Tensor) -> Array:
     """The same memory as an array of the same axes."""
     if not tensor.is_cpu:
@@ -56,6 +61,8 @@ def channels_first(array: Array) -> torch.Tensor:
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers in PyTorch's contiguous format, which it tells from `channels_last` by the strides of axes of
     one element too: a tensor with one channel may be contiguous and count as channels last."""
+    if not has_strides(tensor):
+        return tensor
     made = tensor.contiguous()
     both = 1 in made.shape[1:] and is_channels_last(made)
     return made.clone(memory_format=torch.contiguous_format) if both else made  # no view: it may be written in place
@@ -67,7 +74,7 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
     Strides fall from the batch over the spatial axes to the channels. Where axes of one element leave both formats
     possible, it is not channels last; tensors with one spatial axis have no such format.
     """
-    if tensor.dim() < 4 or tensor.numel() == 0:
+    if not has_strides(tensor) or tensor.dim() < 4 or tensor.numel() == 0:
         return False
     least, strides, extents = 0, tensor.stride(), tensor.shape
     for a in (1, *range(tensor.dim() - 1, 1, -1), 0):

@@ -10,6 +10,7 @@ from torch import Tensor
 from vkconv import _axes
 from vkconv.torch import _ops
 from vkconv.torch._apply import apply
+from vkconv.torch._arrays import has_strides
 
 Axes = int | Sequence[int]
 Padding = Axes | str
@@ -55,13 +56,13 @@ def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tenso
 
 
 def _pytorchs(input: Tensor) -> bool:
-    """Whether PyTorch's own convolution has to run: vkconv has none of integers or of oneDNN's layouts, and ONNX none
-    of vkconv's."""
+    """Whether PyTorch's own convolution has to run: vkconv has none of integers or without strides, and ONNX none of
+    vkconv's."""
     if torch.onnx.is_in_onnx_export():
         return True
     if not isinstance(input, Tensor):
         return False
-    return input.layout is not torch.strided or not (input.is_floating_point() or input.is_complex())
+    return not has_strides(input) or not (input.is_floating_point() or input.is_complex())
 
 
 def _refused(theirs: Callable[..., Tensor], *arguments: object) -> None:
@@ -86,7 +87,7 @@ def _conv(
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
         pads = _nonnegative(pads_of(padding, weight.shape[2:], strides, dilations))
         return _batched(lambda x: apply(_ops.conv, x, weight, bias, strides, pads, dilations, groups), input, rank)
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         _refused(_CONV[rank], input, weight, bias, stride, padding, dilation, groups)
         raise
 
@@ -183,7 +184,7 @@ def _conv_transpose(
             return apply(_ops.conv_input_grad, x, weight, bias, spatial, strides, sides, dilations, groups)
 
         return _batched(run, input, rank)
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         _refused(_TRANSPOSED[rank], input, weight, bias, stride, padding, output_padding, groups, dilation)
         raise
 

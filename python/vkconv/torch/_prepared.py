@@ -17,7 +17,15 @@ from torch import Tensor, nn
 import vkconv
 from vkconv._types import Activation, PaddingMode
 from vkconv.torch import _ops
-from vkconv.torch._arrays import channels_first, channels_last, contiguous, innermost, is_channels_last, to_array
+from vkconv.torch._arrays import (
+    channels_first,
+    channels_last,
+    contiguous,
+    has_strides,
+    innermost,
+    is_channels_last,
+    to_array,
+)
 from vkconv.torch._autograd import batched, differentiated, followed, merged, noticed
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
@@ -185,7 +193,7 @@ class Prepared(nn.Module, StandIn):
         )  # fmt: skip
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Tensor) or input.layout is not torch.strided or self._needs_operators(input, addend):
+        if not isinstance(input, Tensor) or not has_strides(input) or self._needs_operators(input, addend):
             return self._by_operators(input, addend)
         if not torch.is_autocast_enabled("cpu"):
             return self._by_packed(input, addend)
