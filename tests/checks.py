@@ -97,9 +97,11 @@ def finite(a: Array) -> Array:
 
 
 def tile_magnitudes(p: Problem, a: Operands) -> Array:
-    """The same for Winograd: its transforms mix a tile, so that an element has its neighbours' errors too."""
+    """The same for Winograd: its transforms mix a tile, so that an element has its neighbours' errors too. What it keeps
+    of halves at its points may be subnormal, where roundings are those of the smallest normal number."""
     sums = magnitudes(p, a)
-    return sums.max(axis=tuple(range(1, p.rank + 1)), keepdims=True) if sums.size else sums
+    most = sums.max(axis=tuple(range(1, p.rank + 1)), keepdims=True) if sums.size else sums
+    return most + HALF_SUBNORMAL[p.dtype] / UNIT_ROUNDOFF[p.dtype]
 
 
 def arguments(p: Problem) -> dict[str, Any]:
