@@ -125,7 +125,10 @@ class DirectMatrixPlan final : public Plan<Device> {
     grid_ = grid;
   }
 
-  std::string describe() const override { return p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix"; }
+  std::string describe() const override {
+    const std::string name = p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix";
+    return grid_.shares > 1 ? name + "(split k)" : name;
+  }
   std::size_t workspace_bytes() const override { return sums_offset() + grid_.sums_bytes; }
   std::size_t prepared_workspace_bytes() const override { return grid_.shares > 1 ? workspace_bytes() : 0; }
 
