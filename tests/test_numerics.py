@@ -48,7 +48,7 @@ def check_specials(p, a, device, names):
         if "winograd" in tree:
             # The CPU sums halves in fp32 and rounds them once; on Vulkan the points are halves, too.
             most = 1.01 if device == "cpu" and p.dtype in ("f16", "bf16") else checks.bound(tree)
-            assert checks.error_c(got, want, checks.tile_magnitudes(p, a), p.dtype) <= most, f"{p} {tree}"
+            assert checks.error_c(got, want, checks.tile_magnitudes(p, a, tree), p.dtype) <= most, f"{p} {tree}"
             continue
         np.testing.assert_array_equal(got[finite], checks.rounded(want, p.dtype)[finite], err_msg=tree)
 
