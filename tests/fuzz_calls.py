@@ -59,6 +59,13 @@ def streamed(p: Problem) -> Problem:
     return p.replace(pads=((before, 0), *p.pads[1:]), space=(whole, *p.space[1:]), precision="highest")
 
 
+def explain(case: Case, a: checks.Operands, options: dict[str, Any]) -> vkconv.Explanation:
+    """How the call will be computed: with an addend, which only a prepared convolution has, it is another problem."""
+    if a.addend is None:
+        return checks.explain(case.problem, a, **options)
+    return vkconv.explain(prepare(case, a, options), a.input, addend=a.addend)
+
+
 def call(case: Case, a: checks.Operands, options: dict[str, Any]) -> Array:
     """The result as a NumPy array. `options` are those that every operation has."""
     return read(begin(case, a, options))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import checks
 import vkconv
-from fuzz_calls import begin, call, read
+from fuzz_calls import begin, call, explain, read
 
 if TYPE_CHECKING:
     from fuzz_cases import Case
@@ -62,12 +62,12 @@ def no_memory_kept(case: Case, a: checks.Operands, options: Options) -> Iterator
 @contextlib.contextmanager
 def workspace(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
     limited = planned(options) | {"workspace_limit": case.seed % 9999}
-    yield limited if checks.explain(case.problem, a, **limited).plan else options
+    yield limited if explain(case, a, limited).plan else options
 
 
 @contextlib.contextmanager
 def tuned(case: Case, a: checks.Operands, options: Options) -> Iterator[Options]:
-    problem = checks.explain(case.problem, a, **options).problem
+    problem = explain(case, a, options).problem
     found = vkconv.tune(problem, seconds=TUNING_SECONDS, device=options["device"])
     assert not any("agrees" in reason for reason in found.skipped.values()), found.skipped
     try:
