@@ -105,16 +105,18 @@ void share_weights(Place at, uint stage) {
   }
 }
 
+// A pixel is read just before its products, which follow each other: operands that a product shares with the one before
+// need no port of the register file (an H200 has two for the three of a multiply-add).
 void multiply(Place at, uint tap_pixel, uint stage) {
   [[unroll]] for (uint q = 0; q < kQuads; ++q) {
-    real4 a[kRegM];
-    [[unroll]] for (uint i = 0; i < kRegM; ++i) a[i] = input_tile[pixels[i] + tap_pixel + q];
-    [[unroll]] for (uint l = 0; l < 4; ++l) {
-      const uint row = stage * kStepSize + (q * 4 + l) * kRowSize + at.thread_n;
-      real4 b[kRegN / 4];
-      [[unroll]] for (uint j = 0; j < kRegN / 4; ++j) b[j] = weight_tile[row + j * kThreadsN];
-      [[unroll]] for (uint i = 0; i < kRegM; ++i)
-        [[unroll]] for (uint j = 0; j < kRegN / 4; ++j) sum[i][j] = fma(real4(a[i][l]), b[j], sum[i][j]);
+    real4 b[4][kRegN / 4];
+    [[unroll]] for (uint l = 0; l < 4; ++l)
+      [[unroll]] for (uint j = 0; j < kRegN / 4; ++j)
+        b[l][j] = weight_tile[stage * kStepSize + (q * 4 + l) * kRowSize + j * kThreadsN + at.thread_n];
+    [[unroll]] for (uint i = 0; i < kRegM; ++i) {
+      const real4 a = input_tile[pixels[i] + tap_pixel + q];
+      [[unroll]] for (uint l = 0; l < 4; ++l)
+        [[unroll]] for (uint j = 0; j < kRegN / 4; ++j) sum[i][j] = fma(real4(a[l]), b[l][j], sum[i][j]);
     }
   }
 }

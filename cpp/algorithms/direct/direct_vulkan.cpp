@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint32_t kLinearGroupSize = 64;
 constexpr std::int64_t kLeastBlockTerms = 32;
 // Of the multiply-add rate, for the cost of direct_grid. A software device loads shared memory lane by lane.
-constexpr double kGpuEfficiency = 1, kSoftwareEfficiency = 0.5;
+constexpr double kGpuEfficiency = 0.86, kSoftwareEfficiency = 0.5;
 
 struct Params {
   Pointer input, output, panels, workspace;
