@@ -148,21 +148,42 @@ TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
     tools::expect_accurate(text, "depthwise");
 }
 
-// Vectors begin where the input or where the output is aligned, as L3's rate has it; the bits are the same.
-TEST(Depthwise, AlignmentDoesNotChangeBits) {
+cpu::Traits with_l3(bool fast) {
+  cpu::Traits traits = cpu::host_traits();
+  traits.threads = 2;
+  traits.l2_bytes = 32 << 10;
+  traits.shared_cache_bytes_per_second = traits.memory_bytes_per_second * (fast ? 4 : 1);
+  return traits;
+}
+
+// Vectors begin where the input or where the output is aligned, and tiles are wide or narrow, as L3's rate has it; the
+// bits are the same.
+TEST(Depthwise, TheRateOfL3DoesNotChangeBits) {
   for (const char* text : {"fwd_f32_n1c144o144g144_i9x21_k3x3_s2x2_p1x1_bias_add_relu",
                            "fwd_f32_n1c160o160g160_i9x21_k3x3_p1x1_add", "fwd_f16_n1c144o144g144_i5x21_k1x5_p0x2"}) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays a = tools::make_arrays(p, Data::random);
     std::vector<double> results[2];
     for (const bool fast_l3 : {false, true}) {
-      cpu::Traits traits = cpu::host_traits();
-      traits.shared_cache_bytes_per_second = traits.memory_bytes_per_second * (fast_l3 ? 4 : 1);
-      EXPECT_EQ(cpu::depthwise::choose_blocking(p, traits, kDefaultWorkspaceLimitBytes).align_inputs, fast_l3);
+      const cpu::Traits traits = with_l3(fast_l3);
+      const auto blocking = cpu::depthwise::choose_blocking(p, traits, kDefaultWorkspaceLimitBytes);
+      EXPECT_EQ(blocking.align_inputs, fast_l3);
+      EXPECT_EQ(blocking.narrow, !fast_l3 && p.bytes_moved() > 64 << 10);
       CpuPlanner planner(registry<cpu::Device>(), traits);
       results[fast_l3] = tools::run_cpu(p, a, planner, "depthwise");
     }
     EXPECT_EQ(results[0], results[1]) << text;
+  }
+}
+
+// Whole pixels are long runs of memory: with a slow L3 they are worth shares of rows that are 7 % uneven.
+TEST(Depthwise, ASlowL3KeepsPixelsWhole) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c768o768g768_i30x30_k3x3_p1x1");
+  for (const bool fast_l3 : {false, true}) {
+    cpu::Traits traits = with_l3(fast_l3);
+    traits.l2_bytes = 1 << 20;
+    const auto blocking = cpu::depthwise::choose_blocking(p, traits, kDefaultWorkspaceLimitBytes);
+    EXPECT_EQ(blocking.channel_blocks, fast_l3 ? 2 : 1);
   }
 }
 

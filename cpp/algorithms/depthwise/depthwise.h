@@ -35,6 +35,7 @@ struct Call {
   Mode mode;
   bool stream;        // more than L3 holds: outputs go past the caches where their alignment allows
   bool align_inputs;  // vectors begin where the input is aligned, else where the output is
+  bool narrow;        // tiles that only memory bounds read it in longer runs
 };
 
 // Flat tiles hold this many vectors, and read up to as many elements past either end of a line.

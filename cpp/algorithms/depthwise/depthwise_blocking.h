@@ -13,6 +13,7 @@ struct Blocking {
   std::int64_t tasks = 1;
   bool stream = false;            // input and output do not fit half of L3, whose rest is the next reader's
   bool align_inputs = false;      // where vectors cannot be aligned in both arrays
+  bool narrow = false;            // tiles, where memory is slower than they are: see row_tile_columns
   std::size_t weight_bytes = 0;   // packed weights
   std::size_t scratch_bytes = 0;  // of one task
 

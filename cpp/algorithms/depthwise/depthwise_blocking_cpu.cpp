@@ -92,13 +92,19 @@ bool split_columns(const ConvProblem& p, Blocking& b, std::int64_t least) {
   return true;
 }
 
+// Whether L3 is hardly faster than memory: it then keeps its rate only where long runs are read and written in order.
+bool shared_cache_is_slow(const Device::Traits& traits) {
+  constexpr double kFaster = 2;
+  return traits.shared_cache_bytes_per_second <= kFaster * traits.memory_bytes_per_second;
+}
+
 // Channels are split until the lines behind one row stay in L2, or L1; rows are banded when depths or a copy share
 // lines.
 void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) {
   const auto budget = static_cast<std::int64_t>(traits.l2_bytes / 2);
   // Lines that two bands share are copied twice: a copied band is several times as high as its overlap.
   const std::int64_t rows = b.mode == Mode::direct ? 1 : std::min(b.band, kBandRows);
-  const bool in_l1 = b.mode == Mode::direct && p.taps() >= kManyTaps;
+  const bool in_l1 = b.mode == Mode::direct && p.taps() >= kManyTaps && !shared_cache_is_slow(traits);
   const std::int64_t lines_budget = in_l1 ? static_cast<std::int64_t>(traits.l1_bytes * 2 / 3) : budget;
   if (p.kernel[0] * p.kernel[1] > 1)
     while (input_bytes(p, b, rows) > lines_budget && split_channels(p, b)) {
@@ -113,12 +119,13 @@ void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) 
 
 // Enough rows for every thread, in equal shares, and at least `wanted`. Columns are split before channels: whole
 // pixels are longer runs of memory.
-void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wanted, Blocking& b) {
+void feed_threads(const ConvProblem& p, const Device::Traits& traits, std::int64_t wanted, Blocking& b) {
+  const std::int64_t threads = traits.threads;
   if (threads == 1) return;
-  const std::int64_t share = threads * (takes_row_pairs(p) ? 2 : 1);
+  const std::int64_t share = threads * (takes_row_pairs(p) ? 2 : 1), percent = shared_cache_is_slow(traits) ? 110 : 105;
   const auto uneven = [&] {
     const std::int64_t rows = total_rows(p, b);
-    return ceil_div(rows, share) * share * 100 > rows * 105;
+    return ceil_div(rows, share) * share * 100 > rows * percent;
   };
   while ((uneven() || total_rows(p, b) < wanted) && split_columns(p, b, kMinColumns)) {
   }
@@ -126,13 +133,6 @@ void feed_threads(const ConvProblem& p, std::int64_t threads, std::int64_t wante
     b.channel_blocks *= threads;
   while (uneven() && split_channels(p, b)) {
   }
-}
-
-// Several loads of a vector go with one store of one, but a store across two lines waits for both: that takes longer
-// where lines come from an L3 that is hardly faster than memory.
-bool loads_matter_more(const Device::Traits& traits) {
-  constexpr double kFaster = 2;
-  return traits.shared_cache_bytes_per_second > kFaster * traits.memory_bytes_per_second;
 }
 
 }  // namespace
@@ -146,12 +146,14 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.mode = choose_mode(p, traits);
   b.band = p.output[1];
   b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes) / 2;
-  b.align_inputs = !b.stream && loads_matter_more(traits);
+  // Several loads of a vector go with one store of one, but a store across two lines waits for both.
+  b.align_inputs = !b.stream && !shared_cache_is_slow(traits);
+  b.narrow = shared_cache_is_slow(traits) && p.bytes_moved() > traits.threads * static_cast<double>(traits.l2_bytes);
   fit_cache(p, traits, b);
   b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
   const std::int64_t wanted = traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread);
-  feed_threads(p, traits.threads, wanted, b);
+  feed_threads(p, traits, wanted, b);
   b.tasks = std::min(total_rows(p, b), wanted);
   b.scratch_bytes = scratch_bytes(p, b);
   while (b.workspace_bytes() > limit) {

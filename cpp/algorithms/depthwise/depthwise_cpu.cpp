@@ -42,7 +42,7 @@ class DepthwisePlan final : public Plan<Device> {
       weights.data = operands.prepared->data.pointer();
     else
       pack_all(p_, operands.weight, workspace);
-    const Call call{p_, operands, weights, blocking_.mode, blocking_.stream, blocking_.align_inputs};
+    const Call call{p_, operands, weights, blocking_.mode, blocking_.stream, blocking_.align_inputs, blocking_.narrow};
     const std::int64_t rows = total_rows(p_, blocking_), tasks = blocking_.tasks;
     thread_pool().run(tasks, [&](std::int64_t task) {
       std::byte* scratch =

@@ -113,7 +113,9 @@ class RowWalk {
       for (std::int64_t h = kh.begin; h < kh.end; ++h) lines_.push_back(line(d, h, oh));
     tile_.lines = lines_.data();
     tile_.line_count = static_cast<std::int64_t>(lines_.size());
-    const auto cut = [&](std::int64_t left) { return row_tile_columns(left, tile_.stride); };
+    const auto cut = [&](std::int64_t left) {
+      return row_tile_columns(left, tile_.stride, tile_.kernel_width, call_.narrow);
+    };
     for_columns(cut, [&](std::int64_t ow, std::int64_t width, std::int64_t columns) {
       place(ow, width);
       look_ahead(oh, 1, 1, columns);

@@ -333,9 +333,11 @@ HWY_NOINLINE void row_tiles(Tile<In> t) {
 template <class In>
 using TileFunction = void (*)(Tile<In>);
 
-// The tiles of `columns` columns: 4, 8 or 14.
+// The tiles of `columns` columns: 2 (of 3 taps at stride 2), 4, 8 or 14.
 template <int Taps, int Stride, class In>
 HWY_INLINE TileFunction<In> row_tiles_of(std::int64_t columns) {
+  if constexpr (Taps == 3 && Stride == 2)
+    if (columns == 2) return row_tiles<Taps, Stride, 2, In>;
   if (columns == 4) return row_tiles<Taps, Stride, 4, In>;
   if constexpr (kMaxColumns > 8 && Stride != 2)
     if (columns > 8) return row_tiles<Taps, Stride, kMaxColumns, In>;
@@ -358,8 +360,10 @@ HWY_INLINE TileFunction<In> find_row_tiles(std::int64_t kernel_width, std::int64
   return row_tiles_of<1, 0, In>(columns);
 }
 
-// How a row of `left` columns is cut: the widest tiles, and then what wastes least.
-inline std::int64_t row_tile_columns(std::int64_t left, std::int64_t stride) {
+// How a row of `left` columns is cut: the widest tiles, and then what wastes least. The tiles of 3 taps at stride 2
+// wait for memory at any width, and narrow ones, whose channels are done sooner, read it in order.
+inline std::int64_t row_tile_columns(std::int64_t left, std::int64_t stride, std::int64_t kernel_width, bool narrow) {
+  if (narrow && stride == 2 && kernel_width == 3) return 2;
   if (kMaxColumns > 8 && stride != 2 && (left > 16 || left == 13 || left == 14)) return kMaxColumns;
   return left > 4 ? 8 : 4;
 }
