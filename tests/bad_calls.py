@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import re
+import resource
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from calls import CASES, parameters_of
 ALLOWED = (TypeError, ValueError, MemoryError, vkconv.Error)
 SHAPES = {"input_shape", "weight_shape"}
 ARRAYS = {"input", "weight", "grad", "bias", "out"}
+MOST_BYTES = 4 << 30  # that a call may take: one that asks for more is refused, not paid for
 HANG_SECONDS = 900  # of the clock: a loaded machine may stop a process for minutes
 # An operand that repeats one element 2^40 times is refused because the output is too large, not summed for hours.
 TOO_LARGE = 2**40
@@ -149,6 +151,8 @@ def outcome(seed: int) -> str:
 def check(seed: int, count: int) -> tuple[Counter[str], list[str]]:
     outcomes: Counter[str] = Counter()
     failures = []
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, limits[1]))
     for s in range(seed, seed + count):
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         try:
@@ -156,6 +160,7 @@ def check(seed: int, count: int) -> tuple[Counter[str], list[str]]:
         except AssertionError as error:
             failures.append(str(error))
     faulthandler.cancel_dump_traceback_later()
+    resource.setrlimit(resource.RLIMIT_DATA, limits)
     return outcomes, failures
 
 

@@ -42,6 +42,10 @@ CASES = {
     "conv_bias_grad": Case(vkconv.conv_bias_grad, grad=array(1, 6, 7, 6)),
     "prepare": Case(vkconv.prepare, weight=W),
     "prepare_transpose": Case(vkconv.prepare_transpose, weight=W),
+    "causal_conv1d": Case(vkconv.causal_conv1d, input=array(1, 8, 4), weight=array(6, 3, 4)),
+    "causal_conv3d": Case(vkconv.causal_conv3d, input=array(1, 5, 6, 7, 2), weight=array(2, 3, 3, 3, 2)),
+    "unfold": Case(vkconv.unfold, input=X, kernel=3),
+    "fold": Case(vkconv.fold, windows=array(1, 6, 7, 3, 3, 4), input_shape=X.shape),
 }
 
 

@@ -269,6 +269,18 @@ def test_a_stream_in_chunks(first, stride, dilation):
         assert np.array_equal(np.concatenate(parts, axis=1), wanted)
 
 
+@pytest.mark.parametrize("algorithm", ["implicit_gemm", "unfold_gemm"])
+def test_one_algorithm_gives_a_stream_the_bits_of_the_whole(algorithm):
+    rng = np.random.default_rng(4)
+    x, w = rng.standard_normal((1, 50, 64), np.float32), rng.standard_normal((64, 4, 64), np.float32)
+    whole, _ = vkconv.causal_conv1d(x, w, algorithm=algorithm)
+    state, parts = None, []
+    for start, stop in ((0, 1), (1, 3), (3, 20), (20, 50)):
+        y, state = vkconv.causal_conv1d(x[:, start:stop], w, state=state, algorithm=algorithm)
+        parts.append(y)
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+
+
 def test_a_video_in_chunks():
     x, w = integers(1, 9, 6, 5, 3), integers(4, 3, 3, 3, 3)
     wanted = vkconv.conv3d(np.concatenate([x[:, :1]] * 2 + [x], axis=1), w, padding=(0, 1, 1))
@@ -303,8 +315,11 @@ def test_stream_errors():
     x, w = integers(1, 8, 2), integers(2, 3, 2)
     with pytest.raises(ValueError, match="state is float32"):
         vkconv.causal_conv1d(x, w, state=integers(1, 3, 2))
-    with pytest.raises(ValueError, match="multiple of the stride"):
-        vkconv.causal_conv1d(x[:, :7], w, stride=2)
+    with pytest.raises(TypeError, match="state must be"):
+        vkconv.causal_conv1d(x, w, state="zeros")
+    for wrong in (x[:, :7], x[:, :0]):
+        with pytest.raises(ValueError, match="positive multiple of the stride"):
+            vkconv.causal_conv1d(wrong, w, stride=2)
     with pytest.raises(ValueError, match="first is"):
         vkconv.causal_conv1d(x, w, first="reflect")
     with pytest.raises(ValueError, match="dimensions"):
@@ -350,10 +365,15 @@ def test_unfold_errors_and_dtypes():
                 call(mode)
     with pytest.raises(ValueError, match="no elements along axis 1"):
         vkconv.unfold(x[:, :0], 1, padding=1, padding_mode="edge")
+    with pytest.raises(ValueError, match="no elements along axis 1"):
         vkconv.fold(np.ones((1, 2, 1, 2)), (1, 0, 2), padding=1, padding_mode="edge")
     with pytest.raises(ValueError, match="smaller than the kernel"):
         vkconv.unfold(x, 9)
     with pytest.raises(ValueError, match="windows has shape"):
         vkconv.fold(windows[:, 1:], x.shape)
-    with pytest.raises(ValueError, match="windows has 4 dimensions"):
+    with pytest.raises(ValueError, match="input_shape has 4 values, wanted 3"):
         vkconv.fold(windows, (1, 8, 8, 2))
+    with pytest.raises(ValueError, match="windows has 3 dimensions"):
+        vkconv.fold(x, x.shape)
+    for operand in (np.arange(5).reshape(1, 5, 1), np.ones((1, 5, 1), bool)):
+        assert np.array_equal(vkconv.unfold(operand, 1, stride=2**40)[0, :, 0], operand[0, :1])

@@ -156,7 +156,7 @@ def test_explain_and_repr():
     conv = vkconv.prepare(dense(4, 3, 3, 2), stride=2, groups=2)
     told = vkconv.explain(conv, dense(1, 8, 9, 4))
     assert told.problem == "fwd_f32_n1c4o4g2_i8x9_k3x3_s2x2"
-    assert "f32 weight (4, 3, 3, 2)" in repr(conv)
+    assert "float32 weight (4, 3, 3, 2)" in repr(conv)
 
 
 def test_cannot_be_pickled():

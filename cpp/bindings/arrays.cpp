@@ -126,18 +126,6 @@ void run_copy(const cpu::StridedCopy& copy, std::size_t bytes) {
   cpu::run(copy);
 }
 
-py::array require_array(py::handle value, const char* name) {
-  if (!py::isinstance<py::array>(value)) {
-    const bool of_another_library = py::hasattr(value, "__dlpack__") && !py::isinstance<DeviceArray>(value);
-    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value) +
-                         (of_another_library ? ": vkconv.from_dlpack views its memory as one" : ""));
-  }
-  // Elements that a mask hides must not be read as numbers.
-  if (!py::type::handle_of(value).is(numpy->ndarray) && py::hasattr(value, "mask"))
-    throw py::type_error(std::string(name) + " must be an array without a mask, got " + type_name(value));
-  return py::reinterpret_borrow<py::array>(value);
-}
-
 std::string dimensions_wanted(std::string_view name, int least, int most) {
   if (least != most) return std::to_string(least) + " to " + std::to_string(most);
   return std::to_string(least) + (name == "weight" ? ": output channels" : ": batch") + ", spatial axes, channels";
@@ -184,6 +172,18 @@ bool may_overlap_itself(const py::array& array) {
 }
 
 }  // namespace
+
+py::array require_array(py::handle value, const char* name) {
+  if (!py::isinstance<py::array>(value)) {
+    const bool of_another_library = py::hasattr(value, "__dlpack__") && !py::isinstance<DeviceArray>(value);
+    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value) +
+                         (of_another_library ? ": vkconv.from_dlpack views its memory as one" : ""));
+  }
+  // Elements that a mask hides must not be read as numbers.
+  if (!py::type::handle_of(value).is(numpy->ndarray) && py::hasattr(value, "mask"))
+    throw py::type_error(std::string(name) + " must be an array without a mask, got " + type_name(value));
+  return py::reinterpret_borrow<py::array>(value);
+}
 
 py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
   const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());

@@ -20,6 +20,9 @@ inline constexpr int kMaxDimensions = 5;
 // Call once, before everything else here.
 void load_numpy();
 
+// `value`, which must be a NumPy array without a mask, of any dtype.
+py::array require_array(py::handle value, const char* name);
+
 // What a kernel asks of an operand's memory, beyond whole elements of native byte order at aligned addresses.
 enum class Layout : std::uint8_t {
   any,                 // weights

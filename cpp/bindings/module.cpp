@@ -62,7 +62,14 @@ void bind_forward(py::module_& m) {
   });
 }
 
-void bind_padding(py::module_& m) {
+// Of operations that are written in Python.
+void bind_checks(py::module_& m) {
+  m.def("require_array", &require_array);
+  m.def("parsed_axes", [](Object value, const char* name, int rank, std::int64_t minimum) {
+    const Extent3 all = parse_extents(value, name, rank, minimum, 1);
+    return std::vector<std::int64_t>(all.end() - rank, all.end());
+  });
+  m.def("parsed_shape", &parse_shape);
   m.def("resolved_pads",
         [](Object spatial, Object kernel, Object stride, Object padding, Object dilation, Object pads) {
           return resolved_pads(spatial, kernel, {stride, padding, pads, dilation});
@@ -123,7 +130,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   load_numpy();
   bind_errors(m);
   bind_forward(m);
-  bind_padding(m);
+  bind_checks(m);
   bind_gradients(m);
   bind_arrays(m);
   bind_descriptions(m);

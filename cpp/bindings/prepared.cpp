@@ -33,6 +33,7 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
   std::optional<Array> bias;
   if (spec_.epilogue.bias) bias = read_bias(host_bias, weight.dtype, weight.shape[0]);
   spec_.options = parse_options(options);
+  numpy_dtype_ = weight.native_dtype();
 
   ConvProblem p;
   p.dtype = p.output_dtype = spec_.dtype;
@@ -57,7 +58,8 @@ py::object PreparedConvolution::call(Object input_argument, Object out, Object a
   Array input = read_input(input_argument, spec_.geometry.rank);
   if (input.dtype != spec_.dtype)
     throw py::type_error("input has dtype " + py::str(input.numpy_dtype).cast<std::string>() +
-                         ", the prepared weight has " + std::string(to_string(spec_.dtype)) + ": they must agree");
+                         ", the prepared weight has " + py::str(numpy_dtype_).cast<std::string>() +
+                         ": they must agree");
   if (input.on_device() && input.home.name != spec_.options.device.name)
     throw py::value_error("input is a vkconv.Array on " + input.home.name + ", the prepared weight is on " +
                           spec_.options.device.name);
@@ -70,8 +72,8 @@ py::object PreparedConvolution::call(Object input_argument, Object out, Object a
 }
 
 std::string PreparedConvolution::repr() const {
-  std::string text =
-      "<vkconv.PreparedConv " + std::string(to_string(spec_.dtype)) + " weight (" + std::to_string(spec_.out_channels);
+  std::string text = "<vkconv.PreparedConv " + py::str(numpy_dtype_).cast<std::string>() + " weight (" +
+                     std::to_string(spec_.out_channels);
   for (int a = 3 - spec_.geometry.rank; a < 3; ++a) text += ", " + std::to_string(spec_.kernel[a]);
   return text + ", " + std::to_string(spec_.in_channels_per_group) + ") on " + spec_.options.device.name + ">";
 }

@@ -20,6 +20,7 @@ class PreparedConvolution {
 
  private:
   ForwardSpec spec_;
+  py::dtype numpy_dtype_;
   std::shared_ptr<PreparedConv> weights_;
 };
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vkconv import _core
-from vkconv._axes import check_ranks, per_axis
+from vkconv._axes import check_ranks
 from vkconv._ops import conv_general
 from vkconv._types import Activation, Array, Axes, Padding, Pads, Precision
 
@@ -127,15 +127,18 @@ def _stream(
 ) -> tuple[Array, Array]:  # fmt: skip
     if first not in ("zeros", "edge"):
         raise ValueError(f"first is {first!r}, wanted 'zeros' or 'edge'")
+    for name, array in (("input", input), ("weight", weight)):
+        _core.require_array(array, name)
     check_ranks(rank, input=input, weight=weight)
-    steps, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    steps, dilations = _core.parsed_axes(stride, "stride", rank, 1), _core.parsed_axes(dilation, "dilation", rank, 1)
     step, length = steps[0], input.shape[1]
-    before = dilations[0] * (weight.shape[1] - 1)
     if length == 0 or length % step != 0:
-        raise ValueError(f"input has {length} elements along axis 1, wanted a multiple of the stride {step}")
+        raise ValueError(f"input has {length} elements along axis 1, wanted a positive multiple of the stride {step}")
+    ((before, _),) = _core.resolved_pads([length], weight.shape[1:2], steps[:1], "causal", dilations[:1], None)
     shape, dtype = (input.shape[0], before, *input.shape[2:]), input.dtype.newbyteorder("=")
     if state is None:
         state = np.zeros(shape, dtype) if first == "zeros" else np.repeat(input[:, :1], before, axis=1)
+    _core.require_array(state, "state")
     if state.shape != shape or state.dtype.newbyteorder("=") != dtype:
         raise ValueError(f"state is {state.dtype} {state.shape}, wanted {dtype} {shape}")
     pads = [(0, 0)]

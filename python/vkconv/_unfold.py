@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from vkconv import _core
-from vkconv._axes import per_axis
 from vkconv._borders import add, parse, sources
 from vkconv._types import Array, Axes, Padding, PaddingMode, Pads
 
@@ -42,11 +41,12 @@ def unfold(
            [1., 2.],
            [2., 3.]])
     """
-    if not isinstance(input, np.ndarray):
-        raise TypeError(f"input must be a NumPy array, got {type(input).__name__}")
-    rank = _checked_rank(input.ndim, "input")
-    kernel = per_axis(kernel, rank, "kernel")
-    stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    _core.require_array(input, "input")
+    if input.ndim not in (3, 4, 5):
+        raise ValueError(f"input has {input.ndim} dimensions, wanted 3 to 5")
+    rank = input.ndim - 2
+    kernel = _core.parsed_axes(kernel, "kernel", rank, 1)
+    stride, dilation = _core.parsed_axes(stride, "stride", rank, 1), _core.parsed_axes(dilation, "dilation", rank, 1)
     x = add(input, kernel, stride, padding, dilation, pads, padding_mode)
     return np.ascontiguousarray(_windows(x, kernel, stride, dilation))
 
@@ -80,13 +80,15 @@ def fold(
     >>> vkconv.fold(np.ones((1, 3, 2, 1)), (1, 4, 1))[0, :, 0]
     array([1., 2., 2., 1.])
     """
-    rank = _checked_rank(len(input_shape), "input_shape")
-    if windows.ndim != 2 * rank + 2:
-        raise ValueError(f"windows has {windows.ndim} dimensions, wanted {2 * rank + 2} for the input_shape")
+    _core.require_array(windows, "windows")
+    if windows.ndim not in (4, 6, 8):
+        raise ValueError(f"windows has {windows.ndim} dimensions, wanted 4, 6 or 8: batch, outputs, kernel, channels")
+    rank = windows.ndim // 2 - 1
+    input_shape = _core.parsed_shape(input_shape, "input_shape", rank + 2)
     kernel = windows.shape[1 + rank : -1]
-    stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    stride, dilation = _core.parsed_axes(stride, "stride", rank, 1), _core.parsed_axes(dilation, "dilation", rank, 1)
     mode, _ = parse(padding_mode)
-    numbers = _core.resolved_pads(tuple(input_shape)[1:-1], kernel, stride, padding, dilation, pads)
+    numbers = _core.resolved_pads(input_shape[1:-1], kernel, stride, padding, dilation, pads)
     axes = list(zip(input_shape[1:-1], numbers, kernel, stride, dilation, strict=True))
     outputs = [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, (lo, hi), k, s, d in axes]
     wanted = (input_shape[0], *outputs, *kernel, input_shape[-1])
@@ -116,17 +118,10 @@ def _added(windows: Array, axis: int, taps: int, extent: int, starts: Sequence[i
     return made
 
 
-def _checked_rank(dimensions: int, name: str) -> int:
-    """The spatial axes of an array with as many dimensions."""
-    if dimensions not in (3, 4, 5):
-        raise ValueError(f"{name} has {dimensions} dimensions, wanted 3 to 5")
-    return dimensions - 2
-
-
-def _windows(x: Array, kernel: Axes, stride: Axes, dilation: Axes) -> Array:
+def _windows(x: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Array:
     """A view (N, output..., kernel..., C) of x."""
-    axes = list(zip(x.shape[1:-1], x.strides[1:-1], kernel, stride, dilation, strict=True))  # type: ignore[arg-type]
-    output = tuple((n - d * (k - 1) - 1) // s + 1 for n, _, k, s, d in axes)
-    shape = (x.shape[0], *output, *(a[2] for a in axes), x.shape[-1])
-    strides = (x.strides[0], *(b * s for _, b, _, s, _ in axes), *(b * d for _, b, _, _, d in axes), x.strides[-1])
-    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    one_in, taps = ([slice(None, None, step) for step in axes] for axes in (stride, dilation))
+    kept = (slice(None), *one_in, slice(None), *taps)
+    windows = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(1, x.ndim - 1)))
+    return np.moveaxis(windows[kept], x.ndim - 1, -1)
