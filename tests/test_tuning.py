@@ -210,8 +210,9 @@ def test_what_cannot_be_verified_in_time_is_left_alone():
     assert "its reference takes" in next(iter(found.skipped.values()))
     with pytest.raises(ValueError, match="seconds is 0"):
         vkconv.tune(PROBLEM, seconds=0)
-    with pytest.raises(TypeError, match="target must be"):
-        vkconv.tune([3])
+    for wrong in (3, [3], None):
+        with pytest.raises(TypeError, match="target must be"):
+            vkconv.tune(wrong)
 
 
 def test_the_command(tmp_path, capsys):

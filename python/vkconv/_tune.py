@@ -75,8 +75,8 @@ def _tasks(target: Any, device: str | None, prepared: bool) -> list[Task]:
             for name, problem, with_prepared in _core.noted_problems(False):
                 noted[name, problem] = noted.get((name, problem), True) and with_prepared
         return [Task(*key, with_prepared) for key, with_prepared in noted.items()]
-    problems = [target] if isinstance(target, str) else list(target)
-    if not all(isinstance(p, str) for p in problems):
+    problems = [target] if isinstance(target, str) else target
+    if not isinstance(problems, list | tuple) or not all(isinstance(p, str) for p in problems):
         raise TypeError("target must be a problem string, a sequence of them or a callable")
     told = [explain(p, device=device) for p in problems]
     return [Task(t.device, t.problem, prepared) for t in told]
