@@ -162,3 +162,54 @@ def test_explain_and_repr():
 def test_cannot_be_pickled():
     with pytest.raises(TypeError, match="pickle"):
         pickle.dumps(vkconv.prepare(dense(4, 3, 3, 4)))
+
+
+def chained() -> tuple[list[vkconv.PreparedConv], vkconv._core.PreparedChain]:
+    """a(x), b of it, and b again with x as its addend; the first and the last are results."""
+    a, b = (vkconv.prepare(dense(4, 3, 3, 4), padding=1, padding_mode=mode) for mode in ("zeros", "edge"))
+    return [a, b], vkconv._core.prepare_chain(1, [(a, 0, None), (b, 1, None), (b, 2, 0)], [1, 3])
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_a_chain_has_the_bits_of_its_steps(batch):
+    (a, b), chain = chained()
+    whole = dense(batch, 9, 8, 8)
+    for x in (whole[..., :4], whole[..., ::2]):  # the second is copied
+        first = a(x)
+        last = b(b(first), addend=x)
+        for got, want in zip(chain(x), (first, last), strict=True):
+            assert_same_bits(got, want)
+
+
+def test_a_chain_gives_its_memory_back():
+    _, chain = chained()
+    chain(dense(2, 30, 30, 4))  # packs the weights
+    used = vkconv.memory_info().used
+    made = chain(dense(2, 30, 30, 4))
+    assert vkconv.memory_info().used - used < 3 * made[0].nbytes
+    del made
+    with pytest.raises(ValueError, match="channels"):
+        chain(dense(2, 30, 30, 6))
+    assert vkconv.memory_info().used == used
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "words"),
+    [
+        ([], TypeError, "got 0 arrays, wanted 1"),
+        ([dense(1, 5, 5, 4).astype(np.float64)], TypeError, "dtype f64, wanted f32"),
+        ([dense(1, 5, 4)], ValueError, "3 dimensions, wanted 4"),
+        ([vkconv.array(dense(1, 5, 5, 4), "cpu")], TypeError, "wanted a NumPy array"),
+    ],
+)
+def test_what_a_chain_refuses(arrays, error, words):
+    with pytest.raises(error, match=words):
+        chained()[1](*arrays)
+
+
+@pytest.mark.parametrize(("steps", "results"), [([(1, None)], [1]), ([(0, 1)], [1]), ([(0, None)], [0]),
+                                                ([(0, None)], [2]), ([(0, None)], [1, 1])])  # fmt: skip
+def test_chains_are_checked(steps, results):
+    conv = vkconv.prepare(dense(4, 3, 3, 4))
+    with pytest.raises(ValueError, match=r"step|result"):
+        vkconv._core.prepare_chain(1, [(conv, *operands) for operands in steps], results)

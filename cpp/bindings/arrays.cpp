@@ -185,13 +185,17 @@ py::array require_array(py::handle value, const char* name) {
   return py::reinterpret_borrow<py::array>(value);
 }
 
+py::array array_in(cpu::Buffer buffer, const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
+  auto kept = std::make_unique<cpu::Buffer>(std::move(buffer));
+  std::byte* data = kept->pointer();
+  py::capsule owner(kept.get(), free_buffer);
+  kept.release();
+  return py::array(dtype, shape, data, owner);
+}
+
 py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
   const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  auto buffer = std::make_unique<cpu::Buffer>(static_cast<std::size_t>(elements * dtype.itemsize()));
-  std::byte* data = buffer->pointer();
-  py::capsule owner(buffer.get(), free_buffer);
-  buffer.release();
-  return py::array(dtype, shape, data, owner);
+  return array_in(cpu::Buffer(static_cast<std::size_t>(elements * dtype.itemsize())), dtype, shape);
 }
 
 void load_numpy() {

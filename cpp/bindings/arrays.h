@@ -68,7 +68,8 @@ Extent3 spatial_extents(const Array& a);
 // beside anything, an array of a device beside arrays of that device.
 void require_beside(const Array& operand, const char* name, const Array& leading, const char* leading_name);
 
-// A new NumPy array in memory of the pool.
+// A NumPy array in the memory of `buffer`, and one in new memory of the pool.
+py::array array_in(cpu::Buffer buffer, const py::dtype& dtype, const std::vector<std::int64_t>& shape);
 py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape);
 
 // "(2, 3)", as NumPy prints a shape.

@@ -103,6 +103,8 @@ void run(const Options& options, const ConvProblem& problem, bool main, Executio
   log_line(options, request, took.count(), device_seconds);
 }
 
+bool has_border(const ConvProblem& problem, const Border& border) { return !border.zeros() && reads_border(problem); }
+
 Options parse_all_but_device(const OptionArguments& arguments) {
   Options options;
   options.precision = parse_precision(arguments.precision);
@@ -211,25 +213,26 @@ std::vector<Noted> noted_problems(bool go_on) {
 }
 
 void execute(const Options& options, ConvProblem problem, Execution execution, const Border& border) {
-  problem.precision = options.precision;
-  const bool bordered = !border.zeros() && reads_border(problem);
   if (capture) {  // no memory stands behind the operands
-    problem = bordered ? main_problem(problem) : canonical(problem);
+    problem.precision = options.precision;
+    problem = has_border(problem, border) ? main_problem(problem) : canonical(problem);
     const bool flip = std::exchange(problem.flip, false);
     const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
     *capture = {true, request, options.device, flip};
     return;
   }
-  canonicalize(problem, execution.operands);
   const WithoutGilForLong release;
+  execute_without_interpreter(options, problem, execution, border);
+}
+
+void execute_without_interpreter(const Options& options, ConvProblem problem, Execution execution,
+                                 const Border& border) {
+  problem.precision = options.precision;
+  const bool bordered = has_border(problem, border);
+  canonicalize(problem, execution.operands);
   if (!bordered) return run(options, problem, true, execution);
   execute_bordered(*options.device.backend, problem, border, execution,
                    [&](const ConvProblem& part, bool main, const Execution& e) { run(options, part, main, e); });
-}
-
-void execute_without_interpreter(const Options& options, ConvProblem problem, Execution execution) {
-  canonicalize(problem, execution.operands);
-  run(options, problem, true, execution);
 }
 
 Options default_options(const OpenDevice& device) {

@@ -82,7 +82,8 @@ std::vector<Noted> noted_problems(bool go_on);
 void execute(const Options& options, ConvProblem problem, Execution execution, const Border& border = {});
 
 // The same on host arrays by a thread that has no lock of the interpreter.
-void execute_without_interpreter(const Options& options, ConvProblem problem, Execution execution);
+void execute_without_interpreter(const Options& options, ConvProblem problem, Execution execution,
+                                 const Border& border = {});
 // Those of a call that gives none.
 Options default_options(const OpenDevice& device);
 

@@ -5,6 +5,7 @@
 #include "bindings/description.h"
 #include "bindings/operations.h"
 #include "bindings/prepared.h"
+#include "bindings/prepared_chain.h"
 #include "bindings/public_class.h"
 #include "bindings/settings.h"
 #include "core/error.h"
@@ -135,6 +136,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   bind_arrays(m);
   bind_descriptions(m);
   bind_prepared(m);
+  bind_prepared_chain(m);
   bind_settings(m);
   bind_xla(m);
 }

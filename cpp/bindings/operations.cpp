@@ -43,10 +43,6 @@ Extent3 extents_of(const std::vector<std::int64_t>& shape) {
   return extents;
 }
 
-std::vector<std::int64_t> output_shape(int rank, const ConvProblem& p) {
-  return shape_of(rank, p.batch, p.output, p.out_channels);
-}
-
 void require_output_shape(const Array& a, const char* name, const ConvProblem& p) {
   const std::vector<std::int64_t> wanted = output_shape(a.ndim - 2, p);
   if (!std::equal(wanted.begin(), wanted.end(), a.shape.begin()))
@@ -55,46 +51,6 @@ void require_output_shape(const Array& a, const char* name, const ConvProblem& p
 }
 
 void set_dtype(ConvProblem& p, DType dtype) { p.dtype = p.output_dtype = dtype; }
-
-ConvProblem forward_problem(const ForwardSpec& spec, const Array& input) {
-  ConvProblem p;
-  set_dtype(p, spec.dtype);
-  p.batch = input.shape[0];
-  p.in_channels = input.last();
-  p.out_channels = spec.out_channels;
-  p.groups = spec.geometry.groups;
-  p.input = spatial_extents(input);
-  p.kernel = spec.kernel;
-  p.epilogue = spec.epilogue;
-  check_channels(p, spec.in_channels_per_group);
-  spec.geometry.apply(p);
-  return p;
-}
-
-// What a forward operation reads.
-Execution forward_execution(const ConvProblem& p, Array& input, const Weights& weights, Array* addend) {
-  const auto [weight, bias, prepared] = weights;
-  Execution execution;
-  execution.prepared = prepared;
-  input.settle();
-  execution.operands.input = as_view(input);
-  execution.residents.input = input.memory.get();
-  if (weight) {
-    weight->settle();
-    execution.operands.weight = as_weight(*weight, p.groups);
-    execution.residents.weight = weight->memory.get();
-  }
-  if (bias) {
-    execution.operands.bias = bias->data;
-    execution.residents.bias = bias->memory.get();
-  }
-  if (addend) {
-    addend->settle();
-    execution.operands.addend = as_view(*addend);
-    execution.residents.addend = addend->memory.get();
-  }
-  return execution;
-}
 
 // Completes the spec from the arguments that all forward operations share, and runs it.
 py::object run_forward(ForwardSpec& spec, Array& input, Array& weight, const EpilogueArguments& epilogue,
@@ -168,10 +124,56 @@ Array read_addend(Object value, DType dtype, int ndim) {
                        (accumulator(dtype) == DType::f64 ? "64" : "32") + ", in which sums run");
 }
 
-py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights, Object out, Array* addend) {
-  ConvProblem p = forward_problem(spec, input);
+std::vector<std::int64_t> output_shape(int rank, const ConvProblem& p) {
+  return shape_of(rank, p.batch, p.output, p.out_channels);
+}
+
+ConvProblem forward_problem(const ForwardSpec& spec, const Array& input, const Array* addend) {
+  ConvProblem p;
+  set_dtype(p, spec.dtype);
+  p.batch = input.shape[0];
+  p.in_channels = input.last();
+  p.out_channels = spec.out_channels;
+  p.groups = spec.geometry.groups;
+  p.input = spatial_extents(input);
+  p.kernel = spec.kernel;
+  p.epilogue = spec.epilogue;
   p.epilogue.addend = addend != nullptr;
+  check_channels(p, spec.in_channels_per_group);
+  spec.geometry.apply(p);
   if (addend) require_output_shape(*addend, "addend", p);
+  return p;
+}
+
+Execution forward_execution(const ConvProblem& p, Array& input, const Weights& weights, Array* addend,
+                            const Array& output) {
+  const auto [weight, bias, prepared] = weights;
+  Execution execution;
+  execution.prepared = prepared;
+  input.settle();
+  execution.operands.input = as_view(input);
+  execution.residents.input = input.memory.get();
+  if (weight) {
+    weight->settle();
+    execution.operands.weight = as_weight(*weight, p.groups);
+    execution.residents.weight = weight->memory.get();
+  }
+  if (bias) {
+    execution.operands.bias = bias->data;
+    execution.residents.bias = bias->memory.get();
+  }
+  if (addend) {
+    addend->settle();
+    execution.operands.addend = as_view(*addend);
+    execution.residents.addend = addend->memory.get();
+  }
+  execution.operands.output = as_view(output);
+  execution.residents.output = output.memory.get();
+  return execution;
+}
+
+py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights, Object out, Array* addend) {
+  const ConvProblem p = forward_problem(spec, input, addend);
   if (capturing()) {
     execute(spec.options, p, {}, spec.geometry.border);
     return py::none();
@@ -182,11 +184,7 @@ py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights
   if (weights.weight) destination.must_not_overlap(*weights.weight, "weight");
   if (weights.bias) destination.must_not_overlap(*weights.bias, "bias");
   if (destination.array().empty()) return destination.finish();
-
-  Execution execution = forward_execution(p, input, weights, addend);
-  execution.operands.output = as_view(destination.array());
-  execution.residents.output = destination.array().memory.get();
-  execute(spec.options, p, execution, spec.geometry.border);
+  execute(spec.options, p, forward_execution(p, input, weights, addend, destination.array()), spec.geometry.border);
   return destination.finish();
 }
 

@@ -59,6 +59,10 @@ struct Weights {
   PreparedConv* prepared = nullptr;
 };
 // spec.epilogue says whether there is a bias. `addend` is in the accumulator type, or null.
+ConvProblem forward_problem(const ForwardSpec& spec, const Array& input, const Array* addend);
+std::vector<std::int64_t> output_shape(int rank, const ConvProblem& p);
+Execution forward_execution(const ConvProblem& p, Array& input, const Weights& weights, Array* addend,
+                            const Array& output);
 py::object forward(const ForwardSpec& spec, Array& input, const Weights& weights, Object out, Array* addend = nullptr);
 // An array of the shape of the output, to be added before bias and activation.
 Array read_addend(Object value, DType dtype, int ndim);

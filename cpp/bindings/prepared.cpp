@@ -68,7 +68,7 @@ py::object PreparedConvolution::call(Object input_argument, Object out, Object a
     addend = read_addend(addend_argument, spec_.dtype, input.ndim);
     require_beside(*addend, "addend", input, "input");
   }
-  return forward(spec_, input, {nullptr, nullptr, weights_.get()}, out, addend ? &*addend : nullptr);
+  return forward(spec_, input, weights(), out, addend ? &*addend : nullptr);
 }
 
 std::string PreparedConvolution::repr() const {

@@ -18,6 +18,9 @@ class PreparedConvolution {
   py::object call(Object input, Object out, Object addend) const;
   std::string repr() const;
 
+  const ForwardSpec& spec() const { return spec_; }
+  Weights weights() const { return {nullptr, nullptr, weights_.get()}; }
+
  private:
   ForwardSpec spec_;
   py::dtype numpy_dtype_;

@@ -54,6 +54,9 @@ class DeviceDescription:
 class PreparedConv:
     def __call__(self, input: ArrayT, out: ArrayT | None = None, addend: AnyArray | None = None) -> ArrayT: ...
 
+class PreparedChain:
+    def __call__(self, *arrays: NumPyArray) -> list[NumPyArray]: ...
+
 def prepare(
     weight: AnyArray,
     bias: AnyArray | None,
@@ -74,6 +77,9 @@ def prepare(
     workspace_limit: int | None,
     /,
 ) -> PreparedConv: ...
+def prepare_chain(
+    inputs: int, steps: list[tuple[PreparedConv, int, int | None]], results: list[int], /
+) -> PreparedChain: ...
 def conv(
     rank: int,
     input: ArrayT,

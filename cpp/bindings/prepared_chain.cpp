@@ -1,0 +1,135 @@
+#include "bindings/prepared_chain.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "bindings/public_class.h"
+#include "bindings/without_gil.h"
+#include "core/checked.h"
+
+namespace vkconv::bindings {
+namespace {
+
+// A dense array whose memory comes later.
+Array without_memory(DType dtype, const std::vector<std::int64_t>& shape) {
+  Array a;
+  a.dtype = dtype;
+  a.ndim = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), a.shape.begin());
+  std::int64_t elements = 1;
+  for (int i = a.ndim - 1; i >= 0; --i) {
+    a.stride[i] = elements;
+    elements = checked_mul(elements, shape[i]);
+  }
+  return a;
+}
+
+void allocate(Array& a) {
+  std::size_t bytes = size_bytes(a.dtype);
+  for (int i = 0; i < a.ndim; ++i) bytes *= static_cast<std::size_t>(a.shape[i]);
+  a.copy = cpu::Buffer(bytes);
+  a.data = a.copy.pointer();
+}
+
+void require(const Array& a, const char* name, DType dtype, int rank) {
+  if (a.dtype != dtype)
+    throw py::type_error(std::string(name) + " of a step has dtype " + std::string(to_string(a.dtype)) + ", wanted " +
+                         std::string(to_string(dtype)));
+  if (a.ndim != rank + 2)
+    throw py::value_error(std::string(name) + " of a step has " + std::to_string(a.ndim) + " dimensions, wanted " +
+                          std::to_string(rank + 2));
+}
+
+}  // namespace
+
+PreparedChain::PreparedChain(std::size_t inputs, const std::vector<Operands>& steps, std::vector<std::size_t> results)
+    : inputs_(inputs), results_(std::move(results)) {
+  for (const auto& [owner, input, addend] : steps) {
+    if (std::max(input, addend.value_or(0)) >= inputs_ + steps_.size())
+      throw py::value_error("a step reads what is computed after it");
+    steps_.push_back({owner, &owner.cast<const PreparedConvolution&>(), input, addend, {}});
+  }
+  std::set<std::size_t> read_later(results_.begin(), results_.end());
+  for (const std::size_t place : read_later)
+    if (place < inputs_ || place >= inputs_ + steps_.size()) throw py::value_error("no step computes a result");
+  if (read_later.size() != results_.size()) throw py::value_error("a result is asked for twice");
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step)
+    for (const std::optional<std::size_t> place : {std::optional(step->input), step->addend})
+      if (place && *place >= inputs_ && read_later.insert(*place).second) step->read_last.push_back(*place);
+}
+
+py::list PreparedChain::call(const py::args& arrays) const {
+  std::vector<Array> values = read(arrays);
+  const std::vector<ConvProblem> problems = plan(values);
+  {
+    const WithoutGilForLong release;
+    run(problems, values);
+  }
+  const py::dtype dtype = values[0].native_dtype();
+  py::list made;
+  for (const std::size_t place : results_) {
+    Array& a = values[place];
+    made.append(array_in(std::move(a.copy), dtype, {a.shape.begin(), a.shape.begin() + a.ndim}));
+  }
+  return made;
+}
+
+std::vector<Array> PreparedChain::read(const py::args& arrays) const {
+  if (arrays.size() != inputs_)
+    throw py::type_error("got " + std::to_string(arrays.size()) + " arrays, wanted " + std::to_string(inputs_));
+  std::vector<Array> values;
+  for (const py::handle array : arrays) {
+    Array& a = values.emplace_back(read_array(array, "input", 3, kMaxDimensions, Layout::contiguous_channels));
+    if (a.on_device()) throw py::type_error("input is a vkconv.Array, wanted a NumPy array");
+    a.settle();
+  }
+  return values;
+}
+
+std::vector<ConvProblem> PreparedChain::plan(std::vector<Array>& values) const {
+  std::vector<ConvProblem> problems;
+  values.reserve(inputs_ + steps_.size());
+  for (const Step& step : steps_) {
+    const ForwardSpec& spec = step.convolution->spec();
+    const Array& input = values[step.input];
+    const Array* addend = step.addend ? &values[*step.addend] : nullptr;
+    require(input, "input", spec.dtype, spec.geometry.rank);
+    if (addend) require(*addend, "addend", accumulator(spec.dtype), spec.geometry.rank);
+    problems.push_back(forward_problem(spec, input, addend));
+    values.push_back(without_memory(spec.dtype, output_shape(spec.geometry.rank, problems.back())));
+  }
+  return problems;
+}
+
+void PreparedChain::run(const std::vector<ConvProblem>& problems, std::vector<Array>& values) const {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    Array& output = values[inputs_ + i];
+    allocate(output);
+    if (!output.empty()) {
+      Array* addend = step.addend ? &values[*step.addend] : nullptr;
+      const ForwardSpec& spec = step.convolution->spec();
+      execute_without_interpreter(
+          spec.options, problems[i],
+          forward_execution(problems[i], values[step.input], step.convolution->weights(), addend, output),
+          spec.geometry.border);
+    }
+    for (const std::size_t place : step.read_last) values[place].copy = {};
+  }
+}
+
+void bind_prepared_chain(py::module_& m) {
+  py::class_<PreparedChain> type(m, "PreparedChain");
+  made_only_by(type, "vkconv.torch");
+  type.def("__call__", &PreparedChain::call);
+  m.def("prepare_chain", [](std::size_t inputs, const py::list& steps, const py::list& results) {
+    return std::make_unique<PreparedChain>(inputs, steps.cast<std::vector<PreparedChain::Operands>>(),
+                                           results.cast<std::vector<std::size_t>>());
+  });
+}
+
+}  // namespace vkconv::bindings
