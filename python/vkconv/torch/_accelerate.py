@@ -24,8 +24,8 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     In eval mode the model is copied. Weights of convolutions, and of linear layers, which are convolutions with a
     kernel of one tap, are packed when they are first needed. Batch norms, bias, activations and the additions of
     residual blocks that follow a convolution are computed in its pass wherever the module's graph makes sure that
-    nothing else reads what lies between; parts that `torch.fx` cannot trace keep their code, and their convolutions are
-    replaced one by one.
+    nothing else reads what lies between, and layers that follow each other in it are one call; parts that `torch.fx`
+    cannot trace keep their code, and their convolutions are replaced one by one.
 
     The copy has the modules, parameters and `state_dict` of the model; only what their `forward` runs is another. It
     follows changes: weights that are loaded or written are packed again, and what is folded is folded anew when a child

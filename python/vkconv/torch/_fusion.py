@@ -13,6 +13,7 @@ from torch import fx, nn
 
 from vkconv._types import Activation
 from vkconv.torch._arrays import contiguous, is_channels_last
+from vkconv.torch._chain import chain
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -66,6 +67,7 @@ def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
     made = fx.GraphModule(module, graph)
     _read_attributes_late(module, made)
     Fusion(made).run()
+    chain(made)
     for node in reversed(list(graph.nodes)):
         if node.op == "call_module" and str(node.target).startswith("attribute_") and not node.users:
             graph.erase_node(node)

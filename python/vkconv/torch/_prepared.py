@@ -29,7 +29,7 @@ from vkconv.torch._arrays import (
 from vkconv.torch._autograd import batched, differentiated, followed, merged, noticed
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
-from vkconv.torch._sources import Sources
+from vkconv.torch._sources import Sources, Stores, tensors_in
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -111,6 +111,11 @@ class Geometry:
         return extents
 
 
+def stored() -> bool:
+    """Whether calls become a program, which knows nothing of what is packed in this process."""
+    return torch.jit.is_tracing() or _exporting()
+
+
 _handles = itertools.count()
 _by_handle: weakref.WeakValueDictionary[int, Prepared] = weakref.WeakValueDictionary()
 
@@ -152,13 +157,15 @@ class Prepared(nn.Module, StandIn):
         super().__setstate__(state)
         self._renew()
 
-    def sources(self) -> list[Tensor]:
-        """Every tensor that packed weights are made of, and what a norm counts its updates in: those of its statistics
-        leave no trace in them."""
-        found = [*self.layer._parameters.values()]
-        if self.norm is not None:
-            found += [*self.norm._parameters.values(), *self.norm._buffers.values()]
-        return [t for t in found if t is not None]
+    def stores(self) -> Stores:
+        """Where every tensor is that packed weights are made of, and what a norm counts its updates in: those of its
+        statistics leave no trace in them."""
+        norm = () if self.norm is None else (self.norm._parameters, self.norm._buffers)
+        return self.layer._parameters, *norm
+
+    def weight_is_computed(self) -> bool:
+        """In every call, by something that came after the layer was prepared."""
+        return self.layer._parameters.get("weight") is None
 
     def output_shape(self, input: Tensor) -> tuple[int, list[int], int]:
         """Batch, spatial extents and channels."""
@@ -168,7 +175,7 @@ class Prepared(nn.Module, StandIn):
 
     def packed(self) -> Any:
         """The packed weights of now."""
-        tensors, known = self.sources(), self._packed
+        tensors, known = tensors_in(self.stores()), self._packed
         if known is None or known[1].changed(tensors):
             known = self._packed = self._pack(), Sources(tensors)
         return known[0]
@@ -192,6 +199,17 @@ class Prepared(nn.Module, StandIn):
             output_padding=g.output_padding, groups=g.groups, activation=self.activation, device="cpu",
         )  # fmt: skip
 
+    def fits(self, *operands: Tensor) -> bool:
+        """Whether these, which are no batches yet, can be."""
+        return all(has_strides(x) and x.dim() == self.geometry.rank + 2 for x in operands)
+
+    def as_batch(self, operand: Tensor) -> Tensor:
+        return operand
+
+    def of_batch(self, result: Tensor, input: Tensor) -> Tensor:
+        """The result in the form that goes with `input`."""
+        return result
+
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
         if not isinstance(input, Tensor) or not has_strides(input) or self._needs_operators(input, addend):
             return self._by_operators(input, addend)
@@ -207,12 +225,9 @@ class Prepared(nn.Module, StandIn):
         return self._by_packed(input.to(own), addend).to(dtype)
 
     def _needs_operators(self, *operands: Tensor | None) -> bool:
-        if self.layer._parameters.get("weight") is None:  # something computes it in every call
+        if self.weight_is_computed() or stored():
             return True
-        # A program that is stored knows nothing of what is packed in this process.
-        if torch.jit.is_tracing() or _exporting():
-            return True
-        return followed() and (differentiated(*operands, *(sources := self.sources())) or batched(*sources))
+        return followed() and (differentiated(*operands, *(sources := tensors_in(self.stores()))) or batched(*sources))
 
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
         y = self._normed(convolve(self.layer, input, self.layer.weight, self.layer.bias))
@@ -279,6 +294,16 @@ class PreparedInherited(Prepared):
 class PreparedLinear(Prepared):
     """A linear layer as a convolution whose kernel has one tap."""
 
+    def fits(self, *operands: Tensor) -> bool:
+        rows = operands[0].shape[:-1]
+        return all(has_strides(x) and x.dim() > 0 and x.shape[:-1] == rows for x in operands)
+
+    def as_batch(self, operand: Tensor) -> Tensor:
+        return _as_line(operand)
+
+    def of_batch(self, result: Tensor, input: Tensor) -> Tensor:
+        return result.transpose(1, 2).reshape(*input.shape[:-1], result.shape[1])
+
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
         y = F.linear(input, self.layer.weight, self.layer.bias)
         return activate(y if addend is None else y + addend, self.activation)
@@ -294,7 +319,7 @@ class PreparedLinear(Prepared):
         if addend is not None and addend.shape != shape:
             return self._by_operators(input, addend)
         terms = None if addend is None else _as_line(addend)
-        return self._of_batch(innermost(_as_line(input)), terms).transpose(1, 2).reshape(shape)
+        return self.of_batch(self._of_batch(innermost(_as_line(input)), terms), input)
 
 
 def _as_line(x: Tensor) -> Tensor:

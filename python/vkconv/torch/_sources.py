@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from vkconv._types import Array
 from vkconv.torch._arrays import to_array
 
 _SAMPLES = 16
+
+Stores = Iterable[Mapping[str, Any]]
+
+
+def tensors_in(stores: Stores) -> list[Tensor]:
+    """Those that these dictionaries of modules hold now."""
+    return [t for store in stores for t in store.values() if t is not None]
 
 
 class Sources:
@@ -21,22 +31,28 @@ class Sources:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._aliases = [t.detach() for t in tensors]  # keep their memory, so that no other tensor has its address
-        self._samples = [_sample(t) for t in self._aliases]
-        self._state, self._numbers = _state(tensors), self._read()
+        self._samples: dict[int, list[Array]] = {}
+        for alias in self._aliases:
+            self._samples.setdefault(alias.element_size(), []).append(_sample(alias))
+        self._inference = any(map(Tensor.is_inference, tensors))
+        self._state, self._numbers = self._now(tensors), self._read()
+
+    def _now(self, tensors: Sequence[Tensor]) -> tuple[list[int], list[int]]:
+        counted = [t for t in tensors if not t.is_inference()] if self._inference else tensors
+        return list(map(Tensor.data_ptr, tensors)), list(map(_version, counted))
 
     def _read(self) -> list[bytes]:
-        return [s.tobytes() for s in self._samples]
+        return [np.concatenate(samples).tobytes() for samples in self._samples.values()]
 
     def changed(self, tensors: Sequence[Tensor]) -> bool:
-        return self._state != _state(tensors) or self._numbers != self._read()
+        return self._state != self._now(tensors) or self._numbers != self._read()
 
 
-def _state(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
-    return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+_version = attrgetter("_version")
 
 
 def _sample(tensor: Tensor) -> Array:
-    """Up to sixteen numbers where they lie. The distance between them is seldom a multiple of a kernel's taps, of which
-    a mask may leave some zero."""
+    """Up to sixteen numbers where they lie, as integers. The distance between them is seldom a multiple of a kernel's
+    taps, of which a mask may leave some zero."""
     numbers = to_array(tensor).ravel(order="K")
-    return numbers[:: numbers.size // _SAMPLES + 1]
+    return numbers[:: numbers.size // _SAMPLES + 1].view(f"u{numbers.itemsize}")

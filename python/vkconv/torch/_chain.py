@@ -1,0 +1,99 @@
+"""Layers that follow each other in a graph, computed in one call of the extension."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from vkconv import _core
+from vkconv.torch._arrays import channels_first, channels_last, innermost
+from vkconv.torch._autograd import differentiated, followed, noticed
+from vkconv.torch._prepared import Prepared, PreparedLinear, stored
+from vkconv.torch._sources import Sources, tensors_in
+
+_SUMS = (torch.float32, torch.float64)  # dtypes in which sums run, and which an addend then has
+
+
+class Chain(nn.Module):
+    """What `layers`, a graph of prepared layers only, computes. The graph runs where something follows its parts."""
+
+    def __init__(self, layers: fx.GraphModule) -> None:
+        super().__init__()
+        self.layers = layers
+        nodes = list(layers.graph.nodes)
+        places = {node: i for i, node in enumerate(nodes)}
+        calls = [n for n in nodes if n.op == "call_module"]
+        self._calls = [(layers.get_submodule(n.target), *(places[a] for a in n.args)) for n in calls]
+        self._inputs, self._results = len(nodes) - len(calls) - 1, [places[n] for n in nodes[-1].all_input_nodes]
+        self._stores = [store for layer, *_ in self._calls for store in layer.stores()]
+        self._packed: tuple[Any, Sources] | None = None
+
+    def forward(self, *inputs: Tensor) -> Any:
+        first: Prepared = self._calls[0][0]
+        if any(map(noticed, inputs)) or stored() or not first.fits(*inputs):
+            return self.layers(*inputs)
+        sources = tensors_in(self._stores)
+        if torch.is_autocast_enabled("cpu") or (followed() and differentiated(*inputs, *sources)):
+            return self.layers(*inputs)
+        try:
+            made = self._packed_of(sources)(*(channels_last(innermost(first.as_batch(x))) for x in inputs))
+        except (TypeError, ValueError):  # each layer knows what else it can take
+            return self.layers(*inputs)
+        results = [first.of_batch(channels_first(y), inputs[0]) for y in made]
+        return results if len(results) > 1 else results[0]
+
+    def _packed_of(self, sources: list[Tensor]) -> Any:
+        known = self._packed
+        if known is None or known[1].changed(sources):
+            if any(layer.weight_is_computed() for layer, *_ in self._calls):
+                raise TypeError("a weight is computed in every call")
+            steps = [(layer.packed(), input, addend[0] if addend else None) for layer, input, *addend in self._calls]
+            known = self._packed = _core.prepare_chain(self._inputs, steps, self._results), Sources(sources)
+        return known[0]
+
+
+def chain(made: fx.GraphModule) -> None:
+    """Make one of layers that follow each other in the graph of `made`."""
+    run: list[fx.Node] = []
+    kind = None
+    for node in list(made.graph.nodes):
+        layer = made.get_submodule(str(node.target)) if node.op == "call_module" else None
+        following = _kind(layer, node) if isinstance(layer, Prepared) else None
+        if run and following != kind:
+            _replace(made, run)
+            run = []
+        kind = following
+        if kind is not None:
+            run.append(node)
+
+
+def _kind(layer: Prepared, node: fx.Node) -> Any:
+    """What layers of a chain have in common; None of a layer that cannot be part of one."""
+    dtype = layer.layer.weight.dtype
+    if len(node.args) > 1 and dtype not in _SUMS:
+        return None
+    return layer.geometry.rank, isinstance(layer, PreparedLinear), dtype
+
+
+def _replace(made: fx.GraphModule, run: list[fx.Node]) -> None:
+    inside, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in dict.fromkeys(a for n in run for a in n.all_input_nodes if a not in run):
+        copies[node] = inside.placeholder(node.name)
+    inputs = tuple(copies)
+    for node in run:
+        copies[node] = inside.node_copy(node, copies.__getitem__)
+    results = [n for n in run if any(user not in run for user in n.users)]
+    inside.output([copies[n] for n in results] if len(results) > 1 else copies[results[0]])
+    name = f"chain_{len(made._modules)}"
+    made.add_submodule(name, Chain(fx.GraphModule(made, inside)))
+    with made.graph.inserting_after(run[-1]):
+        call = made.graph.call_module(name, inputs)
+    for i, node in enumerate(results):
+        with made.graph.inserting_after(call):
+            result = made.graph.call_function(operator.getitem, (call, i)) if len(results) > 1 else call
+        node.replace_all_uses_with(result, delete_user_cb=lambda user: user not in run)
+    for node in reversed(run):
+        made.graph.erase_node(node)

@@ -1,0 +1,90 @@
+"""Layers of a graph that vkconv.torch.accelerate computes in one call of the extension."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from test_torch_accelerate import SMALL, check, inside, models  # noqa: E402 - after the skip
+from vkconv.torch._chain import Chain  # noqa: E402
+
+LENGTHS = {"resnet": [1, 19, 1], "r3d": [12, 1]}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_layers_between_others_are_one_call(name):
+    make, shape = SMALL[name]
+    fast = check(models.seeded(make()), torch.randn(shape), tolerance=1e-4)
+    assert [len(inside(c)) for c in inside(fast, Chain)] == LENGTHS[name]
+
+
+class Fork(nn.Module):
+    """What lies inside a chain is read after it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        z = self.b(y)
+        return (self.c(z) + x) - y * 2
+
+
+@pytest.mark.parametrize("call", [lambda f, x: f(x), lambda f, x: f(x[0])], ids=["batch", "no batch"])
+def test_a_chain_has_the_bits_of_its_layers(call):
+    model, x = Fork().eval(), torch.randn(2, 4, 6, 7)
+    fast = check(model, x)
+    (chain,) = inside(fast, Chain)
+    assert len(inside(chain)) == 3
+    with torch.no_grad():
+        assert all(torch.equal(a, b) for a, b in zip(call(chain, x), call(chain.layers, x), strict=True))
+
+
+def test_weights_that_are_computed_later():
+    model = Fork().eval()
+    x = torch.randn(1, 4, 6, 6)
+    fast = check(model, x)
+    for m in (model, fast):
+        nn.utils.parametrize.register_parametrization(m.b, "weight", nn.Softplus())
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+            for m in (model, fast):
+                m.b.parametrizations.weight.original.mul_(2)
+
+
+def test_errors_are_those_of_pytorch():
+    model = Fork().eval()
+    fast = check(model, torch.randn(1, 4, 6, 6))
+    for wrong in (torch.randn(1, 3, 6, 6), torch.randn(1, 4, 6, 6).int(), torch.randn(4)):
+        for f in (model, fast):
+            with torch.no_grad(), pytest.raises(RuntimeError):
+                f(wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_sums_run_in_their_own_dtype(dtype):
+    """In halves an addend has another dtype than a result of the chain."""
+    model = Fork().eval()
+    x = torch.randn(1, 4, 6, 6)
+    want = model(x)
+    fast = check(model.to(dtype), x.to(dtype), tolerance=2e-3)
+    assert sum(len(inside(c)) for c in inside(fast, Chain)) == (2 if dtype == torch.float16 else 3)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x.to(dtype)).float(), want, rtol=1e-2, atol=1e-2)
+
+
+def test_lines_of_different_shapes():
+    class Mlp(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.narrow = nn.Linear(6, 24), nn.Linear(24, 6)
+
+        def forward(self, x):
+            return x + self.narrow(self.wide(x)).expand(3, 5, 6)
+
+    check(Mlp().eval(), torch.randn(1, 5, 6))
