@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import types
 
 import numpy as np
 import pytest
@@ -50,6 +51,23 @@ def test_errors():
         vkconv.from_dlpack(Exporter(np.ones(3), device=2))
     with pytest.raises(TypeError, match=r"input must be a NumPy array, got Exporter: vkconv\.from_dlpack views its"):
         vkconv.conv1d(Exporter(np.ones((1, 8, 2), np.float32)), np.ones((4, 3, 2), np.float32))
+
+
+class Exported(Exporter):
+    """Exports what it is given, a capsule or not."""
+
+    def __dlpack__(self, **options):
+        return self.array
+
+
+def test_capsules_that_are_dead_or_none_at_all():
+    taken = np.ones(3, np.float32).__dlpack__()
+    assert np.array_equal(vkconv.from_dlpack(Exported(taken)), np.ones(3))
+    for capsule in (taken, None, 3, np.ones(3)):
+        with pytest.raises(ValueError, match="x exports no DLPack capsule, or one that was taken before"):
+            vkconv.from_dlpack(Exported(capsule))
+    with pytest.raises(TypeError, match="x must export DLPack, got SimpleNamespace"):
+        vkconv.from_dlpack(types.SimpleNamespace(__dlpack__=lambda: taken))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bfloat16"])

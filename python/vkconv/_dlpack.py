@@ -53,6 +53,11 @@ def from_dlpack(x: Any) -> Array:
     ndarray
         Of the same memory, which it keeps alive.
 
+    Raises
+    ------
+    BufferError
+        The memory is not the CPU's, or NumPy has no such dtype.
+
     Examples
     --------
     >>> x = np.ones((1, 8, 3), np.float32)
@@ -61,26 +66,29 @@ def from_dlpack(x: Any) -> Array:
     """
     if isinstance(x, np.ndarray):
         return x
-    if not hasattr(x, "__dlpack__"):
+    if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
         raise TypeError(f"x must export DLPack, got {type(x).__name__}")
     kind = int(x.__dlpack_device__()[0])
     if kind != _CPU:
         raise BufferError(f"x is on a device of the DLPack kind {kind}, wanted the CPU's, {_CPU}")
     try:
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError):
+    except (BufferError, RuntimeError, TypeError, ValueError):
         return _bfloat16(x.__dlpack__())
 
 
 def _bfloat16(capsule: Any) -> Array:
-    import ml_dtypes  # noqa: PLC0415 - only bfloat16 needs it
-
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    address = pointer_of(capsule, b"dltensor")
+    try:
+        address = pointer_of(capsule, b"dltensor")
+    except ValueError:
+        raise ValueError("x exports no DLPack capsule, or one that was taken before") from None
     tensor = _Tensor.from_address(address)
     if (tensor.code, tensor.bits, tensor.lanes) != (_BFLOAT, 16, 1):
         raise BufferError(f"x has elements of the DLPack type {tensor.code} with {tensor.bits} bits, which NumPy lacks")
+    import ml_dtypes  # noqa: PLC0415 - only bfloat16 needs it
+
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(2 * s for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
     interface = {"data": ((tensor.data or 0) + tensor.byte_offset, True), "shape": shape, "strides": strides}
