@@ -13,7 +13,13 @@ namespace vkconv::tools {
 
 using CpuPlanner = Planner<cpu::Device>;
 
-inline CpuPlanner make_planner() { return CpuPlanner(registry<cpu::Device>(), cpu::host_traits()); }
+// Of this machine, or of one with other caches, to whose sizes tiles are fitted.
+inline CpuPlanner make_planner(double caches = 1) {
+  cpu::Traits traits = cpu::host_traits();
+  for (std::size_t* bytes : {&traits.l1_bytes, &traits.l2_bytes, &traits.l3_bytes})
+    *bytes = static_cast<std::size_t>(caches * static_cast<double>(*bytes));
+  return CpuPlanner(registry<cpu::Device>(), traits);
+}
 
 // Small integers give the reference's bits, random data the exact sums within the bound of direct ones; prepared
 // weights give the same bits. The activations that are not exact on integers are compared on random data only.
@@ -53,7 +59,7 @@ inline void expect_accurate(const std::string& text, const std::string& algorith
   }
 }
 
-// Whatever the number of threads, the workspace limit, and whether weights are prepared.
+// Whatever the number of threads, the sizes of tiles, the workspace limit, and whether weights are prepared.
 inline void expect_same_bits(const std::string& text, const std::string& algorithm,
                              const std::vector<std::size_t>& limits = {kDefaultWorkspaceLimitBytes}) {
   SCOPED_TRACE(text + " " + algorithm);
@@ -61,16 +67,17 @@ inline void expect_same_bits(const std::string& text, const std::string& algorit
   const Arrays arrays = make_arrays(p, Data::random);
   const int before = cpu::num_threads();
   std::vector<double> first;
-  for (const int threads : {1, 2, 3, 5}) {
+  for (const auto& [threads, caches] : {std::pair(1, 1.0), {2, 1.0 / 64}, {3, 64.0}, {5, 0.125}, {16, 1.0}}) {
     cpu::set_num_threads(threads);
-    CpuPlanner planner = make_planner();
+    CpuPlanner planner = make_planner(caches);
     for (const std::size_t limit : limits) {
       EXPECT_LE(planner.plan({p, algorithm, limit})->workspace_bytes(), limit);
       for (const bool prepared : {false, true}) {
         if (prepared && p.pass == Pass::weight_grad) continue;
         const auto got = run_cpu(p, arrays, planner, algorithm, limit, prepared);
         if (first.empty()) first = got;
-        EXPECT_EQ(got, first) << threads << " threads, limit " << limit << (prepared ? ", prepared" : "");
+        EXPECT_EQ(got, first) << threads << " threads, caches x " << caches << ", limit " << limit
+                              << (prepared ? ", prepared" : "");
       }
     }
   }

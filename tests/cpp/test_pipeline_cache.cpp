@@ -1,8 +1,11 @@
 // The pipeline cache file: what was saved is loaded, and nothing else.
 #if VKCONV_VULKAN
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -72,6 +75,38 @@ TEST_F(PipelineCache, IgnoresDamagedFiles) {
   expect_ignored([](std::string& s) { s[s.find("device a")] ^= 1; });
   cache.save(data_);
   EXPECT_EQ(cache.load(), data_);
+}
+
+TEST_F(PipelineCache, IgnoresFilesCutAnywhere) {
+  const PipelineCacheFile cache = file();
+  data_.resize(20);
+  cache.save(data_);
+  for (auto bytes = fs::file_size(cache.path()); bytes-- > 0;) {
+    fs::resize_file(cache.path(), bytes);
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(cache.load().empty()) << bytes;
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  }
+}
+
+// Of a write that fails at any byte, as on a full disk, nothing is seen.
+TEST_F(PipelineCache, KeepsTheOldFileWhereTheDiskIsFull) {
+  const PipelineCacheFile cache = file();
+  cache.save(data_);
+  const std::vector<std::byte> others(20);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  for (rlim_t bytes = 0; bytes < 60; ++bytes) {
+    const rlimit full{bytes, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &full);
+    cache.save(others);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(cache.load(), data_) << bytes;
+  }
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache.path().parent_path()), {}), 1);
 }
 
 TEST_F(PipelineCache, TrustsOnlyTheUser) {
