@@ -146,8 +146,10 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.mode = choose_mode(p, traits);
   b.band = p.output[1];
   b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes) / 2;
-  // Several loads of a vector go with one store of one, but a store across two lines waits for both.
-  b.align_inputs = !b.stream && !shared_cache_is_slow(traits);
+  // Several loads of a vector go with one store of one, six and more at a stride, but a store across two lines waits
+  // for both.
+  const bool strided_rows = p.kernel[1] > 1 && p.stride[2] > 1;
+  b.align_inputs = !b.stream && (strided_rows || !shared_cache_is_slow(traits));
   b.narrow = shared_cache_is_slow(traits) && p.bytes_moved() > traits.threads * static_cast<double>(traits.l2_bytes);
   fit_cache(p, traits, b);
   b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
