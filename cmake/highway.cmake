@@ -34,9 +34,9 @@ set(VKCONV_DISABLED_TARGETS "HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_1
 add_library(vkconv_targets INTERFACE)
 target_link_libraries(vkconv_targets INTERFACE hwy::hwy)
 target_compile_definitions(vkconv_targets INTERFACE "HWY_DISABLED_TARGETS=(${VKCONV_DISABLED_TARGETS})")
-if(VKCONV_SANITIZE)  # instrumented kernels compile slowly: those of this processor's widest vectors only
+if(VKCONV_SANITIZE)  # instrumented kernels compile slowly: small tiles of this processor's widest vectors only
   target_compile_options(vkconv_targets INTERFACE -march=native)
-  target_compile_definitions(vkconv_targets INTERFACE HWY_COMPILE_ONLY_STATIC)
+  target_compile_definitions(vkconv_targets INTERFACE HWY_COMPILE_ONLY_STATIC VKCONV_FEW_ROWS)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(vkconv_targets INTERFACE -march=x86-64-v2)
 endif()
