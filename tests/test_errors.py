@@ -288,6 +288,9 @@ def test_sizes_that_overflow():
         vkconv.conv_general(X, W, input_dilation=2**62)
     with pytest.raises(ValueError, match="stride along width is 1152921504606846976, wanted 1 to 2147483647"):
         vkconv.conv1d(array(1, 2, 64), array(1, 3, 64), stride=2**60, pads=[(0, 2**61 + 1)])
+    for name in ("kernel_dilation", "input_dilation"):
+        with pytest.raises(ValueError, match=rf"\b{name}\b.* along height is 2147483648, wanted 1 to 2147483647"):
+            vkconv.conv_general(X, W, **{name: (2**31, 1)}, pads=((2**33, 0), (0, 0)))
     with pytest.raises(ValueError, match="padding along width is beyond 1099511627776"):
         vkconv.conv1d(array(1, 2, 64), array(1, 3, 64), stride=2**31 - 1, pads=[(2**41, -(2**41) + 2)])
 

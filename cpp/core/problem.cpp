@@ -28,8 +28,9 @@ void validate_step(const char* name, int a, std::int64_t step, std::int64_t used
 // `used` is canonical(p): a step that nothing takes may be of any length.
 void validate_axis(const ConvProblem& p, const ConvProblem& used, int a) {
   validate_step("stride", a, p.stride[a], used.stride[a]);
-  validate_step("kernel dilation", a, p.dilation[a], used.dilation[a]);
-  validate_step("input_dilation (the stride of a transposed convolution)", a, p.input_dilation[a], used.input_dilation[a]);
+  validate_step("dilation (kernel_dilation)", a, p.dilation[a], used.dilation[a]);
+  validate_step("input_dilation (the stride of a transposed convolution)", a, p.input_dilation[a],
+                used.input_dilation[a]);
   if (p.input[a] < 0 || p.kernel[a] < 0 || p.output[a] < 0)
     refuse(std::string("negative extent along ") + kAxisNames[a]);
   checked_add(checked_mul(p.output[a], used.stride[a]), checked_mul(p.kernel[a], used.dilation[a]));
