@@ -337,7 +337,7 @@ def test_device_from_the_environment():
     assert printed("print(vkconv.default_device(), vkconv.explain(vkconv.conv2d, x, w).device)",
                    VKCONV_DEVICE="cpu") == "cpu cpu"  # fmt: skip
     done = run("vkconv.conv2d(x, w)", VKCONV_DEVICE="toaster")
-    assert done.returncode != 0 and "ValueError" in done.stderr and "toaster" in done.stderr
+    assert done.returncode != 0 and "ValueError: VKCONV_DEVICE is 'toaster'" in done.stderr
     assert printed("vkconv.set_default_device('cpu'); print(vkconv.conv2d(x, w).shape)",
                    VKCONV_DEVICE="toaster") == "(1, 6, 7, 6)"  # fmt: skip
 

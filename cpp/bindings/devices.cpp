@@ -42,6 +42,15 @@ int vulkan_index(std::string_view name) {
   return number_of<int>(name.substr(kVulkanPrefix.size())).value_or(-1);
 }
 
+// -1 is the CPU. `source` is the argument or the variable that a message names.
+int parse_index(std::string_view name, const char* source) {
+  const int index = name == kVulkan ? 0 : vulkan_index(name);
+  if (index < 0 && name != kCpu)
+    throw ProblemError(std::string(source) + " is '" + std::string(name) +
+                       "', wanted 'cpu', 'vulkan' or 'vulkan:0', ...");
+  return index;
+}
+
 }  // namespace
 
 DeviceTable& DeviceTable::instance() {
@@ -72,9 +81,8 @@ const DeviceEntry* DeviceTable::best_vulkan() {
 }
 
 std::string DeviceTable::resolve(std::string_view name) {
-  if (name == kCpu) return std::string(kCpu);
-  const int index = name == kVulkan ? 0 : vulkan_index(name);
-  if (index < 0) throw ProblemError("device is '" + std::string(name) + "', wanted 'cpu', 'vulkan' or 'vulkan:0', ...");
+  const int index = parse_index(name, "device");
+  if (index < 0) return std::string(kCpu);
   const std::size_t count = entries().size() - 1;
   if (count == 0) throw DeviceError("device '" + std::string(name) + "' is not here: " + no_vulkan_reason_);
   if (static_cast<std::size_t>(index) >= count)
@@ -92,6 +100,7 @@ std::string DeviceTable::default_name() {
   }
   const char* from_environment = std::getenv("VKCONV_DEVICE");
   const bool given = from_environment && *from_environment;
+  if (given) parse_index(from_environment, "VKCONV_DEVICE");
   const DeviceEntry* best = given ? nullptr : best_vulkan();
   const bool gpu = best && (best->kind == "discrete" || best->kind == "integrated");
   std::string chosen = given ? resolve(from_environment) : gpu ? best->name : std::string(kCpu);
