@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from test_torch_accelerate import SMALL, check, inside, models  # noqa: E402 - after the skip
+from test_torch_accelerate import SMALL, check, inside, models, runs  # noqa: E402 - after the skip
 from vkconv.torch._chain import Chain  # noqa: E402
 
 LENGTHS = {"resnet": [1, 19, 1], "r3d": [12, 1]}
@@ -88,3 +88,48 @@ def test_lines_of_different_shapes():
             return x + self.narrow(self.wide(x)).expand(3, 5, 6)
 
     check(Mlp().eval(), torch.randn(1, 5, 6))
+
+
+class Scaled(nn.Module):
+    """A block of ConvNeXt; of timm where the scale is a vector."""
+
+    def __init__(self, *ones: int) -> None:
+        super().__init__()
+        self.ones = ones
+        self.depthwise, self.wide = nn.Conv2d(6, 6, 3, padding=1, groups=6), nn.Linear(6, 12)
+        self.narrow, self.scale = nn.Linear(12, 6, bias=not ones), nn.Parameter(torch.randn(6, *ones))
+
+    def forward(self, x):
+        y = self.narrow(self.wide(self.depthwise(x).permute(0, 2, 3, 1)).relu()).permute((0, 3, 1, 2))
+        return x + (self.scale if self.ones else self.scale.reshape(1, -1, 1, 1)) * y
+
+
+@pytest.mark.parametrize("ones", [(1, 1), ()])
+def test_a_layer_scale_and_the_addition_after_it_are_folded(ones):
+    model, x = Scaled(*ones).eval(), torch.randn(2, 6, 5, 7)
+    fast = check(model, x)
+    assert not any("mul" in str(n.target) or "add" in str(n.target) for n in runs(fast).graph.nodes)
+    for m in (model, fast):
+        with torch.no_grad():
+            m.scale.mul_(2)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        with torch.autocast("cpu", torch.bfloat16):
+            got, want = fast(x), model(x)
+        assert got.dtype == want.dtype and (got - want).abs().max() < 0.05 * want.abs().max()
+    leaf = x.clone().requires_grad_()
+    grads = []
+    for m in (model, fast.requires_grad_()):
+        m(leaf).square().sum().backward()
+        grads += [leaf.grad, m.scale.grad]
+        leaf.grad = None
+    torch.testing.assert_close(grads[:2], grads[2:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("last", [lambda x, y: x.mean(1, keepdim=True) + y, lambda x, y: y.relu() + x])
+def test_what_follows_a_layer_scale_otherwise(last):
+    class Other(Scaled):
+        def forward(self, x):
+            return last(x, self.scale * self.narrow(self.wide(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2))
+
+    check(Other(1, 1).eval(), torch.randn(2, 6, 5, 7))

@@ -48,6 +48,8 @@ LAYERS = (*TRAINABLE, nn.Linear)
 _STATISTICS = ("running_mean", "running_var", "weight", "bias")
 _BATCH_NORM = ("input", *_STATISTICS, "training", "momentum", "eps")  # the arguments of F.batch_norm
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
+_MULTIPLICATIONS = (operator.mul, torch.mul)
+_TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # where the channels of images go
 _VIEWS = {"view": "reshape", "view_as": "reshape_as"}
 
 
@@ -141,6 +143,20 @@ def activation_of(module: nn.Module | None) -> Activation | None:
     return known(module) if known else None
 
 
+def _order_of(node: fx.Node) -> tuple[Any, ...]:
+    """The axes of a permutation; none of any other node."""
+    if node.target is not torch.permute and (node.op, node.target) != ("call_method", "permute"):
+        return ()
+    axes = node.args[1:]
+    return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+
+
+def _computes(node: fx.Node, functions: tuple[Any, ...], method: str) -> bool:
+    """Whether it applies one of these, without options, to two different results."""
+    known = node.target == method if node.op == "call_method" else node.target in functions
+    return known and not node.kwargs and len(set(node.args)) == 2 and all(isinstance(a, fx.Node) for a in node.args)
+
+
 class Steps:
     """A sequence whose layers may each compute what several of its children do."""
 
@@ -194,7 +210,7 @@ class Fusion:
         for node in list(self.graph.nodes):
             if preparable(self._module(node)) and len(node.args) == 1 and not node.kwargs:
                 self._drop_checks_of_rank(node)
-                self._fuse_at(node)
+                self._fuse_at(node, self._scale(node))
 
     def _drop_checks_of_rank(self, conv: fx.Node) -> None:
         """Those that every result of the convolution passes: some batch norms have them."""
@@ -213,7 +229,58 @@ class Fusion:
         module = self.made.get_submodule(str(node.target)) if node.op == "call_module" else None
         return module if module is not None and plain(module) else None
 
-    def _fuse_at(self, node: fx.Node) -> None:
+    def _scale(self, linear: fx.Node) -> Attribute | None:
+        """The parameter by which every channel of a linear layer's result is multiplied once it has become an image:
+        the layer scale of ConvNeXt. The permutation then comes after the multiplication and the addition."""
+        layer, permuted = self._module(linear), self._only_user(linear)
+        if not isinstance(layer, nn.Linear) or permuted is None or _order_of(permuted) != _TO_FIRST:
+            return None
+        scaled = self._only_user(permuted)
+        if scaled is None or not _computes(scaled, _MULTIPLICATIONS, "mul"):
+            return None
+        (other,) = (a for a in scaled.args if a is not permuted)
+        scale = self._parameter(other, layer.out_features)
+        if scale is None:
+            return None
+        scaled.replace_all_uses_with(permuted)
+        self.graph.erase_node(scaled)
+        if not other.users:
+            self.graph.erase_node(other)
+        self._add_before_permuting(linear, permuted)
+        return scale
+
+    def _parameter(self, node: Any, channels: int) -> Attribute | None:
+        """The parameter that the node is, with one number for each channel of an image."""
+        if node.op == "call_method" and node.target == "reshape" and node.args[1:] == (1, -1, 1, 1):
+            found, shape = self._module(node.args[0]), [channels]
+        else:
+            found, shape = self._module(node), [channels, 1, 1]
+        if not isinstance(found, Attribute) or found.name not in found.owner._parameters:
+            return None
+        return found if list(found().shape) == shape else None
+
+    def _add_before_permuting(self, linear: fx.Node, permuted: fx.Node) -> None:
+        """permuted + image as a permutation of linear + permuted image."""
+        total = self._only_user(permuted)
+        if total is None or not _computes(total, _ADDITIONS, "add"):
+            return
+        (image,) = (a for a in total.args if a is not permuted)
+        if total.args[0] is image and total.target is operator.iadd:
+            return
+        readers = [m.layer if isinstance(m := self._module(user), Prepared) else m for user in image.users]
+        nodes = list(self.graph.nodes)
+        if not any(isinstance(m, nn.Conv2d) for m in readers) or nodes.index(image) > nodes.index(linear):
+            return
+        with self.graph.inserting_before(linear):
+            rows = self.graph.call_method("permute", (image, *_TO_LAST))
+        with self.graph.inserting_before(total):
+            summed = self.graph.call_function(operator.add, (linear, rows))
+            result = self.graph.call_method("permute", (summed, *_TO_FIRST))
+        total.replace_all_uses_with(result)
+        self.graph.erase_node(total)
+        self.graph.erase_node(permuted)
+
+    def _fuse_at(self, node: fx.Node, scale: Attribute | None = None) -> None:
         conv = self._module(node)
         last, addend = node, None
         following = self._only_user(last)
@@ -229,7 +296,7 @@ class Fusion:
         activation = None if following is None else self._activation(following)
         if following is not None and activation is not None:
             last = following
-        self._replace(node, last, self.prepare(conv, norm, activation, any_format=True), addend)
+        self._replace(node, last, self.prepare(conv, norm, activation, True, scale), addend)
 
     def _norm(self, node: fx.Node, conv: Any) -> Any:
         """The batch norm by running statistics that the node computes; of a function, the module that has them."""

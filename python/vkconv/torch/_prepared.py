@@ -127,7 +127,7 @@ def of_handle(handle: int) -> Prepared:
 
 class Prepared(nn.Module, StandIn):
     """A convolution by weights that are packed once: `forward(input, addend)` is
-    activation(norm(layer(input)) + addend).
+    activation(norm(layer(input)) + addend), or of a linear layer activation(scale * layer(input) + addend).
 
     `layer` and `norm` keep their parameters, which are packed when they are first needed and again after a change.
     Where derivatives with respect to them are followed, and in programs that are stored, operators with gradients
@@ -136,11 +136,16 @@ class Prepared(nn.Module, StandIn):
     """
 
     def __init__(
-        self, layer: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False
+        self,
+        layer: Any,
+        norm: Any = None,
+        activation: Activation | None = None,
+        any_format: bool = False,
+        scale: Any = None,
     ) -> None:
         super().__init__()
         # No children: the model owns them.
-        self.__dict__.update(layer=layer, norm=norm)
+        self.__dict__.update(layer=layer, norm=norm, scale=scale)
         self.geometry = Geometry.of(layer)
         self.activation, self.any_format = activation, any_format
         self._renew()
@@ -161,7 +166,8 @@ class Prepared(nn.Module, StandIn):
         """Where every tensor is that packed weights are made of, and what a norm counts its updates in: those of its
         statistics leave no trace in them."""
         norm = () if self.norm is None else (self.norm._parameters, self.norm._buffers)
-        return self.layer._parameters, *norm
+        scale = () if self.scale is None else (self.scale.owner._parameters,)
+        return self.layer._parameters, *norm, *scale
 
     def weight_is_computed(self) -> bool:
         """In every call, by something that came after the layer was prepared."""
@@ -187,6 +193,9 @@ class Prepared(nn.Module, StandIn):
             weight = weight.unsqueeze(-1)
         if self.norm is not None:
             weight, bias = _normalized(weight, bias, self.norm, g)
+        if self.scale is not None:
+            scale = self.scale().detach().flatten()
+            weight, bias = weight * scale.view(-1, 1, 1), None if bias is None else bias.detach() * scale
         w, b = channels_last(weight), None if bias is None else to_array(bias)
         pads = list(zip(g.pads[: g.rank], g.pads[g.rank :], strict=True))
         if g.output_padding is None:
@@ -222,6 +231,8 @@ class Prepared(nn.Module, StandIn):
         elif addend is not None:
             dtype = torch.promote_types(dtype, addend.dtype)
             addend = addend.to(torch.promote_types(own, torch.float32))
+        if self.scale is not None:
+            dtype = torch.promote_types(dtype, self.scale().dtype)
         return self._by_packed(input.to(own), addend).to(dtype)
 
     def _needs_operators(self, *operands: Tensor | None) -> bool:
@@ -269,7 +280,7 @@ class Prepared(nn.Module, StandIn):
     @functools.cached_property
     def _alone(self) -> Prepared:
         """Without the activation, for addends of other shapes and dtypes than the sums have."""
-        return type(self)(self.layer, self.norm, None, any_format=True)
+        return type(self)(self.layer, self.norm, None, True, self.scale)
 
 
 class PreparedTransposed(Prepared):
@@ -306,6 +317,7 @@ class PreparedLinear(Prepared):
 
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
         y = F.linear(input, self.layer.weight, self.layer.bias)
+        y = y if self.scale is None else y * self.scale().flatten()
         return activate(y if addend is None else y + addend, self.activation)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
@@ -328,10 +340,12 @@ def _as_line(x: Tensor) -> Tensor:
     return x.reshape(min(rows, 1), max(rows, 1), x.shape[-1]).transpose(1, 2)
 
 
-def prepare(module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False) -> Prepared:
+def prepare(
+    module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False, scale: Any = None
+) -> Prepared:
     """A convolution or a linear layer with what follows it."""
     kind = {nn.Linear: PreparedLinear, **dict.fromkeys(TRANSPOSED, PreparedTransposed)}.get(type(module), Prepared)
-    return kind(module, norm, activation, any_format)
+    return kind(module, norm, activation, any_format, scale)
 
 
 def _normalized(weight: Tensor, bias: Tensor | None, norm: Any, geometry: Geometry) -> tuple[Tensor, Tensor]:
