@@ -17,7 +17,7 @@ constexpr std::int64_t kLeastPartTerms = 256;
 
 constexpr std::uint32_t kSoftwarePixels = 512;
 
-constexpr std::uint32_t kMostQuads = 8;
+constexpr std::int64_t kMostQuads = 8;
 
 // In multiply-adds of an invocation, fitted to the times of 130 tiles of 13 problems on an H200 (root mean square of
 // the logarithm's error 0.055): loading four channels of a pixel into shared memory; one of more sums than leave
@@ -44,22 +44,27 @@ double filled_up(std::int64_t workgroups, std::int64_t processors) {
   return double(workgroups / pair * pair) + last * double(processors);
 }
 
+// Fours of channels a chunk, at most so many, that cut the channels evenly.
+std::uint32_t even_quads(const ConvProblem& p, std::int64_t most) {
+  const std::int64_t quads = ceil_div(p.in_channels_per_group(), 4);
+  return static_cast<std::uint32_t>(ceil_div(quads, ceil_div(quads, most)));
+}
+
 // The shape of this register tile, without its pixels.
-DirectTile blank_tile(const ConvProblem& p, std::uint32_t n, std::uint32_t reg_m, std::uint32_t most_quads,
-                      std::uint32_t group_size) {
+DirectTile blank_tile(const ConvProblem& p, std::uint32_t n, std::uint32_t reg_m, std::uint32_t group_size) {
   DirectTile t;
   t.n = n;
   t.reg_m = reg_m;
   t.reg_n = n >= 32 ? 8 : 4;
   t.group_size = group_size;
-  const std::int64_t quads = ceil_div(p.in_channels_per_group(), 4);
-  t.quads = static_cast<std::uint32_t>(ceil_div(quads, ceil_div(quads, std::int64_t{most_quads})));
+  t.quads = even_quads(p, kMostQuads);
   return t;
 }
 
 // A software device compiles a large tile for seconds: one small tile for every shape.
 DirectTile software_tile(const ConvProblem& p) {
-  DirectTile t = blank_tile(p, 16, 4, 1, 16);
+  DirectTile t = blank_tile(p, 16, 4, 16);
+  t.quads = 1;
   t.input_room = kSoftwarePixels;
   return t;
 }
@@ -120,20 +125,26 @@ class TileSearch {
     return least;
   }
 
-  // Makes the chunk of channels as thin as it must be.
+  // With chunks of channels as thick as the blank's, and half as thick, or as thin as they must be.
   void consider(DirectTile t, const std::array<std::int64_t, 4>& outputs, std::int64_t pixels) {
     std::ranges::copy(outputs, t.outputs.begin());
     t.input_pixels = static_cast<std::uint32_t>(pixels);
-    while (t.quads > 1 && t.shared_bytes(p_.dtype) > shared_bytes_) t.quads /= 2;
-    if (t.shared_bytes(p_.dtype) > shared_bytes_) return;
-    const double cost = direct_grid(p_, t, traits_).multiply_adds;
-    if (!best || cost < best_cost_) best = t, best_cost_ = cost;
+    std::uint32_t tried = 0;
+    for (const std::uint32_t quads : {t.quads, std::min(t.quads, thinner_)}) {
+      t.quads = quads;
+      while (t.quads > 1 && t.shared_bytes(p_.dtype) > shared_bytes_) t.quads /= 2;
+      if (t.quads == tried || t.shared_bytes(p_.dtype) > shared_bytes_) return;
+      tried = t.quads;
+      const double cost = direct_grid(p_, t, traits_).multiply_adds;
+      if (!best || cost < best_cost_) best = t, best_cost_ = cost;
+    }
   }
 
   const ConvProblem& p_;
   const Traits& traits_;
   const std::size_t shared_bytes_;
   const std::array<InputReach, 3> reach_;
+  const std::uint32_t thinner_ = even_quads(p_, kMostQuads / 2);
   const double least_load_ = kLoadCost * double(ceil_div(p_.in_channels_per_group(), 4));  // of a pixel
   double best_cost_ = 0;
 };
@@ -173,11 +184,10 @@ std::optional<DirectTile> choose_direct_tile(const ConvProblem& p, const Traits&
   TileSearch search(p, traits, std::min(traits.limits.shared_memory_bytes, kSharedBytes));
   const std::uint32_t n = tile_width(p.out_channels_per_group());
   const std::size_t sum_words = size_bytes(accumulator(p.dtype)) / 4;
-  for (const std::uint32_t reg_m : {10u, 8u, 7u, 6u, 4u})
-    for (std::uint32_t quads = kMostQuads; quads >= kMostQuads / 2; quads /= 2) {
-      const DirectTile blank = blank_tile(p, n, reg_m, quads, kGroupSize);
-      if (blank.reg_m * blank.reg_n * sum_words <= kMostSumWords) search.improve(blank);
-    }
+  for (const std::uint32_t reg_m : {10u, 8u, 7u, 6u, 4u}) {
+    const DirectTile blank = blank_tile(p, n, reg_m, kGroupSize);
+    if (blank.reg_m * blank.reg_n * sum_words <= kMostSumWords) search.improve(blank);
+  }
   return search.best;
 }
 
