@@ -42,15 +42,6 @@ int vulkan_index(std::string_view name) {
   return number_of<int>(name.substr(kVulkanPrefix.size())).value_or(-1);
 }
 
-// -1 is the CPU. `source` is the argument or the variable that a message names.
-int parse_index(std::string_view name, const char* source) {
-  const int index = name == kVulkan ? 0 : vulkan_index(name);
-  if (index < 0 && name != kCpu)
-    throw ProblemError(std::string(source) + " is '" + std::string(name) +
-                       "', wanted 'cpu', 'vulkan' or 'vulkan:0', ...");
-  return index;
-}
-
 }  // namespace
 
 DeviceTable& DeviceTable::instance() {
@@ -80,9 +71,12 @@ const DeviceEntry* DeviceTable::best_vulkan() {
   return all.size() > 1 && all[1].unusable.empty() ? &all[1] : nullptr;
 }
 
-std::string DeviceTable::resolve(std::string_view name) {
-  const int index = parse_index(name, "device");
-  if (index < 0) return std::string(kCpu);
+std::string DeviceTable::resolve(std::string_view name, const char* source) {
+  if (name == kCpu) return std::string(kCpu);
+  const int index = name == kVulkan ? 0 : vulkan_index(name);
+  if (index < 0)
+    throw ProblemError(std::string(source) + " is '" + std::string(name) +
+                       "', wanted 'cpu', 'vulkan' or 'vulkan:0', ...");
   const std::size_t count = entries().size() - 1;
   if (count == 0) throw DeviceError("device '" + std::string(name) + "' is not here: " + no_vulkan_reason_);
   if (static_cast<std::size_t>(index) >= count)
@@ -100,10 +94,9 @@ std::string DeviceTable::default_name() {
   }
   const char* from_environment = std::getenv("VKCONV_DEVICE");
   const bool given = from_environment && *from_environment;
-  if (given) parse_index(from_environment, "VKCONV_DEVICE");
   const DeviceEntry* best = given ? nullptr : best_vulkan();
   const bool gpu = best && (best->kind == "discrete" || best->kind == "integrated");
-  std::string chosen = given ? resolve(from_environment) : gpu ? best->name : std::string(kCpu);
+  std::string chosen = given ? resolve(from_environment, "VKCONV_DEVICE") : gpu ? best->name : std::string(kCpu);
   std::lock_guard lock(mutex_);
   if (default_.empty()) default_ = std::move(chosen);
   return default_;

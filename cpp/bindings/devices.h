@@ -60,7 +60,8 @@ class DeviceTable {
   void clear_preferences();
 
  private:
-  std::string resolve(std::string_view name);
+  // `source` is the argument or the variable that a message names.
+  std::string resolve(std::string_view name, const char* source = "device");
   const DeviceEntry* best_vulkan();
   std::shared_ptr<Backend> find(const std::string& name);
 
