@@ -296,7 +296,7 @@ class Fusion:
         activation = None if following is None else self._activation(following)
         if following is not None and activation is not None:
             last = following
-        self._replace(node, last, self.prepare(conv, norm, activation, True, scale), addend)
+        self._replace(node, last, self.prepare(conv, norm, activation, any_format=True, scale=scale), addend)
 
     def _norm(self, node: fx.Node, conv: Any) -> Any:
         """The batch norm by running statistics that the node computes; of a function, the module that has them."""

@@ -280,7 +280,7 @@ class Prepared(nn.Module, StandIn):
     @functools.cached_property
     def _alone(self) -> Prepared:
         """Without the activation, for addends of other shapes and dtypes than the sums have."""
-        return type(self)(self.layer, self.norm, None, True, self.scale)
+        return type(self)(self.layer, self.norm, any_format=True, scale=self.scale)
 
 
 class PreparedTransposed(Prepared):
