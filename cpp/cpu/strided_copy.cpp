@@ -1,13 +1,16 @@
 #include "cpu/strided_copy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <numeric>
 
 #include "core/checked.h"
+#include "core/geometry.h"
 #include "cpu/thread_pool.h"
+#include "cpu/transpose.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -36,10 +39,11 @@ std::uint16_t swapped(std::uint16_t v) { return __builtin_bswap16(v); }
 std::uint32_t swapped(std::uint32_t v) { return __builtin_bswap32(v); }
 std::uint64_t swapped(std::uint64_t v) { return __builtin_bswap64(v); }
 
-// The two axes a task loops over, and how the others are cut into tasks.
+// The two axes a task loops over, and how they and the others are cut into tasks.
 struct Loops {
   int inner = 0, outer = 1;  // dense in `to`; dense in `from`, or the longest other axis
-  std::int64_t outer_chunk = 1, chunks = 1, tasks = 1;
+  std::int64_t inner_chunk = 1, inner_chunks = 1, outer_chunk = 1, outer_chunks = 1, tasks = 1;
+  Transpose transpose = nullptr;  // where both axes are dense, each in its array
 };
 
 std::int64_t elements(const StridedCopy& c) {
@@ -55,32 +59,52 @@ int densest(const std::array<std::int64_t, kMaxCopyAxes>& stride, const StridedC
   return best;
 }
 
+bool aligned(const StridedCopy& c) {
+  auto bits = reinterpret_cast<std::uintptr_t>(c.to) | reinterpret_cast<std::uintptr_t>(c.from);
+  for (int a = 0; a < c.axes; ++a) bits |= static_cast<std::uintptr_t>(c.to_stride[a] | c.from_stride[a]);
+  return bits % c.element_bytes == 0;
+}
+
 Loops plan_loops(const StridedCopy& c) {
   Loops l;
   l.inner = std::max(densest(c.to_stride, c, -1), 0);
   l.outer = densest(c.from_stride, c, l.inner);
   if (l.outer < 0) l.outer = l.inner == 0 ? 1 : 0;
-  l.outer_chunk = round_up(std::max<std::int64_t>(kElementsPerTask / c.extent[l.inner], 1), kOuterBlock);
-  l.chunks = ceil_div(c.extent[l.outer], l.outer_chunk);
-  l.tasks = l.chunks;
+  const auto bytes = static_cast<std::int64_t>(c.element_bytes);
+  if (bytes > 2 && !c.swap_bytes && c.to_stride[l.inner] == bytes && c.from_stride[l.outer] == bytes && aligned(c))
+    l.transpose = transpose_of(c.element_bytes);
+  const std::int64_t inner = c.extent[l.inner], outer = c.extent[l.outer];
+  l.outer_chunk = round_up(std::max<std::int64_t>(kElementsPerTask / inner, 1), kOuterBlock);
+  l.outer_chunks = ceil_div(outer, l.outer_chunk);
+  l.inner_chunk = round_up(std::max<std::int64_t>(kElementsPerTask / std::min(outer, l.outer_chunk), 1), kInnerBlock);
+  l.inner_chunks = ceil_div(inner, l.inner_chunk);
+  l.tasks = l.outer_chunks * l.inner_chunks;
   for (int a = 0; a < c.axes; ++a)
     if (a != l.inner && a != l.outer) l.tasks *= c.extent[a];
   return l;
 }
 
+// Of the elements `inner` of each of the rows `outer`.
 template <class T, bool kSwap>
-void copy_plane(const StridedCopy& c, const Loops& l, std::byte* to, const std::byte* from, std::int64_t begin,
-                std::int64_t end) {
+void copy_plane(const StridedCopy& c, const Loops& l, std::byte* to, const std::byte* from, Range inner, Range outer) {
   const std::int64_t to_inner = c.to_stride[l.inner], from_inner = c.from_stride[l.inner];
   const std::int64_t to_outer = c.to_stride[l.outer], from_outer = c.from_stride[l.outer];
   if (!kSwap && to_inner == sizeof(T) && from_inner == sizeof(T)) {
-    for (std::int64_t o = begin; o < end; ++o)
-      std::memcpy(to + o * to_outer, from + o * from_outer, static_cast<std::size_t>(c.extent[l.inner]) * sizeof(T));
+    const std::int64_t skipped = inner.begin * static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t o = outer.begin; o < outer.end; ++o)
+      std::memcpy(to + o * to_outer + skipped, from + o * from_outer + skipped,
+                  static_cast<std::size_t>(inner.size()) * sizeof(T));
     return;
   }
-  for (std::int64_t i0 = 0; i0 < c.extent[l.inner]; i0 += kInnerBlock) {
-    const std::int64_t i1 = std::min(i0 + kInnerBlock, c.extent[l.inner]);
-    for (std::int64_t o = begin; o < end; ++o)
+  for (std::int64_t i0 = inner.begin; i0 < inner.end; i0 += kInnerBlock) {
+    const std::int64_t i1 = std::min(i0 + kInnerBlock, inner.end);
+    if (l.transpose != nullptr) {
+      l.transpose(from + outer.begin * from_outer + i0 * from_inner, from_inner / static_cast<std::int64_t>(sizeof(T)),
+                  i1 - i0, outer.size(), to + outer.begin * to_outer + i0 * to_inner,
+                  to_outer / static_cast<std::int64_t>(sizeof(T)));
+      continue;
+    }
+    for (std::int64_t o = outer.begin; o < outer.end; ++o)
       for (std::int64_t i = i0; i < i1; ++i) {
         T value;
         std::memcpy(&value, from + o * from_outer + i * from_inner, sizeof value);
@@ -92,17 +116,20 @@ void copy_plane(const StridedCopy& c, const Loops& l, std::byte* to, const std::
 
 template <class T, bool kSwap>
 void copy_task(const StridedCopy& c, const Loops& l, std::int64_t task) {
-  const std::int64_t begin = task % l.chunks * l.outer_chunk;
-  const std::int64_t end = std::min(begin + l.outer_chunk, c.extent[l.outer]);
-  std::int64_t rest = task / l.chunks, to = 0, from = 0;
+  const std::int64_t o0 = task % l.outer_chunks * l.outer_chunk;
+  std::int64_t rest = task / l.outer_chunks, to = 0, from = 0;
+  const std::int64_t i0 = rest % l.inner_chunks * l.inner_chunk;
+  rest /= l.inner_chunks;
   for (int a = c.axes - 1; a >= 0; --a) {
     if (a == l.inner || a == l.outer) continue;
     to += rest % c.extent[a] * c.to_stride[a];
     from += rest % c.extent[a] * c.from_stride[a];
     rest /= c.extent[a];
   }
-  for (std::int64_t o = begin; o < end; o += kOuterBlock)
-    copy_plane<T, kSwap>(c, l, c.to + to, c.from + from, o, std::min(o + kOuterBlock, end));
+  const Range inner{i0, std::min(i0 + l.inner_chunk, c.extent[l.inner])};
+  const std::int64_t end = std::min(o0 + l.outer_chunk, c.extent[l.outer]);
+  for (std::int64_t o = o0; o < end; o += kOuterBlock)
+    copy_plane<T, kSwap>(c, l, c.to + to, c.from + from, inner, {o, std::min(o + kOuterBlock, end)});
 }
 
 template <std::size_t kBytes>
