@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
+
+import vkconv
 
 torch = pytest.importorskip("torch")
 
+import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 
 from test_torch_accelerate import SMALL, check, inside, models, runs  # noqa: E402 - after the skip
@@ -133,3 +138,105 @@ def test_what_follows_a_layer_scale_otherwise(last):
             return last(x, self.scale * self.narrow(self.wide(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2))
 
     check(Other(1, 1).eval(), torch.randn(2, 6, 5, 7))
+
+
+@contextmanager
+def threads_of_vkconv(count):
+    before = vkconv.num_threads()
+    vkconv.set_num_threads(count)
+    try:
+        yield
+    finally:
+        vkconv.set_num_threads(before)
+
+
+class Excited(nn.Module):
+    """A block of MobileNetV3 and one of SE-ResNet; `pool` and `gate` are written in many ways."""
+
+    def __init__(self, pool, gate, rank: int = 2) -> None:
+        super().__init__()
+        conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[rank]
+        self.pool, self.gate = pool, gate
+        self.first, self.last = conv(3, 20, 3, padding=1), conv(20, 5, 1)
+        self.squeeze, self.expand = conv(20, 4, 1), conv(4, 20, 1)
+
+    def forward(self, x):
+        y = self.first(x).relu()
+        return self.last(y * self.gate(self.expand(self.squeeze(self.pool(y)).relu())))
+
+
+POOLS = {
+    "module": nn.AdaptiveAvgPool2d(1),
+    "function": lambda x: F.adaptive_avg_pool2d(x, (1, 1)),
+    "mean": lambda x: x.mean((2, 3), keepdim=True),
+    "mean, named": lambda x: torch.mean(x, dim=[-1, -2], keepdim=True),
+}
+
+
+@pytest.mark.parametrize("gate", [nn.Sigmoid(), nn.Hardsigmoid(), F.hardsigmoid], ids=["sigmoid", "hard", "function"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_squeeze_and_excitation_is_part_of_the_chain(pool, gate):
+    model, x = Excited(POOLS[pool], gate).eval(), torch.randn(2, 3, 13, 15)
+    fast = check(model, x)
+    (chain,) = inside(fast, Chain)
+    assert len(list(chain.layers.children())) == 6
+    for m in (model, fast):
+        m.squeeze.weight.data.mul_(2)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        one = fast(x)
+        for threads in (1, 3):
+            with threads_of_vkconv(threads):
+                assert torch.equal(fast(x), one)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_squeeze_and_excitation_of_other_ranks_and_dtypes(rank, dtype):
+    def pool(x):
+        return x.mean(tuple(range(2, rank + 2)), keepdim=True)
+
+    model = Excited(pool, torch.sigmoid, rank).to(dtype).eval()
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    fast = check(model, torch.randn(2, 3, *(7, 6, 5)[:rank]).to(dtype), tolerance=tolerance)
+    assert [len(inside(c)) for c in inside(fast, Chain)] == ([1, 2, 1] if dtype == torch.bfloat16 else [4])
+
+
+@pytest.mark.parametrize("other", [
+    lambda m, x: x.mean((2, 3), keepdim=True) * m.expand(m.squeeze(x)),  # the gate is an image
+    lambda m, x: x * m.expand(m.squeeze(x.mean((0, 2), keepdim=True))),
+    lambda m, x: x * m.expand(m.squeeze(x.mean((2,), keepdim=True))),
+    lambda m, x: x * m.expand(m.squeeze(F.adaptive_avg_pool2d(x, (1, 2))))[..., :1],
+    lambda m, x: (x + 1) * m.expand(m.squeeze(F.adaptive_avg_pool2d(x, 1))),
+], ids=["swapped", "other axes", "one axis", "two pixels", "another image"])  # fmt: skip
+def test_what_looks_like_squeeze_and_excitation(other):
+    class Other(Excited):
+        def forward(self, x):
+            return other(self, self.first(x))
+
+    check(Other(None, None).eval(), torch.randn(2, 3, 6, 6))
+
+
+def test_a_mean_over_many_pixels_keeps_its_digits():
+    """Pairs of a large sum and a small mean: the order of the additions is that of blocks."""
+    model = Excited(POOLS["mean"], nn.Sigmoid()).eval()
+    check(model, 100 + torch.randn(1, 3, 300, 301), tolerance=1e-5)
+
+
+def test_dropped_parts_do_not_stand_between_layers():
+    class Mlp(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.drop, self.b = nn.Linear(6, 12), nn.Dropout(), nn.Linear(12, 6)
+
+        def forward(self, x):
+            y = self.drop(self.b(F.dropout(self.drop(F.gelu(self.a(x))), 0.3, self.training)))
+            return x + y
+
+    model, x = Mlp().eval(), torch.randn(3, 5, 6)
+    fast = check(model, x)
+    assert [len(inside(c)) for c in inside(fast, Chain)] == [2]
+    assert "add" not in str(runs(fast).graph)
+    fast.drop.train()
+    with torch.no_grad():
+        assert not torch.equal(fast(x), fast(x))

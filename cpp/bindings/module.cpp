@@ -2,13 +2,19 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "bindings/description.h"
 #include "bindings/operations.h"
 #include "bindings/prepared.h"
 #include "bindings/prepared_chain.h"
 #include "bindings/public_class.h"
 #include "bindings/settings.h"
+#include "bindings/without_gil.h"
 #include "core/error.h"
+#include "core/strided_array.h"
+#include "cpu/strided_copy.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -63,9 +69,25 @@ void bind_forward(py::module_& m) {
   });
 }
 
+// A copy in new memory of the pool, without gaps, its axes in their order.
+py::array dense(py::handle value) {
+  Array array = read_array(value, "array", 1, kMaxDimensions, Layout::any);
+  array.settle();
+  const std::vector<std::int64_t> shape(array.shape.begin(), array.shape.begin() + array.ndim);
+  py::array made = new_array(array.native_dtype(), shape);
+  StridedArray from{.data = array.data, .element_bytes = size_bytes(array.dtype)};
+  std::copy(shape.begin(), shape.end(), from.extent.begin());
+  std::copy(array.stride.begin(), array.stride.begin() + array.ndim, from.stride.begin());
+  const StridedArray to = packed(from, static_cast<std::byte*>(made.mutable_data()));
+  const WithoutGilForLong release;
+  cpu::copy(from, to);
+  return made;
+}
+
 // Of operations that are written in Python.
 void bind_checks(py::module_& m) {
   m.def("require_array", &require_array);
+  m.def("dense", &dense);
   m.def("parsed_axes", [](Object value, const char* name, int rank, std::int64_t minimum) {
     const Extent3 all = parse_extents(value, name, rank, minimum, 1);
     return std::vector<std::int64_t>(all.end() - rank, all.end());

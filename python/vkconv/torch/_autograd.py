@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from vkconv.torch import _ops
-from vkconv.torch._arrays import contiguous, innermost
+from vkconv.torch._arrays import contiguous
 
 Operator = Any  # one of _ops.py
 Grads = tuple[Tensor | None, ...]
@@ -28,39 +28,6 @@ def call(op: Operator, first: Tensor, second: Tensor, *rest: Any) -> Tensor:
     run = _functions[op].apply if transformed and not torch.compiler.is_compiling() else op
     made: Tensor = run(first, second, *rest)
     return made
-
-
-def followed() -> bool:
-    """Whether anything follows derivatives, or maps, at all."""
-    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-        return True
-    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
-
-
-def differentiated(*tensors: Tensor | None) -> bool:
-    """Whether something follows derivatives with respect to one of these, in either mode."""
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        return True
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
-        return False
-    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
-
-
-def batched(*tensors: Tensor) -> bool:
-    """Whether a `torch.vmap` maps over one of these."""
-    return torch._C._are_functorch_transforms_active() and any(map(torch._C._functorch.is_batchedtensor, tensors))
-
-
-def noticed(tensor: Tensor) -> bool:
-    """Whether something follows the operators of a call with this tensor: a compiler, a mode, a transformation, or the
-    tensor itself. Where nothing does, PyTorch's dispatcher is spared, which takes longer than a small convolution."""
-    return (
-        torch.compiler.is_compiling()
-        or type(tensor) is not Tensor
-        or not tensor.is_cpu
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
 
 
 def _bias_grad(grad: Tensor) -> Tensor:
@@ -76,7 +43,7 @@ def _conv_backward(ctx: Any, grad: Tensor | None) -> Grads:
     if grad is None:
         return (None,) * 7
     input, weight = ctx.saved_tensors
-    grad, geometry = innermost(grad), ctx.rest[1:]
+    geometry = ctx.rest[1:]
     of_input, of_weight, of_bias = ctx.needs_input_grad[:3]
     return (
         _in_format_of(input, call(_ops.conv_input_grad, grad, weight, None, input.shape[2:], *geometry))
@@ -92,7 +59,7 @@ def _input_grad_backward(ctx: Any, double: Tensor | None) -> Grads:
     if double is None:
         return (None,) * 8
     grad, weight = ctx.saved_tensors
-    double, geometry = innermost(double), ctx.rest[2:]
+    geometry = ctx.rest[2:]
     of_grad, of_weight, of_bias = ctx.needs_input_grad[:3]
     return (
         _in_format_of(grad, call(_ops.conv, double, weight, None, *geometry)) if of_grad else None,

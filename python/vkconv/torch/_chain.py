@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from vkconv import _core
-from vkconv.torch._arrays import channels_first, channels_last, innermost
-from vkconv.torch._autograd import differentiated, followed, noticed
-from vkconv.torch._prepared import Prepared, PreparedLinear, stored
+from vkconv.torch._arrays import channels_first, channels_last
+from vkconv.torch._channels import ChannelStep
+from vkconv.torch._prepared import Prepared, PreparedLinear
 from vkconv.torch._sources import Sources, tensors_in
+from vkconv.torch._watchers import differentiated, followed, noticed, stored
 
 _SUMS = (torch.float32, torch.float64)  # dtypes in which sums run, and which an addend then has
 
@@ -27,19 +28,20 @@ class Chain(nn.Module):
         places = {node: i for i, node in enumerate(nodes)}
         calls = [n for n in nodes if n.op == "call_module"]
         self._calls = [(layers.get_submodule(n.target), *(places[a] for a in n.args)) for n in calls]
+        self._convolution = next(i for i, (step, *_) in enumerate(self._calls) if isinstance(step, Prepared))
         self._inputs, self._results = len(nodes) - len(calls) - 1, [places[n] for n in nodes[-1].all_input_nodes]
         self._stores = [store for layer, *_ in self._calls for store in layer.stores()]
         self._packed: tuple[Any, Sources] | None = None
 
     def forward(self, *inputs: Tensor) -> Any:
-        first: Prepared = self._calls[0][0]
+        first: Prepared = self._calls[self._convolution][0]
         if any(map(noticed, inputs)) or stored() or not first.fits(*inputs):
             return self.layers(*inputs)
         sources = tensors_in(self._stores)
         if torch.is_autocast_enabled("cpu") or (followed() and differentiated(*inputs, *sources)):
             return self.layers(*inputs)
         try:
-            made = self._packed_of(sources)(*(channels_last(innermost(first.as_batch(x))) for x in inputs))
+            made = self._packed_of(sources)(*(channels_last(first.as_batch(x)) for x in inputs))
         except (TypeError, ValueError):  # each layer knows what else it can take
             return self.layers(*inputs)
         results = [first.of_batch(channels_first(y), inputs[0]) for y in made]
@@ -50,7 +52,7 @@ class Chain(nn.Module):
         if known is None or known[1].changed(sources):
             if any(layer.weight_is_computed() for layer, *_ in self._calls):
                 raise TypeError("a weight is computed in every call")
-            steps = [(layer.packed(), input, addend[0] if addend else None) for layer, input, *addend in self._calls]
+            steps = [(layer.packed(), input, second[0] if second else None) for layer, input, *second in self._calls]
             known = self._packed = _core.prepare_chain(self._inputs, steps, self._results), Sources(sources)
         return known[0]
 
@@ -61,7 +63,7 @@ def chain(made: fx.GraphModule) -> None:
     kind = None
     for node in list(made.graph.nodes):
         layer = made.get_submodule(str(node.target)) if node.op == "call_module" else None
-        following = _kind(layer, node) if isinstance(layer, Prepared) else None
+        following = _kind(layer, node) if isinstance(layer, Prepared | ChannelStep) else None
         if run and following != kind:
             _replace(made, run)
             run = []
@@ -70,15 +72,18 @@ def chain(made: fx.GraphModule) -> None:
             run.append(node)
 
 
-def _kind(layer: Prepared, node: fx.Node) -> Any:
+def _kind(step: Prepared | ChannelStep, node: fx.Node) -> Any:
     """What layers of a chain have in common; None of a layer that cannot be part of one."""
+    layer = step.beside if isinstance(step, ChannelStep) else step
     dtype = layer.layer.weight.dtype
-    if len(node.args) > 1 and dtype not in _SUMS:
+    if (len(node.args) > 1 or layer is not step) and dtype not in _SUMS:
         return None
     return layer.geometry.rank, isinstance(layer, PreparedLinear), dtype
 
 
 def _replace(made: fx.GraphModule, run: list[fx.Node]) -> None:
+    if all(isinstance(made.get_submodule(str(node.target)), ChannelStep) for node in run):
+        return
     inside, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in dict.fromkeys(a for n in run for a in n.all_input_nodes if a not in run):
         copies[node] = inside.placeholder(node.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from torch import fx, nn
 from vkconv._types import Activation
 from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._chain import chain
+from vkconv.torch._channels import excite
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -26,6 +28,7 @@ _MODULES: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
     nn.Sigmoid: lambda m: "sigmoid",
     nn.Tanh: lambda m: "tanh",
     nn.Hardswish: lambda m: "hardswish",
+    nn.Hardsigmoid: lambda m: "hardsigmoid",
     nn.Hardtanh: lambda m: ("clip", m.min_val, m.max_val),
 }
 _FUNCTIONS: dict[Any, Activation] = {
@@ -40,6 +43,7 @@ _FUNCTIONS: dict[Any, Activation] = {
     F.tanh: "tanh",
     torch.tanh: "tanh",
     F.hardswish: "hardswish",
+    F.hardsigmoid: "hardsigmoid",
 }
 _METHODS: dict[str, Activation] = {
     "relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh"
@@ -47,6 +51,12 @@ _METHODS: dict[str, Activation] = {
 LAYERS = (*TRAINABLE, nn.Linear)
 _STATISTICS = ("running_mean", "running_var", "weight", "bias")
 _BATCH_NORM = ("input", *_STATISTICS, "training", "momentum", "eps")  # the arguments of F.batch_norm
+# In eval mode, in which alone a graph runs.
+_IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+_DROPS = (
+    *((F.__name__, name) for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")),
+    ("torchvision.ops.stochastic_depth", "stochastic_depth"),
+)
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 _MULTIPLICATIONS = (operator.mul, torch.mul)
 _TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # where the channels of images go
@@ -69,10 +79,11 @@ def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
     made = fx.GraphModule(module, graph)
     _read_attributes_late(module, made)
     Fusion(made).run()
-    chain(made)
+    excite(made)
     for node in reversed(list(graph.nodes)):
         if node.op == "call_module" and str(node.target).startswith("attribute_") and not node.users:
             graph.erase_node(node)
+    chain(made)
     for node in graph.nodes:
         node.type = None  # annotations, which may be strings that only their module understands
         # Between the convolutions of a graph everything is channels last, which `view` refuses.
@@ -204,13 +215,25 @@ class Fusion:
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
-            if type(self._module(node)) is nn.Identity and len(node.args) == 1:
+            if self._returns_input(node):
                 node.replace_all_uses_with(node.args[0])
                 self.graph.erase_node(node)
         for node in list(self.graph.nodes):
             if preparable(self._module(node)) and len(node.args) == 1 and not node.kwargs:
                 self._drop_checks_of_rank(node)
                 self._fuse_at(node, self._scale(node))
+
+    def _returns_input(self, node: fx.Node) -> bool:
+        """An identity, or what drops parts of its input in training."""
+        if type(self._module(node)) in _IDENTITIES:
+            return len(node.args) == 1 and not node.kwargs
+        if (
+            not node.args
+            or (getattr(node.target, "__module__", ""), getattr(node.target, "__name__", "")) not in _DROPS
+        ):
+            return False
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+        return given.get("training") is False
 
     def _drop_checks_of_rank(self, conv: fx.Node) -> None:
         """Those that every result of the convolution passes: some batch norms have them."""
@@ -294,6 +317,8 @@ class Fusion:
                 last = following
                 following = self._only_user(last)
         activation = None if following is None else self._activation(following)
+        if addend is not None and activation == "hardsigmoid":  # which becomes part of the weights
+            activation = None
         if following is not None and activation is not None:
             last = following
         self._replace(node, last, self.prepare(conv, norm, activation, any_format=True, scale=scale), addend)
@@ -340,7 +365,7 @@ class Fusion:
 
     def _pure(self, node: fx.Node) -> bool:
         """A node that writes into none of its arguments, as far as can be known."""
-        module, known = self._module(node), (*LAYERS, *NORMS, nn.Identity)
+        module, known = self._module(node), (*LAYERS, *NORMS)
         return node.op == "placeholder" or type(module) in known or isinstance(module, Prepared | Attribute)
 
     def _activation(self, node: fx.Node) -> Activation | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import vkconv
 from vkconv._types import Array
-from vkconv.torch._arrays import channels_first, channels_last, innermost, to_array
+from vkconv.torch._arrays import channels_first, channels_last, side_by_side, to_array
 
 
 def _geometry(stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int], groups: int) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def conv(
 ) -> Tensor:
     """Correlation of `input` with `weight`, and `bias` added."""
     y = vkconv.conv_general(
-        channels_last(innermost(input)),
-        channels_last(innermost(weight)),
+        channels_last(input),
+        side_by_side(channels_last(weight)),
         **_geometry(stride, pads, dilation, groups),
         bias=None if bias is None else to_array(bias),
         device="cpu",
@@ -87,8 +87,8 @@ def conv_input_grad(
     convolution."""
     channels = weight.shape[1] * groups
     g, w, geometry = (
-        channels_last(innermost(grad)),
-        channels_last(innermost(weight)),
+        channels_last(grad),
+        side_by_side(channels_last(weight)),
         _geometry(stride, pads, dilation, groups),
     )
     if bias is None:
@@ -147,8 +147,8 @@ def conv_weight_grad(
     result = grad.new_empty((grad.shape[1], input.shape[1] // groups, *kernel))
     out = channels_last(result)
     vkconv.conv_weight_grad(
-        channels_last(innermost(grad)),
-        channels_last(innermost(input)),
+        channels_last(grad),
+        channels_last(input),
         out.shape,
         **_geometry(stride, pads, dilation, groups),
         device="cpu",

@@ -22,20 +22,19 @@ from vkconv.torch._arrays import (
     channels_last,
     contiguous,
     has_strides,
-    innermost,
     is_channels_last,
     to_array,
 )
-from vkconv.torch._autograd import batched, differentiated, followed, merged, noticed
+from vkconv.torch._autograd import merged
+from vkconv.torch._folding import hardened, normalized
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
 from vkconv.torch._sources import Sources, Stores, tensors_in
+from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # the former since PyTorch 2.7
 
 _PADDING_MODES: dict[str, PaddingMode] = {
     "zeros": "zeros",
@@ -53,6 +52,7 @@ _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
     "clip": torch.clamp,
 }
 
@@ -109,11 +109,6 @@ class Geometry:
             else:
                 extents.append((spatial[a] + around - reach - 1) // self.stride[a] + 1)
         return extents
-
-
-def stored() -> bool:
-    """Whether calls become a program, which knows nothing of what is packed in this process."""
-    return torch.jit.is_tracing() or _exporting()
 
 
 _handles = itertools.count()
@@ -187,25 +182,28 @@ class Prepared(nn.Module, StandIn):
         return known[0]
 
     def _pack(self) -> Any:
-        g, bias = self.geometry, self.layer.bias
+        g, bias, activation = self.geometry, self.layer.bias, self.activation
         weight = self.layer.weight.detach()
         if isinstance(self.layer, nn.Linear):
             weight = weight.unsqueeze(-1)
         if self.norm is not None:
-            weight, bias = _normalized(weight, bias, self.norm, g)
+            weight, bias = normalized(weight, bias, self.norm, g.groups if g.transposed else None)
         if self.scale is not None:
             scale = self.scale().detach().flatten()
             weight, bias = weight * scale.view(-1, 1, 1), None if bias is None else bias.detach() * scale
+        if activation == "hardsigmoid":
+            channels = weight.shape[1] * g.groups if g.transposed else len(weight)
+            weight, bias, activation = *hardened(weight, bias, channels), ("clip", 0, 1)
         w, b = channels_last(weight), None if bias is None else to_array(bias)
         pads = list(zip(g.pads[: g.rank], g.pads[g.rank :], strict=True))
         if g.output_padding is None:
             return vkconv.prepare(
                 w, b, stride=g.stride, pads=pads, padding_mode=_PADDING_MODES[g.padding_mode],
-                kernel_dilation=g.dilation, groups=g.groups, activation=self.activation, device="cpu",
+                kernel_dilation=g.dilation, groups=g.groups, activation=activation, device="cpu",
             )  # fmt: skip
         return vkconv.prepare_transpose(
             _ops.transposed_weight(w, g.groups), b, stride=g.stride, pads=pads, dilation=g.dilation,
-            output_padding=g.output_padding, groups=g.groups, activation=self.activation, device="cpu",
+            output_padding=g.output_padding, groups=g.groups, activation=activation, device="cpu",
         )  # fmt: skip
 
     def fits(self, *operands: Tensor) -> bool:
@@ -256,7 +254,7 @@ class Prepared(nn.Module, StandIn):
         if axes == 1:
             return self._by_packed(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
         try:
-            y = self._of_batch(innermost(input), addend)
+            y = self._of_batch(input, addend)
         except (TypeError, ValueError):
             self._by_operators(input, addend)  # which raises what PyTorch raises
             raise
@@ -331,7 +329,7 @@ class PreparedLinear(Prepared):
         if addend is not None and addend.shape != shape:
             return self._by_operators(input, addend)
         terms = None if addend is None else _as_line(addend)
-        return self.of_batch(self._of_batch(innermost(_as_line(input)), terms), input)
+        return self.of_batch(self._of_batch(_as_line(input), terms), input)
 
 
 def _as_line(x: Tensor) -> Tensor:
@@ -346,25 +344,6 @@ def prepare(
     """A convolution or a linear layer with what follows it."""
     kind = {nn.Linear: PreparedLinear, **dict.fromkeys(TRANSPOSED, PreparedTransposed)}.get(type(module), Prepared)
     return kind(module, norm, activation, any_format, scale)
-
-
-def _normalized(weight: Tensor, bias: Tensor | None, norm: Any, geometry: Geometry) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the convolution followed by the batch norm of `norm`'s running statistics."""
-    scale = torch.rsqrt(norm.running_var.detach().double() + norm.eps)
-    if norm.weight is not None:
-        scale = scale * norm.weight.detach().double()
-    shift = (0 if bias is None else bias.detach().double()) - norm.running_mean.detach().double()
-    shift = shift * scale
-    if norm.bias is not None:
-        shift = shift + norm.bias.detach().double()
-    ones = (1,) * geometry.rank
-    if geometry.transposed:  # (C, O / groups, kernel...): the rows of a group of inputs make a group of outputs
-        grouped = weight.double().unflatten(0, (geometry.groups, -1))
-        folded = (grouped * scale.view(geometry.groups, 1, -1, *ones)).flatten(0, 1)
-    else:
-        folded = weight.double() * scale.view(-1, 1, *ones)
-    wide = torch.promote_types(weight.dtype, torch.float32)  # the dtype sums run in
-    return folded.to(weight.dtype), shift.to(wide)
 
 
 @torch.library.custom_op("vkconv::prepared_conv", mutates_args=(), device_types="cpu")

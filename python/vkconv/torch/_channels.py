@@ -1,0 +1,111 @@
+"""What squeeze-and-excitation blocks do between their convolutions, as steps of a chain."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, fx, nn
+
+from vkconv.torch._modules import plain
+from vkconv.torch._prepared import Prepared, PreparedLinear
+from vkconv.torch._sources import Stores
+
+_POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+_POOLINGS = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+_MULTIPLICATIONS = (operator.mul, torch.mul)
+
+
+class ChannelStep(nn.Module):
+    """A step without weights; `beside` is a convolution that reads or makes what it does."""
+
+    def __init__(self, beside: Prepared) -> None:
+        super().__init__()
+        self.__dict__["beside"] = beside
+
+    def stores(self) -> Stores:
+        return ()
+
+    def weight_is_computed(self) -> bool:
+        return False
+
+    def packed(self) -> None:
+        """The operands tell the extension which step it is."""
+
+
+class ChannelMeans(ChannelStep):
+    """The mean of every channel, as an image of one pixel."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.mean(list(range(2, input.dim())), keepdim=True)
+
+
+class ChannelProduct(ChannelStep):
+    """Every channel times its number in an image of one pixel."""
+
+    def forward(self, input: Tensor, factors: Tensor) -> Tensor:
+        return input * factors
+
+
+def excite(made: fx.GraphModule) -> None:
+    """Make steps of the mean and the product of every block x * convolutions(mean(x)) in the graph of `made`."""
+    for node in list(made.graph.nodes):
+        last, beside = node, None
+        while (layer := _only_reader(made, last)) is not None:
+            last, beside = next(iter(last.users)), beside or layer
+        if beside is None or not _takes_means(made, node, beside.geometry.rank) or len(last.users) != 1:
+            continue
+        image, product = node.args[0], next(iter(last.users))
+        if _multiplies(product) and set(product.args) == {image, last}:
+            _step(made, node, ChannelMeans(beside), (image,))
+            _step(made, product, ChannelProduct(beside), (image, last))
+
+
+def _only_reader(made: fx.GraphModule, node: fx.Node) -> Prepared | None:
+    """The convolution that alone reads the result, and nothing else."""
+    users = list(node.users)
+    layer = _module(made, users[0]) if len(users) == 1 and len(users[0].args) == 1 else None
+    return layer if isinstance(layer, Prepared) and not isinstance(layer, PreparedLinear) else None
+
+
+def _module(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    return made.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _multiplies(node: fx.Node) -> bool:
+    known = node.target == "mul" if node.op == "call_method" else node.target in _MULTIPLICATIONS
+    return known and len(node.args) == 2 and not node.kwargs
+
+
+def _takes_means(made: fx.GraphModule, node: fx.Node, rank: int) -> bool:
+    """Whether the node takes the mean of every channel over all `rank` spatial axes, and keeps these."""
+    if not node.args or not isinstance(node.args[0], fx.Node):
+        return False
+    if node.op == "call_module":
+        pool: Any = _module(made, node)
+        return type(pool) is _POOLS[rank - 1] and plain(pool) and _is_one(pool.output_size)
+    if node.target is _POOLINGS[rank - 1]:
+        return len(node.args) == 2 and not node.kwargs and _is_one(node.args[1])
+    if (node.op, node.target) != ("call_method", "mean") and node.target is not torch.mean:
+        return False
+    given = dict(zip(("input", "dim", "keepdim"), node.args, strict=False)) | node.kwargs
+    dims: Any = given.get("dim")
+    if given.keys() != {"input", "dim", "keepdim"} or given["keepdim"] is not True:
+        return False
+    dims = [dims] if isinstance(dims, int) else dims
+    return isinstance(dims, list | tuple) and sorted(d % (rank + 2) for d in dims) == list(range(2, rank + 2))
+
+
+def _is_one(size: Any) -> bool:
+    return size == 1 or (isinstance(size, list | tuple) and set(size) == {1})
+
+
+def _step(made: fx.GraphModule, node: fx.Node, step: ChannelStep, arguments: tuple[Any, ...]) -> None:
+    name = f"step_{len(made._modules)}"
+    made.add_submodule(name, step)
+    with made.graph.inserting_before(node):
+        replacement = made.graph.call_module(name, arguments)
+    node.replace_all_uses_with(replacement)
+    made.graph.erase_node(node)

@@ -1,0 +1,47 @@
+"""Who follows a call: derivatives, transformations, compilers and exporters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # the former since PyTorch 2.7
+
+
+def stored() -> bool:
+    """Whether calls become a program, which knows nothing of what is packed in this process."""
+    return torch.jit.is_tracing() or _exporting()
+
+
+def followed() -> bool:
+    """Whether anything follows derivatives, or maps, at all."""
+    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
+def differentiated(*tensors: Tensor | None) -> bool:
+    """Whether something follows derivatives with respect to one of these, in either mode."""
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        return True
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
+        return False
+    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
+def batched(*tensors: Tensor) -> bool:
+    """Whether a `torch.vmap` maps over one of these."""
+    return torch._C._are_functorch_transforms_active() and any(map(torch._C._functorch.is_batchedtensor, tensors))
+
+
+def noticed(tensor: Tensor) -> bool:
+    """Whether something follows the operators of a call with this tensor: a compiler, a mode, a transformation, or the
+    tensor itself. Where nothing does, PyTorch's dispatcher is spared, which takes longer than a small convolution."""
+    return (
+        torch.compiler.is_compiling()
+        or type(tensor) is not Tensor
+        or not tensor.is_cpu
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
