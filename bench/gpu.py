@@ -6,7 +6,7 @@
 vkconv is timed by `vkconv_bench --device-time` with prepared weights, cuDNN by bench/peers/cudnn.py where PyTorch with
 CUDA is installed: between timestamps of the device, the clocks warmed. The rows are the core ones of suite.json and
 those of suite_gpu.json, unscaled. --regret times every algorithm estimated at up to five times the best beside the
-planner's choice.
+planner's choice. No submit is longer than the longest plan, which the last line names.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def parser_of(tool: str, doc: str | None, dtypes: str) -> argparse.ArgumentParse
 
 def arguments() -> argparse.Namespace:
     parser = parser_of("gpu", __doc__, "f32,f16,bf16")
+    parser.add_argument("--suite", default="core,gpu", help="gpu and suites of bench/run.py (default: core,gpu)")
     parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     parser.add_argument("--seconds", type=float, default=0.05, help="timing budget of a case (default: 0.05)")
     parser.add_argument("--regret", action="store_true", help="time the other algorithms too")
@@ -56,8 +57,9 @@ def arguments() -> argparse.Namespace:
 
 def chosen(options: argparse.Namespace, dtype: str) -> list[Case]:
     words = options.only.split(",")
-    cases = [c for c in select_cases("core") + load(HERE / "suite_gpu.json") if any(w in c.name for w in words)]
-    return [replace(c, dtype=dtype) for c in cases]
+    suites = {"gpu": load(HERE / "suite_gpu.json")}
+    cases = [c for suite in options.suite.split(",") for c in suites.get(suite) or select_cases(suite)]
+    return [replace(c, dtype=dtype) for c in cases if any(w in c.name for w in words)]
 
 
 def problem_of(case: Case) -> str:
@@ -162,6 +164,10 @@ def row_of(case: Case, timing: Timing, peer: float | None, others: list[Timing])
     return row
 
 
+def own_ms(row: dict[str, Any]) -> float:
+    return row["results"]["vkconv_prepared"]["ms"]
+
+
 def line(row: dict[str, Any]) -> str:
     own, ratio = row["results"]["vkconv_prepared"], report.ratio(row)
     peer = row["results"].get("cudnn", {}).get("ms", 0.0)
@@ -196,9 +202,11 @@ def main() -> int:
     for dtype in options.dtypes.split(","):
         version, of_dtype = measure(options, chosen(options, dtype))
         rows += of_dtype
-        result = {"suite": "core,gpu", "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
+        result = {"suite": options.suite, "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
         if options.json:
             options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
+    for longest in sorted(rows, key=own_ms)[-1:]:
+        print(f"longest: {longest['case']} {longest['dtype']}, {own_ms(longest):.1f} ms by {longest['plan']}")
     if options.regret:
         named = [row | {"case": f"{row['case']} {row['dtype']}"} for row in rows if "ms" in row]
         print(planner_regret.summary(named))
