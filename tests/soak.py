@@ -17,6 +17,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,8 +124,10 @@ def watched(device: str, jobs: Iterable[Job], total: int, what: str) -> Report:
 
 def repeated(device: str, calls: int, shapes: int, seed: int = 0) -> Report:
     """`calls` calls over `shapes` problems in random order, each at least once in the first tenth."""
-    jobs = [Job(case, device) for case in fuzz.cases(seed, shapes)]
     assert 10 * shapes <= calls
+    jobs = [Job(case, device) for case in fuzz.cases(seed, shapes)]
+    with ThreadPoolExecutor() as pool:  # through Vulkan a first call compiles kernels, for a quarter of a second
+        list(shown(pool.map(Job.__call__, jobs), shapes, "first calls"))
     rng = np.random.default_rng(seed)
     order = (job for _ in range(calls // shapes) for job in rng.permutation(np.array(jobs, object)))
     return watched(device, order, calls // shapes * shapes, "repeated")
