@@ -4,16 +4,19 @@
 
 Rows above --gflop-limit run with fewer images and pixels, named `_mini`. Samples of each answer are compared with fp64
 by `vkconv_bench --check`: c in units of u * sum |x||w|, and the share of samples that are correctly rounded. With
-VKCONV_VALIDATION=1 any message of the validation layer is a failure.
+VKCONV_VALIDATION=1 any message of the validation layer is a failure. --random draws layers of bench/random_layers.py
+instead of the suite's.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import gpu, machine
 from bench.cases import Case
 from bench.cases import select as select_cases
+from bench.random_layers import random_layers
 
 TIMEOUT_SECONDS = 900.0  # of a row; a software device compiles for a second a kernel
 
@@ -32,6 +36,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--suite", default="all", help="cases of bench/run.py's --suite (default: all)")
     parser.add_argument("--gflop-limit", type=float, default=math.inf, help="scale larger cases down")
     parser.add_argument("--ratio", type=float, default=1e6, help="leave out algorithms so many times the best")
+    parser.add_argument("--random", type=int, default=0, help="this many random layers, of at most --gflop-limit")
+    parser.add_argument("--seed", type=int, default=0, help="of the random layers (default: 0)")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time (default: 1)")
     options = parser.parse_args()
     options.bench = options.bench or machine.find_tool()
     return options
@@ -67,14 +74,16 @@ def main() -> int:
     """Command line entry point."""
     options = arguments()
     result = {"suite": options.suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
-    cases = [case.mini(options.gflop_limit * 1e9) for case in select_cases(options.suite)]
+    limit = options.gflop_limit * 1e9
+    cases = random_layers(options.random, options.seed, limit) or [c.mini(limit) for c in select_cases(options.suite)]
     rows: list[dict[str, Any]] = []
-    for dtype in options.dtypes.split(","):
-        for case in cases:
-            rows.append(check(options, replace(case, dtype=dtype)))
-            print(line(rows[-1]), flush=True)
-        if options.json:
-            options.json.write_text(as_json(result, rows))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for dtype in options.dtypes.split(","):
+            for row in pool.map(functools.partial(check, options), [replace(case, dtype=dtype) for case in cases]):
+                rows.append(row)
+                print(line(row), flush=True)
+            if options.json:
+                options.json.write_text(as_json(result, rows))
     plans = [plan for row in rows for plan in row["plans"].values()]
     failed = sum("errors" in row for row in rows)
     print(f"{len(rows)} rows, {len(plans)} plans: {failed} rows failed, c at most {max(p['c'] for p in plans):.2f}")

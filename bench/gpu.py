@@ -207,6 +207,8 @@ def main() -> int:
             options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
     for longest in sorted(rows, key=own_ms)[-1:]:
         print(f"longest: {longest['case']} {longest['dtype']}, {own_ms(longest):.1f} ms by {longest['plan']}")
+    wrong = [f"{row['case']} {row['dtype']}" for row in rows if "wrong" in row["results"]["vkconv_prepared"]]
+    print(f"wrong: {', '.join(wrong) or 'none'}")
     if options.regret:
         named = [row | {"case": f"{row['case']} {row['dtype']}"} for row in rows if "ms" in row]
         print(planner_regret.summary(named))

@@ -80,13 +80,18 @@ void set_channel(inout uvec4 octet[kParts], uint c, uint bits) {
 #endif
 }
 
-// Eight channels from an address, of which the first `channels` exist.
+// Eight channels from an address, of which the first `channels` exist. One by one what does not exist reads the last
+// that does: loads without a branch go out together, and `fetched` stays in registers.
 void load_octet(uint i, uint64_t address, int channels) {
   if (kInputOctets) {
     [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = Octets(address).at[part];
     return;
   }
-  for (int c = 0; c < min(channels, 8); ++c) set_channel(fetched[i], c, bits_at(address + c * ELEMENT_BYTES));
+  UNROLL for (int c = 0; c < 8; ++c) {
+    const int nearest = kWholeChunks ? c : min(c, channels - 1);
+    const uint bits = bits_at(address + nearest * ELEMENT_BYTES);
+    set_channel(fetched[i], c, c == nearest ? bits : 0);
+  }
 }
 
 // Whether a source exists at the depth tap of a stage, and the address.

@@ -127,18 +127,20 @@ void plan_loads(int first_column) {
       plan_grad(slice, first_column, i);
 }
 
-// Eight channels at an address, of which the first `channels` exist.
+// Eight channels at an address, of which the first `channels` exist. One by one what does not exist reads the last that
+// does: loads without a branch go out together, and `fetched` stays in registers.
 void load_octet(uint i, uint64_t address, int channels, bool whole) {
   if (whole) {
     [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = Octets(address).at[part];
     return;
   }
-  for (int c = 0; c < min(channels, 8); ++c) {
-    ElementAt element_at = ElementAt(address + c * ELEMENT_BYTES);
+  UNROLL for (int c = 0; c < 8; ++c) {
+    const int nearest = min(c, channels - 1);
+    ElementAt element_at = ElementAt(address + nearest * ELEMENT_BYTES);
 #ifdef VARIANT_F32
-    fetched[i][c / 4][c % 4] = floatBitsToUint(element_at.value);
+    fetched[i][c / 4][c % 4] = c == nearest ? floatBitsToUint(element_at.value) : 0;
 #else
-    fetched[i][0][c / 2] |= uint(element_at.value) << (c % 2 * 16);
+    fetched[i][0][c / 2] |= c == nearest ? uint(element_at.value) << (c % 2 * 16) : 0;
 #endif
   }
 }
