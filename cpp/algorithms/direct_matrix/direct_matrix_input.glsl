@@ -81,7 +81,8 @@ void set_channel(inout uvec4 octet[kParts], uint c, uint bits) {
 }
 
 // Eight channels from an address, of which the first `channels` exist. One by one what does not exist reads the last
-// that does: loads without a branch go out together, and `fetched` stays in registers.
+// that does: loads without a branch go out together, and `fetched` stays in registers. (What a loop of `channels` turns
+// stores there an H200's driver, 580, has been seen to lose.)
 void load_octet(uint i, uint64_t address, int channels) {
   if (kInputOctets) {
     [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = Octets(address).at[part];
