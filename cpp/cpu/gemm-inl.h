@@ -50,7 +50,8 @@ HWY_INLINE void unroll(F f) {
 }
 
 // Panel rows fetched ahead of use, to hide the latency of L2. The first of several tiles below each other brings its
-// panel into L1; those behind it fetch what follows the panel in memory, which later calls multiply.
+// panel into L1; those behind it fetch what follows the panel in memory, which later calls multiply. Tiles that know
+// the next panel (GemmTile::next) share it evenly, so that the shared cache is read all the time.
 inline constexpr int kPrefetchRows = 12;
 // Terms after which the next row of C is fetched: stores that miss would stall behind one another, and so would fetches
 // of the whole tile at once.
@@ -130,7 +131,9 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t lda = t.lda, a_offset = tile * kRows * lda, b_offset = panel * t.panel_stride;
   const std::int64_t columns = kVectors * static_cast<std::int64_t>(lanes);
-  const std::int64_t ahead = (kPrefetchRows + tile * t.slice_count * t.kc) * columns;
+  const std::int64_t before = tile * t.slice_count * t.kc;  // terms of the tiles above
+  const std::int64_t fetch_step = t.next ? t.next_step : columns;
+  const T* fetch = t.next ? t.next + before * fetch_step : nullptr;
   const auto rows = [&](auto* first, std::int64_t stride) __attribute__((always_inline)) {
     return FetchedRows<kVectors>(first + tile * kRows * stride + panel * columns, stride);
   };
@@ -147,11 +150,12 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
     const T* HWY_RESTRICT a = s->a + a_offset;
     const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
     const T* HWY_RESTRICT b = s->b + b_offset;
+    if (!t.next) fetch = b + (kPrefetchRows + before) * columns;
     const auto add_term = [&](std::int64_t k) __attribute__((always_inline)) {
       V column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b + v * lanes);
-        hwy::Prefetch(b + ahead + v * lanes);
+        hwy::Prefetch(fetch + v * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
@@ -160,6 +164,7 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
                              __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
       });
       b += columns;
+      fetch += fetch_step;
     };
     std::int64_t k = 0;
     for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {

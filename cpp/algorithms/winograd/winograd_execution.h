@@ -93,8 +93,8 @@ class Execution {
   void hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const;
   void step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const;
   void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const;
-  void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t point,
-                      float* sums) const;
+  void multiply_point(const Worker& worker, const Panel& panel, const float* weights, const float* next,
+                      std::int64_t point, float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
                   GemmTile<float>& tile, GemmSlice<float>* slices) const;
 

@@ -33,15 +33,20 @@ thread_local Buffer ThreadScratch::kept;
 
 void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
                    bool accumulate) {
-  // The micro-kernel fetches as many panels ahead as a call has tiles.
-  constexpr std::int64_t kTilesACall = 4;
-  const std::int64_t tiles = ceil_div(rows, k.max_rows), high = rows % tiles;
+  const std::int64_t tiles = ceil_div(rows, k.max_rows), high = rows % tiles, terms = tile.slice_count * tile.kc;
+  // A single tile has no time to bring the next panel beside its own.
+  if (tiles == 1)
+    tile.next = nullptr;
+  else if (!tile.next)
+    tile.next = slices->b + terms * k.columns();
+  tile.next_step = ceil_div(k.columns(), tiles);
   for (std::int64_t first = 0; first < tiles; first += tile.tiles) {
     const std::int64_t height = rows / tiles + (first < high ? 1 : 0);
-    tile.tiles = std::min(kTilesACall, (first < high ? high : tiles) - first);
+    tile.tiles = (first < high ? high : tiles) - first;
     k.gemm(tile, height, accumulate);
     const std::int64_t done = tile.tiles * height;
     tile.c += done * tile.ldc;
+    if (tile.next) tile.next += tile.tiles * terms * tile.next_step;
     for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[i].a += done * tile.lda;
   }
 }
@@ -159,9 +164,13 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
 
 // Point by point: the tiles of one point stay in the core's own cache while all panels pass.
 void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const {
+  const auto weights = [&](std::int64_t point, std::int64_t block) {
+    return panel.data + block * panel.block_stride + point * panel.point_stride;
+  };
   for (std::int64_t point = 0; point < g_.shape.points(); ++point)
     for (std::int64_t block = 0; block < blocks; ++block)
-      multiply_point(worker, panel, panel.data + block * panel.block_stride + point * panel.point_stride, point,
+      multiply_point(worker, panel, weights(point, block),
+                     block + 1 < blocks ? weights(point, block + 1) : weights(point + 1, 0), point,
                      worker.sums + block * b_.sum_floats + point * b_.sum_point_stride);
 }
 
@@ -170,9 +179,7 @@ void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t 
 void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
                            GemmTile<float>& tile, GemmSlice<float>* slices) const {
   const std::int64_t step = std::min(r.channels(), g_.in_channels);
-  bool all = true;
-  for (std::int64_t c = r.channel_begin; g_.parts.size() > 1 && c < r.channel_end; c += step)
-    all = all && !g_.vanishes(g_.part(c), point);
+  const bool all = g_.used_channels(r, point) == r.channels();
   tile.kc = all ? r.channels() : step;
   for (std::int64_t c = r.channel_begin; c < r.channel_end; c += tile.kc)
     if (all || !g_.vanishes(g_.part(c), point)) slices[tile.slice_count++] = {input + c, weights + c * b_.columns};
@@ -195,14 +202,19 @@ std::int64_t Execution::run_of_depths(const Worker& worker, std::size_t first) c
   return static_cast<std::int64_t>(next - first);
 }
 
-// Each piece of the panel stays in L1 while it meets the tiles of all depths.
-void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t point,
-                               float* sums) const {
-  const std::int64_t first_term = panel.begin->tap_begin * g_.channels() + panel.begin->channel_begin;
+// Each piece of the panel stays in L1 while it meets the tiles of all depths; meanwhile comes the piece behind it,
+// after the last one that of `next`, the panel multiplied after this one.
+void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, const float* next,
+                               std::int64_t point, float* sums) const {
+  const auto term = [&](const ReductionBlock& r) { return r.tap_begin * g_.channels() + r.channel_begin; };
+  const auto used = [&](const ReductionBlock& r) { return g_.used_channels(r, point) > 0; };
+  const std::int64_t first_term = term(*panel.begin);
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
-  for (const ReductionBlock* r = panel.begin; r != panel.end; ++r) {
+  for (const ReductionBlock *r = panel.begin, *behind; r != panel.end; r = behind) {
+    behind = std::find_if(r + 1, panel.end, used);
     std::size_t e = 0;
     GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
+    tile.next = behind == panel.end ? next : weights + (term(*behind) - first_term) * b_.columns;
     for (const std::int64_t run : worker.runs) {
       const Range inside = worker.taps[e];
       const float* const* slice = worker.slices.data() + e * static_cast<std::size_t>(g_.problem.kernel[0]);

@@ -1,5 +1,6 @@
 // How a problem is laid out for Winograd: which axis plays which part, and the sizes of everything transformed.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -64,6 +65,13 @@ struct Geometry {
     const std::int64_t i = point / shape.points_w(), j = point % shape.points_w();
     return (i == shape.points_h() - 1 && part.taps_h < shape.rh) ||
            (j == shape.points_w() - 1 && part.taps_w < shape.rw);
+  }
+  // Of a block's channels, those whose part does not vanish at the point.
+  std::int64_t used_channels(const ReductionBlock& r, std::int64_t point) const {
+    std::int64_t used = 0;
+    const std::int64_t step = std::min(r.channels(), in_channels);
+    for (std::int64_t c = r.channel_begin; c < r.channel_end; c += step) used += vanishes(part(c), point) ? 0 : step;
+    return used;
   }
   // Of all pairs of a point and a part, those that do not vanish.
   double used_share() const;
