@@ -57,6 +57,14 @@ void transform_in_place(const TileKernels& tile, const TileShape& shape, const T
 void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
                    bool accumulate);
 
+// Successive outputs of a step whose tiles are rows of one product in a reduction block: the block's taps that read
+// inside the input are the same, each in the slot behind that of the output before, and follow earlier taps or none.
+struct Run {
+  std::int64_t depths;
+  Range taps;
+  bool first;  // nothing was summed before
+};
+
 // What a thread keeps from one unit of work to the next.
 struct Worker {
   float* input;    // transformed, [point][slot][tile][channel]
@@ -65,7 +73,7 @@ struct Worker {
   Slab slab;
   std::vector<std::int64_t> held_slices;  // by slot, -1: none
   std::vector<Range> taps;                // inside the input, of every summed-axis output of the step
-  std::vector<std::int64_t> runs;         // of outputs whose tiles are rows of one product
+  std::vector<Run> runs;                  // by reduction block and its first output
   std::vector<const float*> slices;       // that they read, transformed: [output][tap]
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
 };
@@ -124,8 +132,11 @@ class Execution {
   void sum_channels(const WeightBlock& block, const KernelPart& part, const float* taps, const Position& at,
                     std::int64_t input_offset, float* y) const;
   ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.channels()}; }
-  std::int64_t slot(std::int64_t slice) const { return g_.folded ? 0 : slice % b_.slots; }
-  std::int64_t run_of_depths(const Worker& worker, std::size_t first) const;
+  // A ring, in which the slices of a slab's first step follow each other.
+  std::int64_t slot(const Slab& slab, std::int64_t slice) const {
+    return g_.folded ? 0 : (slice - g_.slice(slab.depth_begin, 0)) % b_.slots;
+  }
+  Run run_of_depths(const Worker& worker, const ReductionBlock& r, std::size_t first) const;
 
   const Geometry& g_;
   const Blocking& b_;

@@ -125,16 +125,20 @@ void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64
   for (std::int64_t d = depth_begin; d < depth_end; ++d) {
     const Range inside = worker.taps.emplace_back(g_.taps(d));
     for (std::int64_t tap = inside.begin; tap < inside.end; ++tap) {
-      const std::int64_t slice = g_.folded ? 0 : g_.slice(d, tap);
-      float* v = worker.input + slot(slice) * worker.slab.tiles * b_.tile_pitch;
+      const std::int64_t slice = g_.folded ? 0 : g_.slice(d, tap), i = slot(worker.slab, slice);
+      float* v = worker.input + i * worker.slab.tiles * b_.tile_pitch;
       worker.slices[static_cast<std::size_t>((d - depth_begin) * g_.problem.kernel[0] + tap)] = v;
-      if (std::exchange(worker.held_slices[static_cast<std::size_t>(slot(slice))], slice) != slice)
+      if (std::exchange(worker.held_slices[static_cast<std::size_t>(i)], slice) != slice)
         transform_slice(worker.slab, slice, v);
     }
   }
-  worker.runs.clear();
-  for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(worker.runs.back()))
-    worker.runs.push_back(run_of_depths(worker, e));
+  worker.runs.resize(g_.reduction.size() * worker.taps.size());
+  Run* runs = worker.runs.data();
+  for (const ReductionBlock& r : g_.reduction) {
+    for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(runs[e].depths))
+      runs[e] = run_of_depths(worker, r, e);
+    runs += worker.taps.size();
+  }
 }
 
 // The outputs of some output blocks for depths_per_step outputs along the summed axis.
@@ -185,21 +189,25 @@ void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const fl
     if (all || !g_.vanishes(g_.part(c), point)) slices[tile.slice_count++] = {input + c, weights + c * b_.columns};
 }
 
-// Outputs of the step from `first` on that have the same taps, each in the slot behind that of the output before: their
-// tiles are rows of one product.
-std::int64_t Execution::run_of_depths(const Worker& worker, std::size_t first) const {
-  const auto taps = static_cast<std::size_t>(g_.problem.kernel[0]);
+Run Execution::run_of_depths(const Worker& worker, const ReductionBlock& r, std::size_t first) const {
+  const auto kernel = static_cast<std::size_t>(g_.problem.kernel[0]);
   const std::int64_t slot_floats = worker.slab.tiles * b_.tile_pitch;
-  std::size_t next = first + 1;
+  const auto at = [&](std::size_t e) -> Run {
+    const Range inside = worker.taps[e];
+    return {1,
+            {std::max(r.tap_begin, inside.begin), std::min(r.tap_end, inside.end)},
+            r.channel_begin == 0 && r.tap_begin <= inside.begin};
+  };
+  Run run = at(first);
   const auto follows = [&](std::size_t e) {
-    const Range before = worker.taps[e - 1], inside = worker.taps[e];
-    if (inside.begin != before.begin || inside.end != before.end) return false;
-    for (auto tap = static_cast<std::size_t>(inside.begin); tap < static_cast<std::size_t>(inside.end); ++tap)
-      if (worker.slices[e * taps + tap] != worker.slices[(e - 1) * taps + tap] + slot_floats) return false;
+    const Run next = at(e);
+    if (next.taps.begin != run.taps.begin || next.taps.end != run.taps.end || next.first != run.first) return false;
+    for (auto tap = static_cast<std::size_t>(run.taps.begin); tap < static_cast<std::size_t>(run.taps.end); ++tap)
+      if (worker.slices[e * kernel + tap] != worker.slices[(e - 1) * kernel + tap] + slot_floats) return false;
     return true;
   };
-  while (next < worker.taps.size() && follows(next)) ++next;
-  return static_cast<std::int64_t>(next - first);
+  for (std::size_t e = first + 1; e < worker.taps.size() && follows(e); ++e) ++run.depths;
+  return run;
 }
 
 // Each piece of the panel stays in L1 while it meets the tiles of all depths; meanwhile comes the piece behind it,
@@ -212,23 +220,23 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
   for (const ReductionBlock *r = panel.begin, *behind; r != panel.end; r = behind) {
     behind = std::find_if(r + 1, panel.end, used);
-    std::size_t e = 0;
+    const Run* runs = worker.runs.data() + static_cast<std::size_t>(r - g_.reduction.data()) * worker.taps.size();
     GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
     tile.next = behind == panel.end ? next : weights + (term(*behind) - first_term) * b_.columns;
-    for (const std::int64_t run : worker.runs) {
-      const Range inside = worker.taps[e];
+    for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(runs[e].depths)) {
+      const Run& run = runs[e];
       const float* const* slice = worker.slices.data() + e * static_cast<std::size_t>(g_.problem.kernel[0]);
-      const std::int64_t rows = run * worker.slab.tiles;
+      const std::int64_t rows = run.depths * worker.slab.tiles;
       tile.slice_count = 0;
-      for (std::int64_t tap = std::max(r->tap_begin, inside.begin); tap < std::min(r->tap_end, inside.end); ++tap)
+      for (std::int64_t tap = run.taps.begin; tap < run.taps.end; ++tap)
         add_slices(*r, point, slice[tap] + point * b_.input_point_stride,
                    weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
-      if (inside.size() == 0 && r == panel.begin) std::fill_n(tile.c, rows * b_.columns, 0.0f);
       // The first part has all taps of the shape: its block is never skipped.
       if (tile.slice_count > 0)
-        multiply_rows(k_, tile, rows, slices.data(), r->channel_begin > 0 || r->tap_begin > inside.begin);
+        multiply_rows(k_, tile, rows, slices.data(), !run.first);
+      else if (run.first)
+        std::fill_n(tile.c, rows * b_.columns, 0.0f);
       tile.c += rows * b_.columns;
-      e += static_cast<std::size_t>(run);
     }
   }
 }
