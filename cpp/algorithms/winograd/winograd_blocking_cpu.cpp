@@ -31,12 +31,11 @@ constexpr double kParallelSeconds = 1.5e-6;
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
 constexpr std::int64_t kDepthCandidates[] = {1, 2, 3, 4, 6, 8, 12, 16};  // a step
 
-// Summed-axis outputs whose tiles share no product with those of their neighbours: taps on padding, or a stride.
+// Summed-axis outputs whose tiles share no product with those of their neighbours: a stride is between them, or their
+// first tap lies on padding, so that they begin with another one.
 std::int64_t lone_depths(const Geometry& g) {
   const ConvProblem& p = g.problem;
-  if (g.folded || p.stride[0] > 1) return g.depths;
-  const Range whole{outputs_inside(p, 0, 0).begin, outputs_inside(p, 0, p.kernel[0] - 1).end};
-  return g.depths - whole.size();
+  return g.folded || p.stride[0] > 1 ? g.depths : outputs_inside(p, 0, 0).begin;
 }
 
 // Products fetch their operands ahead of use: the shorter of the two hides behind the longer, but where they take about
