@@ -206,18 +206,32 @@ TEST(Winograd, SumsThatFitDoNotOverflow) {
   expect_same_specials(p, arrays);
 }
 
+// ---- parts
+
+TEST(Winograd, UsedChannelsAreThoseOfPartsThatDoNotVanish) {
+  for (const char* text : {"fwd_f32_n1c130o8_i13x15_k3x3_s2x2", "fwd_f32_n1c3o8_i17x16_k7x7_s2x2_p3x3",
+                           "fwd_f32_n1c20o8_i6x9x9_k3x3x3_p1x1x1"})
+    for (const Geometry& g : geometries(parse_problem(text))) {
+      std::int64_t used = 0;
+      for (std::int64_t point = 0; point < g.shape.points(); ++point)
+        for (const ReductionBlock& r : g.reduction) used += r.taps() * g.used_channels(r, point);
+      EXPECT_DOUBLE_EQ(static_cast<double>(used), g.used_share() * static_cast<double>(g.shape.points() * g.terms()))
+          << text << " " << g.name();
+    }
+}
+
 // ---- equal bits
 
 TEST(Winograd, BlockingsAgreeBitForBit) {
   for (const char* text : {"fwd_f32_n2c300o70_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c40o70g2_i7x9x9_k3x3x3_p1x1x1",
-                           "fwd_f32_n1c50o70_i15x13_k5x3_s2x1_p2x1"}) {
+                           "fwd_f32_n1c50o70_i15x13_k5x3_s2x1_p2x1", "fwd_f32_n1c30o33_i9x5x6_k3x3x3_p4x1x1"}) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     for (const Geometry& g : geometries(p)) {
       const auto expected = run(g, blocking(g, WeightSource::prepared, 14, 1, 100), p, arrays);
       for (const auto source : {WeightSource::prepared, WeightSource::shared, WeightSource::own, WeightSource::fused})
         for (const std::int64_t tiles : {1, 5, 33})
-          for (const std::int64_t step : {1, 2})
+          for (const std::int64_t step : {1, 2, 5})
             for (const std::int64_t splits : {1, 2})
               EXPECT_EQ(run(g, blocking(g, source, tiles, step, 2 * step, splits, tiles % 3 + 1), p, arrays), expected);
     }
