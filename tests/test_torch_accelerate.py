@@ -17,7 +17,8 @@ from bench import models  # noqa: E402 - after the skip
 from torch import nn  # noqa: E402
 
 from vkconv import torch as vt  # noqa: E402
-from vkconv.torch._fusion import Steps, in_format_of  # noqa: E402
+from vkconv.torch._formats import in_format_of  # noqa: E402
+from vkconv.torch._fusion import Steps  # noqa: E402
 from vkconv.torch._modules import stand_in  # noqa: E402
 from vkconv.torch._prepared import Prepared, prepared_conv, prepared_conv_add  # noqa: E402
 

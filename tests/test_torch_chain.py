@@ -14,9 +14,10 @@ import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 
 from test_torch_accelerate import SMALL, check, inside, models, runs  # noqa: E402 - after the skip
+from vkconv.torch._arrays import contiguous  # noqa: E402
 from vkconv.torch._chain import Chain  # noqa: E402
 
-LENGTHS = {"resnet": [1, 19, 1], "r3d": [12, 1]}
+LENGTHS = {"resnet": [1, 19], "mobilenet": [62, 2], "r3d": [12]}
 
 
 @pytest.mark.parametrize("name", LENGTHS)
@@ -240,3 +241,13 @@ def test_dropped_parts_do_not_stand_between_layers():
     fast.drop.train()
     with torch.no_grad():
         assert not torch.equal(fast(x), fast(x))
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_group_norm_of_a_sequence_reads_a_contiguous_one(rank):
+    class Normed(Excited):
+        def forward(self, x):
+            return F.group_norm(self.first(x), 4).relu()
+
+    fast = check(Normed(None, None, rank).eval(), torch.randn(2, 3, *(9, 8)[:rank]))
+    assert [n.target for n in runs(fast).graph.nodes].count(contiguous) == (rank == 1)

@@ -158,3 +158,53 @@ def test_functions_of_the_parameters():
         return call(parameters, image()), torch.vmap(call, (0, None))(many, image()), each["body.0.weight"]
 
     torch.testing.assert_close(answers(fast), answers(model), rtol=1e-3, atol=1e-4)
+
+
+class Optional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x, scale=None, negative: bool = False):
+        y = self.conv(x).relu()
+        y = y if scale is None else y * scale
+        return -y if negative else y
+
+
+def test_options_that_are_given_are_followed():
+    model, x = Optional().eval(), torch.randn(1, 3, 6, 6)
+    fast = vt.accelerate(model)
+    shortcut = fast.forward.__self__
+    assert shortcut.run is not None
+    runs, run = [], shortcut.run.forward
+    shortcut.run.forward = lambda x: runs.append(1) or run(x)
+    calls = [((), {}), ((None,), {}), ((), {"negative": False}), ((None, False), {})]
+    with torch.no_grad():
+        for values, named in [*calls, ((2.0,), {}), ((), {"negative": True}), ((3.0,), {"negative": True})]:
+            want, got = model(x, *values, **named), fast(x, *values, **named)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        for values, named in [((None, False, 1), {}), ((), {"other": 1}), ((None,), {"scale": None})]:
+            with pytest.raises(TypeError, match="argument"):
+                fast(x, *values, **named)
+    assert len(runs) == len(calls)
+
+
+def test_results_keep_their_types():
+    class Answer(dict):
+        __getattr__ = dict.__getitem__
+
+    class Answers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            return Answer(y=self.conv(x).relu())
+
+    assert vt.accelerate(Answers().eval())(torch.randn(1, 3, 6, 6)).y.shape == (1, 4, 4, 4)
+
+
+def test_a_linear_layer_alone_stays_as_it_is():
+    model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 7), nn.LayerNorm(7)).eval()
+    layers = vt.accelerate(model).forward.__self__.run.layers
+    assert [type(layer) for layer in layers[1:]] == [nn.Linear, nn.LayerNorm]

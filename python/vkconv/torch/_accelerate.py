@@ -21,11 +21,13 @@ Model = TypeVar("Model", bound=nn.Module)
 def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -> nn.Module:
     """Return a model that computes what `model` does, with every convolution by vkconv. `model` stays as it is.
 
-    In eval mode the model is copied. Weights of convolutions, and of linear layers, which are convolutions with a
-    kernel of one tap, are packed when they are first needed. Batch norms, bias, activations and the additions of
-    residual blocks that follow a convolution are computed in its pass wherever the module's graph makes sure that
-    nothing else reads what lies between, and layers that follow each other in it are one call; parts that `torch.fx`
-    cannot trace keep their code, and their convolutions are replaced one by one.
+    In eval mode the model is copied. Weights of convolutions are packed when they are first needed. Batch norms, bias,
+    activations and the additions of residual blocks that follow a convolution are computed in its pass wherever the
+    module's graph makes sure that nothing else reads what lies between, and layers that follow each other in it are one
+    call, squeeze-and-excitation blocks among them. Linear layers are convolutions with a kernel of one tap; one with
+    nothing to fold beside it stays PyTorch's, which is as fast. Parts that `torch.fx` cannot trace keep their code, and
+    their convolutions are replaced one by one; a trace holds for calls that give the options of a `forward`, if any,
+    their defaults.
 
     The copy has the modules, parameters and `state_dict` of the model; only what their `forward` runs is another. It
     follows changes: weights that are loaded or written are packed again, and what is folded is folded anew when a child
@@ -105,6 +107,8 @@ def _prepared(model: nn.Module) -> nn.Module:
         if not is_lazy(parameter):
             parameter.requires_grad_(False)
     for module in made.modules():
+        if type(module) is nn.Linear:
+            continue  # whatever calls it may prepare it, with what follows
         if preparable(module):
             module.__dict__["forward"] = prepare(module).forward
         elif inherits(module):

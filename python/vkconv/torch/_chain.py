@@ -33,8 +33,12 @@ class Chain(nn.Module):
         self._stores = [store for layer, *_ in self._calls for store in layer.stores()]
         self._packed: tuple[Any, Sources] | None = None
 
+    def first(self) -> Prepared:
+        layer: Prepared = self._calls[self._convolution][0]
+        return layer
+
     def forward(self, *inputs: Tensor) -> Any:
-        first: Prepared = self._calls[self._convolution][0]
+        first = self.first()
         if any(map(noticed, inputs)) or stored() or not first.fits(*inputs):
             return self.layers(*inputs)
         sources = tensors_in(self._stores)
@@ -82,7 +86,11 @@ def _kind(step: Prepared | ChannelStep, node: fx.Node) -> Any:
 
 
 def _replace(made: fx.GraphModule, run: list[fx.Node]) -> None:
-    if all(isinstance(made.get_submodule(str(node.target)), ChannelStep) for node in run):
+    steps = [made.get_submodule(str(node.target)) for node in run]
+    if all(isinstance(step, ChannelStep) for step in steps):
+        return
+    if len(run) == 1 and isinstance(steps[0], PreparedLinear) and len(run[0].args) == 1 and steps[0].is_plain():
+        made.set_submodule(str(run[0].target), steps[0].layer)
         return
     inside, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in dict.fromkeys(a for n in run for a in n.all_input_nodes if a not in run):

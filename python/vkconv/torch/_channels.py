@@ -50,7 +50,8 @@ class ChannelProduct(ChannelStep):
 
 
 def excite(made: fx.GraphModule) -> None:
-    """Make steps of the mean and the product of every block x * convolutions(mean(x)) in the graph of `made`."""
+    """Make steps of the mean and the product of every block x * convolutions(mean(x)) in the graph of `made` whose x a
+    convolution computes: an image from elsewhere may be contiguous, and would be copied."""
     for node in list(made.graph.nodes):
         last, beside = node, None
         while (layer := _only_reader(made, last)) is not None:
@@ -58,7 +59,8 @@ def excite(made: fx.GraphModule) -> None:
         if beside is None or not _takes_means(made, node, beside.geometry.rank) or len(last.users) != 1:
             continue
         image, product = node.args[0], next(iter(last.users))
-        if _multiplies(product) and set(product.args) == {image, last}:
+        from_convolution = isinstance(_module(made, image), Prepared)
+        if from_convolution and _multiplies(product) and set(product.args) == {image, last}:
             _step(made, node, ChannelMeans(beside), (image,))
             _step(made, product, ChannelProduct(beside), (image, last))
 

@@ -13,9 +13,9 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import fx, nn
 
 from vkconv._types import Activation
-from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._chain import chain
 from vkconv.torch._channels import excite
+from vkconv.torch._formats import in_format_of, normalize_contiguous, return_in_format
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -74,8 +74,8 @@ class Attribute(nn.Module):
         return getattr(self.owner, self.name)
 
 
-def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
-    """The module of `graph`, with every convolution and what follows it in one."""
+def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule | None:
+    """The module of `graph`, with every convolution and what follows it in one; None where that changes nothing."""
     made = fx.GraphModule(module, graph)
     _read_attributes_late(module, made)
     Fusion(made).run()
@@ -89,11 +89,12 @@ def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
         # Between the convolutions of a graph everything is channels last, which `view` refuses.
         if node.op == "call_method" and node.target in _VIEWS and not _is_dtype(node):
             node.target = _VIEWS[node.target]
-    _return_in_format(graph)
+    normalize_contiguous(made)
+    return_in_format(graph)
     graph.lint()
     made.delete_all_unused_submodules()
     made.recompile()
-    return made
+    return made if any(isinstance(m, Prepared) for m in made.modules()) else None
 
 
 def _read_attributes_late(module: nn.Module, made: fx.GraphModule) -> None:
@@ -124,22 +125,6 @@ def _packable(layer: nn.Module) -> bool:
 
 def _is_dtype(node: fx.Node) -> bool:
     return (len(node.args) == 2 and isinstance(node.args[1], torch.dtype)) or "dtype" in node.kwargs
-
-
-def _return_in_format(graph: fx.Graph) -> None:
-    """What reads the results of the graph finds the memory format that it would have without vkconv."""
-    input = next(node for node in graph.nodes if node.op == "placeholder")
-    output = next(node for node in graph.nodes if node.op == "output")
-    for node in output.all_input_nodes:
-        if node.op not in ("placeholder", "get_attr"):
-            with graph.inserting_before(output):
-                output.replace_input_with(node, graph.call_function(in_format_of, (input, node)))
-
-
-def in_format_of(input: Any, result: Any) -> Any:
-    """`result`, contiguous unless `input` is channels last."""
-    last = isinstance(input, torch.Tensor) and is_channels_last(input)
-    return contiguous(result) if isinstance(result, torch.Tensor) and not last else result
 
 
 def folds(norm: Any, conv: Any) -> bool:
@@ -195,6 +180,8 @@ def _fold_next(children: list[Any]) -> tuple[Any, int]:
     rest = [m if m is not None and plain(m) else None for m in following]
     norm = rest.pop(0) if rest and type(rest[0]) in NORMS and folds(rest[0], layer) else None
     activation = activation_of(rest[0]) if rest else None
+    if isinstance(layer, nn.Linear) and activation is None:
+        return layer, 1
     return prepare(layer, norm, activation, any_format=True), 1 + (norm is not None) + (activation is not None)
 
 

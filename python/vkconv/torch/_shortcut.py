@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.fx import _symbolic_trace
 
 from vkconv.torch._fusion import Steps, fuse
 from vkconv.torch._modules import StandIn, all_are_hooked, hooks, own_forward, stand_in
-from vkconv.torch._trace import trace
+from vkconv.torch._trace import takes_one, trace
 
 _tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)  # of older releases
 
@@ -20,23 +21,25 @@ _tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is
 class Shortcut(StandIn):
     """The forward of `module` with its convolutions and what follows them in one, made when it is first wanted.
 
-    The module's own code runs while a part of it is in training mode. After a change of its children or of their hooks
-    the shortcut is made anew.
+    The module's own code runs while a part of it is in training mode, and always where nothing could be made of it.
+    After a change of its children or of their hooks the shortcut is made anew.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.run: Steps | fx.GraphModule | None = None
         self.made_of: _Parts | None = None
+        self.none = False  # nothing could be made, and no hooks that may go were the reason
         self._name()
 
     def _name(self) -> None:
         """Callers may name the argument as the module's forward does."""
-        own = type(self.module).forward
-        _, name = inspect.signature(own).parameters
-        code = Shortcut._forward.__code__.replace(co_varnames=("self", name))
-        named = FunctionType(code, globals(), "forward", getattr(own, "__defaults__", None))
-        self.forward = MethodType(named, self)
+        _, first, *others = inspect.signature(type(self.module).forward).parameters.values()
+        self.defaults = {p.name: p.default for p in others}
+        own = Shortcut._forward_with_options if others else Shortcut._forward
+        code = own.__code__.replace(co_varnames=("self", first.name, *own.__code__.co_varnames[2:]))
+        default = None if first.default is inspect.Parameter.empty else (first.default,)
+        self.forward = MethodType(FunctionType(code, globals(), "forward", default), self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module}
@@ -47,13 +50,25 @@ class Shortcut(StandIn):
     def _forward(self, input: Any) -> Any:
         return self._run(input)
 
+    def _forward_with_options(self, input: Any, *values: Any, **named: Any) -> Any:
+        if (values or named) and not self._are_defaults(values, named):
+            return type(self.module).forward(self.module, input, *values, **named)
+        return self._run(input)
+
+    def _are_defaults(self, values: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        """Whether these, given for the parameters after the first, are what the trace took for them."""
+        own = self.defaults
+        if len(values) > len(own) or not named.keys() <= set(list(own)[len(values) :]):
+            return False
+        return all(map(operator.is_, values, own.values())) and all(own[n] is v for n, v in named.items())
+
     def _run(self, input: Any) -> Any:
         run = self._shorter()
         return type(self.module).forward(self.module, input) if run is None else run.forward(input)
 
     def _shorter(self) -> Steps | fx.GraphModule | None:
         """What runs instead of the module's code, if it may."""
-        if self.module.training:
+        if self.module.training or self.none:
             return None
         if not torch.compiler.is_compiling():
             if _tracing() or all_are_hooked():  # which sees every child's call
@@ -76,6 +91,7 @@ class Shortcut(StandIn):
             graph = trace(module)
             run = None if graph is None else fuse(module, graph)
         self.run, self.made_of = run, None if parts.training() else parts
+        self.none = run is None and self.made_of is not None and not parts.hooked()
 
 
 def make_all(module: nn.Module) -> None:
@@ -90,11 +106,11 @@ def make_all(module: nn.Module) -> None:
 
 
 def shortens(module: nn.Module) -> bool:
-    """Whether the forward takes one argument, so that a trace or a sequence may stand in for it."""
+    """Whether the forward takes one argument, and options, so that a trace or a sequence may stand in for it."""
     if not own_forward(module) or isinstance(module, torch.jit.ScriptModule):
         return False
-    parameters = list(inspect.signature(type(module).forward).parameters.values())
-    return len(parameters) == 2 and parameters[1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    _, *parameters = inspect.signature(type(module).forward).parameters.values()
+    return takes_one(parameters)
 
 
 class _Parts:
@@ -111,6 +127,9 @@ class _Parts:
 
     def changed(self) -> bool:
         return self.state != self._state()
+
+    def hooked(self) -> bool:
+        return any(self.hooks)
 
     def training(self) -> bool:
         return True in [m.training for m in self.modules]

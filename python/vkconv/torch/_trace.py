@@ -15,6 +15,8 @@ from torch import fx, nn
 from vkconv.torch._modules import plain
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
+_SIMPLE = (bool, int, float, str)
+_DICTIONARIES = ("builtins", "collections", "torch.fx.immutable_collections")
 _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
 
 
@@ -26,11 +28,31 @@ class _Tracer(fx.Tracer):
             return False
         raise ValueError(f"{qualified_name} cannot be traced, and may want contiguous tensors")
 
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """Parameters after the first keep their defaults."""
+        function, arguments = super().create_args_for_root(root_fn, is_module, concrete_args)
+        module, first, *others = arguments
+        for other in others:
+            self.graph.erase_node(other.node)
+        return function, [module, first, *(root_fn.__defaults__ or ())[-len(others) :]] if others else arguments
+
+    def create_arg(self, a: Any) -> Any:
+        if issubclass(type(a), dict) and type(a).__module__ not in _DICTIONARIES:
+            raise TypeError(f"a trace would make a dictionary of {type(a)}")
+        return super().create_arg(a)
+
+
+def takes_one(parameters: list[inspect.Parameter]) -> bool:
+    """Whether a call may give the first of these parameters only."""
+    if not parameters or any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
+        return False
+    return all(p.default is None or isinstance(p.default, _SIMPLE) for p in parameters[1:])
+
 
 def trace(module: nn.Module) -> fx.Graph | None:
     """None when what the module does may depend on more than one tensor, on its type or value, or on earlier calls."""
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    if len(parameters) != 1 or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+    _, *parameters = inspect.signature(type(module).forward).parameters.values()
+    if not takes_one(parameters):
         return None
     if any(m.training for m in module.modules()):
         return None

@@ -1,0 +1,48 @@
+"""Memory formats inside a graph and of its results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import fx, nn
+
+from vkconv.torch._arrays import contiguous, is_channels_last
+from vkconv.torch._chain import Chain
+from vkconv.torch._prepared import Prepared
+
+
+def normalize_contiguous(made: fx.GraphModule) -> None:
+    """Group norms of sequences read contiguous ones: else PyTorch makes them so, in ten times the time."""
+    graph = made.graph
+    modules = {n: made.get_submodule(str(n.target)) for n in graph.nodes if n.op == "call_module"}
+    for node in list(graph.nodes):
+        if node.target is not F.group_norm and type(modules.get(node)) is not nn.GroupNorm:
+            continue
+        if node.args and _rank(modules.get(node.args[0])) == 1:
+            with graph.inserting_before(node):
+                node.replace_input_with(node.args[0], graph.call_function(contiguous, node.args[:1]))
+
+
+def _rank(layer: nn.Module | None) -> int | None:
+    """The spatial axes of what the layer computes."""
+    if isinstance(layer, Chain):
+        return layer.first().geometry.rank
+    return layer.geometry.rank if isinstance(layer, Prepared) else None
+
+
+def return_in_format(graph: fx.Graph) -> None:
+    """What reads the results of the graph finds the memory format that it would have without vkconv."""
+    input = next(node for node in graph.nodes if node.op == "placeholder")
+    output = next(node for node in graph.nodes if node.op == "output")
+    for node in output.all_input_nodes:
+        if node.op not in ("placeholder", "get_attr"):
+            with graph.inserting_before(output):
+                output.replace_input_with(node, graph.call_function(in_format_of, (input, node)))
+
+
+def in_format_of(input: Any, result: Any) -> Any:
+    """`result`, contiguous unless `input` is channels last."""
+    last = isinstance(input, torch.Tensor) and is_channels_last(input)
+    return contiguous(result) if isinstance(result, torch.Tensor) and not last else result
