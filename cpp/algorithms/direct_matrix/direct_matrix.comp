@@ -211,7 +211,8 @@ void main() {
                                (stage_steps * kStepOctets);
   weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
   fetch_weights(0);
-  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) sources[i] = source_of(at, slot_of(i));
+  place_octets();
+  if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) sources[i] = source_of(at, octet_at(i));
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
     UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
       clear(sum[i][j]);

@@ -10,7 +10,7 @@ struct Source {
   int depth, column;  // that the first taps read; the column where taps are channels
 };
 
-// Of the octets of a stage that this invocation brings to shared memory, of consecutive slots a thread one.
+// Of the octets of a stage that this invocation brings to shared memory, of consecutive ones a thread one.
 Source sources[kLoads];
 uvec4 fetched[kLoads][kParts];
 
@@ -29,21 +29,37 @@ Column column_at(Place at, int column, Divisor pitch) {
   return kStraddled ? column_of(column, pitch) : column_in(at.slice, column, pitch);
 }
 
-uint slot_of(uint i) { return gl_LocalInvocationIndex + i * kThreads; }
-bool has_slot(uint i) { return (i + 1) * kThreads <= part_octets || slot_of(i) < part_octets; }
-uint octet_of(uint slot) { return slot % column_octets % kChunkOctets; }
+uint index_of(uint i) { return gl_LocalInvocationIndex + i * kThreads; }
+bool has_slot(uint i) { return (i + 1) * kThreads <= brought || index_of(i) < brought; }
 
-Source source_of(Place at, uint slot) {
+struct Octet {
+  uint column, index;  // in `tile`, and in the column
+};
+
+// The i-th octet that this invocation brings: where invocations are whole columns, all have one place in theirs.
+#define WHOLE_COLUMNS (kThreads % brought_octets == 0)
+Octet octet_at(uint i) {
+  if (!WHOLE_COLUMNS) return Octet(index_of(i) / brought_octets, index_of(i) % brought_octets);
+  const uint index = gl_LocalInvocationIndex;
+  return Octet(index / brought_octets + i * (kThreads / brought_octets), index % brought_octets);
+}
+
+uint first_slot;
+void place_octets() { first_slot = octet_at(0).column * column_octets + octet_at(0).index; }
+uint slot_of(uint i) {
+  return WHOLE_COLUMNS ? first_slot + i * (kThreads / brought_octets * column_octets) : index_of(i);
+}
+
+Source source_of(Place at, Octet octet) {
   Source source = Source(kNoSource, kNoSource, kOutside, 0);
-  const uint octet = octet_of(slot);
-  const uint y = take_digit(slot, column_octets) / kChunkOctets;
-  const uint x = slot % phase_columns * stride_columns + slot / phase_columns;
+  const uint y = octet.index / kChunkOctets;
+  const uint x = octet.column % phase_columns * stride_columns + octet.column / phase_columns;
   const int row = at.row * int(stride_rows) + int(y) - params.geometry.pad_lo[1];
   const int pad = params.geometry.pad_lo[2];
   const int first = at.column * int(stride_columns) - (kTapsAreChannels ? 0 : pad);
   const Column column = column_at(at, first + int(x), params.input_pitch);
   const int columns = kTapsAreChannels ? params.geometry.output_extent[2] : params.geometry.input_extent[2];
-  if (y >= halo_rows || x >= halo_columns || slot >= phase_columns * stride_columns || row < 0 ||
+  if (y >= halo_rows || x >= halo_columns || octet.column >= phase_columns * stride_columns || row < 0 ||
       row >= params.geometry.input_extent[1] || column.slice < 0 || column.slice >= int(params.slices) ||
       column.x >= columns)
     return source;
@@ -55,7 +71,9 @@ Source source_of(Place at, uint slot) {
                           strides_of(source.depth, params.input_stride[1], kFarInput) +
                           strides_of(row, params.input_stride[2], kFarInput) +
                           at.group * params.group_in +
-                          (kTapsAreChannels ? 0 : strides_of(column.x, params.input_stride[3], kFarInput) + octet * 8);
+                          (kTapsAreChannels ? 0
+                                            : strides_of(column.x, params.input_stride[3], kFarInput) +
+                                                  octet.index % kChunkOctets * 8);
   const uint64_t bytes = uint64_t(distance) * ELEMENT_BYTES;
   source.low = uint(bytes);
   source.high = uint(bytes >> 32);
@@ -105,7 +123,7 @@ bool find_source(Source source, Stage stage, out uint64_t address) {
 
 void fetch(Stage stage, uint i) {
   uint64_t address;
-  const int channels = kWholeChunks ? stage.channels : stage.channels - int(octet_of(slot_of(i)) * 8);
+  const int channels = kWholeChunks ? stage.channels : stage.channels - int(octet_at(i).index % kChunkOctets * 8);
   [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = uvec4(0);
   if (find_source(sources[i], stage, address) && channels > 0) load_octet(i, address, channels);
 }
@@ -226,12 +244,9 @@ uvec4[kParts] gather_octet(Source source, Stage stage, uint first) {
   return octet;
 }
 
-// The slot of the i-th octet that this invocation gathers. Neighbouring ones take neighbouring columns, whose few
-// channels share cache lines.
-uint gathered_slot(uint i) {
-  const uint index = slot_of(i);
-  return index % phase_columns * column_octets + index / phase_columns;
-}
+// The i-th octet that this invocation gathers. Neighbouring ones take neighbouring columns, whose few channels share
+// cache lines.
+Octet gathered_octet(uint i) { return Octet(index_of(i) % phase_columns, index_of(i) / phase_columns); }
 
 // A stage where taps are channels, in a real loop, since the code for one octet is long, of two at a time, whose loads
 // wait together. Of fp32 an octet waits as it is in the slots of its parts until the stage's scale is known.
@@ -241,11 +256,13 @@ void gather(Place at, Stage stage) {
   [[dont_unroll]] for (uint first = 0; first < load_count; first += together) {
     uvec4 octets[together][kParts];
     UNROLL for (uint j = 0; j < together; ++j) {
-      const uint slot = gathered_slot(first + j), channel = stage.chunk * (kChunkOctets * 8) + octet_of(slot) * 8;
-      octets[j] = gather_octet(source_of(at, slot), stage, channel);
+      const Octet octet = gathered_octet(first + j);
+      const uint channel = (stage.chunk * kChunkOctets + octet.index % kChunkOctets) * 8;
+      octets[j] = gather_octet(source_of(at, octet), stage, channel);
     }
     UNROLL for (uint j = 0; j < together; ++j) {
-      const uint slot = stage.base + gathered_slot(first + j);
+      const Octet octet = gathered_octet(first + j);
+      const uint slot = stage.base + octet.column * column_octets + octet.index;
       if (!has_slot(first + j)) continue;
       [[unroll]] for (uint part = 0; part < kParts; ++part) tile[slot + part * part_octets] = octets[j][part];
 #ifdef VARIANT_F32

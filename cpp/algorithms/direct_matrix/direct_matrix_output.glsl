@@ -8,6 +8,9 @@ const uint kQuads = ELEMENT_BYTES == 2 ? 2 : 1, kPixelLanes = kFragmentsN * kRow
 const uint kPassPixels = kLanes / kPixelLanes < kMatrixM ? kLanes / kPixelLanes : kMatrixM;
 const uint kPasses = (kMatrixM + kPassPixels - 1) / kPassPixels;
 
+// Of eight neighbours four read their second quad first, so that a load of all takes from every bank once.
+uint quad_of(uint q) { return kQuads == 1 || kPixelLanes < 4 ? q : q ^ (lane_index() >> 2 & 1); }
+
 struct Finish {
   uint64_t array;
   uint channel, channels;  // first of the 16 bytes, and the end of its group
@@ -85,26 +88,29 @@ void finish_quads(Finish f, OutputColumn column, int y, vec4 v[kQuads]) {
     if (f.channel >= f.channels) return;
     uvec4 octet;
     [[unroll]] for (uint q = 0; q < kQuads; ++q) {
-      const vec4 finished = finished4(addend, f.channel + q * 4, v[q], params.epilogue);
+      const vec4 finished = finished4(addend, f.channel + quad_of(q) * 4, v[q], params.epilogue);
       const uvec2 half_octet = unpackUint2x32(round_element4(finished));
       octet[2 * q] = half_octet.x;
       octet[2 * q + 1] = half_octet.y;
     }
+    if (quad_of(0) != 0) octet = octet.zwxy;
     NewOctets(f.array + uint64_t(result + f.channel) * ELEMENT_BYTES).at[0] = octet;
     return;
   }
 #endif
   [[unroll]] for (uint q = 0; q < kQuads; ++q)
-    if (f.channel + q * 4 < f.channels)
-      finish4(f.array, result, addend, f.channel + q * 4, f.channels, v[q], params.epilogue);
+    if (f.channel + quad_of(q) * 4 < f.channels)
+      finish4(f.array, result, addend, f.channel + quad_of(q) * 4, f.channels, v[q], params.epilogue);
 }
 
 // Sums of which some are suspect: those by their definition.
 void repair_quads(Place at, Finish f, uint fragment, uint pass, int y, vec4 v[kQuads]) {
   const Pixel p = pixel_at(at, row_pixel(fragment, pass));
-  for (uint j = 0; j < 4 * kQuads; ++j)
-    if (is_suspect(v[j / 4][j % 4]) && f.channel + j < f.channels)
-      v[j / 4][j % 4] = direct_sum(p.image, p.depth, at.row + y, p.column, int(f.channel + j));
+  for (uint j = 0; j < 4 * kQuads; ++j) {
+    const uint channel = f.channel + quad_of(j / 4) * 4 + j % 4;
+    if (is_suspect(v[j / 4][j % 4]) && channel < f.channels)
+      v[j / 4][j % 4] = direct_sum(p.image, p.depth, at.row + y, p.column, int(channel));
+  }
   finish_quads(f, output_column(at, row_pixel(fragment, pass)), y, v);
 }
 
@@ -140,7 +146,7 @@ void store_outputs(Place at) {
       vec4 v[kQuads];
       bool suspect = false;
       [[unroll]] for (uint q = 0; q < kQuads; ++q) {
-        v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + q);
+        v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + quad_of(q));
         suspect = suspect || is_suspect(v[q]);
       }
       if (suspect)
@@ -151,7 +157,7 @@ void store_outputs(Place at) {
     for (uint pass = 0; broken != 0; ++pass, broken >>= 1)
       if ((broken & 1) != 0) {
         vec4 v[kQuads];
-        for (uint q = 0; q < kQuads; ++q) v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + q);
+        for (uint q = 0; q < kQuads; ++q) v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + quad_of(q));
         repair_quads(at, f, fragment, pass, y, v);
       }
     subgroup_barrier();

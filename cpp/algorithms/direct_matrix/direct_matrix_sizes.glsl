@@ -8,6 +8,14 @@ const uint kStepsK = kChunkOctets / kOctetsK;  // of a tap
 const uint kStepOctets = kParts * kFragmentsN * kBlockOctets;
 const uint kHeldOctets = kLaneOctets > 1 ? kLaneOctets : 1;
 
+// Octets of a column that invocations bring, of so many that are read: one more of an even number, so that a column is
+// odd, unless invocations are whole columns. Those of fp32 are split as they come, which takes longer than the odd one.
+#ifdef VARIANT_F32
+#define BROUGHT(octets) ((octets) | 1)
+#else
+#define BROUGHT(octets) (kThreads % (octets) == 0 ? (octets) : (octets) | 1)
+#endif
+
 #ifdef VARIANT_EMULATED
 #define GIVEN(constant, parameter) (constant != 0 ? constant : uint(params.geometry.parameter))
 #define SIZE(name, value) uint name;
@@ -28,10 +36,12 @@ const uint kHeldOctets = kLaneOctets > 1 ? kLaneOctets : 1;
   SIZE(halo_rows, (kTileRows - 1) * stride_rows + (tap_rows - 1) * dilation_rows + 1)                  \
   SIZE(halo_columns, (kTileColumns - 1) * stride_columns + (tap_columns - 1) * dilation_columns + 1)   \
   SIZE(column_octets, halo_rows * kChunkOctets | 1)                                                    \
+  SIZE(brought_octets, BROUGHT(halo_rows * kChunkOctets))                                              \
   SIZE(phase_columns, (halo_columns + stride_columns - 1) / stride_columns)                            \
   SIZE(part_octets, phase_columns * stride_columns * column_octets)                                    \
   SIZE(stage_octets, kParts * part_octets)                                                             \
-  SIZE(load_count, (part_octets + kThreads - 1) / kThreads)                                            \
+  SIZE(brought, phase_columns * stride_columns * brought_octets)                                       \
+  SIZE(load_count, (brought + kThreads - 1) / kThreads)                                                \
   SIZE(stage_steps, tap_rows * tap_columns * kStepsK)
 SIZES
 

@@ -80,14 +80,18 @@ std::int64_t body_steps(const MatrixProblem& problem, const MatrixGrid& g) {
 }
 
 // Registers of an invocation: sums, weights held and in use, a row of the input and the one ahead, and octets on their
-// way to shared memory with where they come from, which wait while matrices multiply.
+// way to shared memory with where they come from, which wait while matrices multiply, or before in halves' only stage.
+// Those of strips take more: with five of them beside sixteen sums an H200's kernels take up to 1.7 times as long.
 std::int64_t registers(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g) {
   const MatrixTile& t = g.tile;
   const std::int64_t parts = parts_of(problem.p.dtype);
   const std::int64_t sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n;
   const std::int64_t weights = t.fragments_n * unit.shape.k * unit.shape.n, input = unit.shape.m * unit.shape.k;
-  const std::int64_t waiting = problem.taps_are_channels || g.stages == 1 ? 0 : g.loads;
-  return (sums * (g.block_steps != 0 ? 2 : 1) + parts * (weights + input)) / unit.lanes + waiting * (parts > 1 ? 8 : 5);
+  const std::int64_t operands = parts * (weights + input), all_sums = sums * (g.block_steps != 0 ? 2 : 1);
+  const std::int64_t multiplying = (all_sums + operands) / unit.lanes;
+  const std::int64_t waiting = problem.taps_are_channels ? 0 : g.loads * (parts > 1 ? 8 : t.strip ? 7 : 5);
+  if (g.stages > 1) return multiplying + waiting;
+  return parts > 1 ? multiplying : std::max(multiplying, weights / unit.lanes + waiting);
 }
 
 const Cycles& cycles_for(const MatrixProblem& problem) {
@@ -191,12 +195,14 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   g.tiles = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
   const std::int64_t halo_rows = extent_of(tile.rows(), p.kernel[1], p.stride[1], p.dilation[1]);
   const std::int64_t halo_columns = extent_of(tile.columns(unit), p.kernel[2], p.stride[2], p.dilation[2]);
-  const std::int64_t column = halo_rows * tile.chunk_octets | 1;
+  const std::int64_t wanted = halo_rows * tile.chunk_octets, column = wanted | 1;
+  const std::int64_t columns = round_up(halo_columns, p.stride[2]), invocations = tile.subgroups() * unit.lanes;
   const std::int64_t parts = parts_of(p.dtype);
-  g.stage_octets = checked_mul(round_up(halo_columns, p.stride[2]), column * parts);
+  g.stage_octets = checked_mul(columns, column * parts);
   const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 2);
   g.shared_octets = std::max(g.stage_octets * (g.stages > 1 ? 2 : 1), scratch);
-  g.loads = ceil_div(g.stage_octets / parts, tile.subgroups() * unit.lanes);
+  const bool whole_columns = parts == 1 && invocations % wanted == 0;  // see direct_matrix_sizes.glsl
+  g.loads = ceil_div(columns * (whole_columns ? wanted : column), invocations);
   g.body_steps = body_steps(problem, g);
   g.block_steps = block_steps(p, unit);
   if (g.steps == g.body_steps && g.steps <= g.block_steps) g.block_steps = 0;
