@@ -51,10 +51,12 @@ inline Operands<Device> rows_as_slices(const ConvProblem& p, Operands<Device> a)
   return a;
 }
 
-// Whether the pixels of such a strip are evenly apart and few enough to be one row.
+// Whether pixels are few enough to be one row where they are evenly apart, and whether they are.
+inline bool may_be_row(const ConvProblem& p) {
+  return is_pointwise(p) && p.batch * p.output_pixels() < std::int64_t{1} << 30;
+}
 inline bool pixels_are_row(const ConvProblem& p, const Operands<Device>& a) {
-  return is_pointwise(p) && p.output[1] == 1 && p.batch * p.output_pixels() < std::int64_t{1} << 30 &&
-         evenly_apart(p, a);
+  return may_be_row(p) && evenly_apart(p, a);
 }
 
 }  // namespace vkconv::vulkan

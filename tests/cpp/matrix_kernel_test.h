@@ -15,6 +15,9 @@ class MatrixKernelTest : public VulkanKernelTest {
   void expect_exact(const std::string& text, bool prepare = false) {
     if (has_matrices(parse_problem(text).dtype)) VulkanKernelTest::expect_exact(algorithm_, text, prepare);
   }
+  void expect_exact_views(const ConvProblem& p, tools::HostOperands& host) {
+    if (has_matrices(p.dtype)) VulkanKernelTest::expect_exact_views(algorithm_, p, host);
+  }
   void expect_accurate(const std::string& text, bool positive, double most_c) {
     if (has_matrices(parse_problem(text).dtype))
       VulkanKernelTest::expect_accurate(algorithm_, text, positive, {most_c, 0.94});

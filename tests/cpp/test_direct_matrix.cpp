@@ -28,6 +28,8 @@ TEST_F(DirectMatrix, Geometry) {
            "fwd_f16_n2c16o16_i5x4_k3x3_p6x5",         // more padding than image
            "fwd_f16_n3c33o29_i5x7_k1x1",              // pixels become a row
            "fwd_bf16_n2c16o24_i5x7_k1x1_add",
+           "fwd_f16_n2c24o5_i3x5x9_k1x1x1_bias_add",
+           "fwd_f32_n1c70o16_i2x3x4_k1x1x1",   // and their sums are shared
            "fwd_f16_n3c16o20_i5x9_k1x1_s1x2",  // rows become slices
            "fwd_f16_n2c16o24_i9x20_k1x5_s2x1_p0x2",
            "fwd_f16_n2c24o40_i33_k5_d3_p6",
@@ -41,6 +43,17 @@ TEST_F(DirectMatrix, Geometry) {
            "fwd_f16_n1c3o20_i17x19_k7x7_s2x2_p3x3",
        })
     expect_exact(text);
+}
+
+// Pixels that are not evenly apart stay in their rows.
+TEST_F(DirectMatrix, PixelsApart) {
+  const ConvProblem p = parse_problem("fwd_f16_n2c16o20_i3x4x9_k1x1x1");
+  ConvProblem whole = p;  // arrays twice as tall as the views
+  whole.input[1] = whole.output[1] = 2 * p.input[1];
+  tools::HostOperands host(whole, tools::make_arrays(whole, tools::Data::small_integers));
+  host.operands.input = host.operands.input.sliced(2, 1, 2, p.dtype);
+  host.operands.output = host.operands.output.sliced(2, 0, 2, p.dtype);
+  expect_exact_views(p, host);
 }
 
 // The taps of a row of few channels are channels of the matrices.

@@ -37,6 +37,27 @@ class VulkanKernelTest : public VulkanTest {
         << algorithm << " " << text << (prepare ? " prepared" : "");
   }
 
+  // The same where the input and the output are views of the arrays in `host`, whose other elements stay.
+  void expect_exact_views(const std::string& algorithm, const ConvProblem& p, tools::HostOperands& host) {
+    tools::HostOperands got = host;
+    const auto move_to = [](std::byte* at, const std::vector<std::byte>& from, std::vector<std::byte>& to) {
+      return to.data() + (at - from.data());
+    };
+    got.operands.input.data = move_to(host.operands.input.data, host.input, got.input);
+    got.operands.output.data = move_to(host.operands.output.data, host.output, got.output);
+    got.operands.weight.data = got.weight.data();
+    got.operands.bias = got.bias.data();
+    got.operands.addend.data = got.addend.data();
+    cpu::Device::Stream cpu_stream;
+    cpu_.plan({p, "reference"})->execute(cpu_stream, host.operands, nullptr);
+    Planner<Device> planner(registry<Device>(), traits_);
+    Stream stream(device_);
+    const tools::DeviceOperands device(got, stream);
+    tools::execute(*planner.plan({p, algorithm}), stream, device.operands, false);
+    device.download(got, stream);
+    EXPECT_EQ(got.output, host.output) << algorithm << " " << to_string(p);
+  }
+
   void expect_accurate(const std::string& algorithm, const std::string& text) {
     expect_accurate(algorithm, text, false, Bounds{});
   }

@@ -60,16 +60,29 @@ ConvProblem with_taps_as_channels(ConvProblem p) {
 struct Arrangement {
   MatrixProblem problem;
   MatrixGrid grid;
+  std::optional<MatrixGrid> row_grid;  // the same tile over pixels as one row, where those of `grid` are in several
+  double seconds() const { return row_grid ? row_grid->seconds : grid.seconds; }
 };
+
+// Of a pointwise problem with rows, which are mostly evenly apart. Both grids pack weights alike.
+std::optional<Arrangement> row_arrangement(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
+  if (!may_be_row(p) || p.output[1] == 1) return std::nullopt;
+  const MatrixProblem row{pixels_as_row(p), false, c.siblings}, several{p, false, c.siblings};
+  const auto row_grid = choose_matrix_grid(row, unit, c.traits);
+  if (!row_grid) return std::nullopt;
+  MatrixTile tile = row_grid->tile;
+  tile.strip = false;
+  return Arrangement{several, matrix_grid(several, unit, tile, row_grid->shares, c.traits), row_grid};
+}
 
 std::optional<Arrangement> best_arrangement(ConvProblem p, const MatrixUnit& unit, const Context<Device>& c) {
   p = rows_as_slices(p);
   const bool few_channels = p.groups == 1 && p.in_channels < unit.shape.k && p.kernel[2] > 1 && p.input_elements() > 0;
   p.groups /= groups_together(p);
-  std::optional<Arrangement> best;
+  std::optional<Arrangement> best = row_arrangement(p, unit, c);
   const auto consider = [&](const MatrixProblem& problem) {
     const auto grid = choose_matrix_grid(problem, unit, c.traits);
-    if (grid && (!best || grid->seconds < best->grid.seconds)) best = Arrangement{problem, *grid};
+    if (grid && (!best || grid->seconds < best->seconds())) best = Arrangement{problem, *grid, {}};
   };
   consider({p, false, c.siblings});
   if (few_channels) consider({with_taps_as_channels(p), true, c.siblings});
@@ -119,10 +132,11 @@ class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
       : original_(p), unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))) {
-    const auto [problem, grid] = *arrange(p, unit_, c);
+    const auto [problem, grid, row_grid] = *arrange(p, unit_, c);
     p_ = problem.p;
     taps_are_channels_ = problem.taps_are_channels;
     grid_ = grid;
+    row_grid_ = row_grid;
   }
 
   std::string describe() const override {
@@ -156,19 +170,20 @@ class DirectMatrixPlan final : public Plan<Device> {
       stream.barrier();
     }
     const ConvProblem slices = rows_as_slices(original_);
-    const bool row = pixels_are_row(slices, a);
+    const bool row = (grid_.tile.strip || row_grid_) && pixels_are_row(slices, a);
     const ConvProblem p = row ? pixels_as_row(p_) : p_, whole = row ? pixels_as_row(slices) : slices;
-    Params params = make_params(whole, row ? side_by_side(p) : grid_.layout, a,
+    const MatrixGrid& grid = row && row_grid_ ? *row_grid_ : grid_;
+    Params params = make_params(whole, grid, row ? side_by_side(p) : grid.layout, a,
                                 a.prepared ? a.prepared->data.pointer() : workspace);
-    params.groups = narrow(grid_.groups);
-    if (grid_.shares == 1) return multiply(stream, a, p, params);
+    params.groups = narrow(grid.groups);
+    if (grid_.shares == 1) return multiply(stream, a, p, grid, params);
     params.sums = workspace + sums_offset();
     Operands<Device> shares = a;
     shares.output = contiguous_view(params.sums, p.output, p.out_channels);
     Params of_shares = params;
     of_shares.output = params.sums;
     of_shares.output_stride = pixel_strides(shares.output);
-    multiply(stream, shares, share_problem(p), of_shares);
+    multiply(stream, shares, share_problem(p), grid, of_shares);
     stream.barrier();
     Kernel sum{shader("direct_matrix_sum"), group_epilogue_constants(p_, a)};
     sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
@@ -186,13 +201,14 @@ class DirectMatrixPlan final : public Plan<Device> {
     return p;
   }
 
-  void multiply(Stream& stream, const Operands<Device>& a, const ConvProblem& p, const Params& params) const {
-    stream.dispatch(kernel(stream, a, p), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.groups)),
-                    grid_.seconds);
+  void multiply(Stream& stream, const Operands<Device>& a, const ConvProblem& p, const MatrixGrid& grid,
+                const Params& params) const {
+    stream.dispatch(kernel(stream, a, p, grid), params, stream.linear_groups(static_cast<std::uint64_t>(grid.groups)),
+                    grid.seconds);
   }
 
   void pack(Stream& stream, const Operands<Device>& a, Pointer packed) const {
-    Params params = make_params(rows_as_slices(original_), grid_.layout, a, packed);
+    Params params = make_params(rows_as_slices(original_), grid_, grid_.layout, a, packed);
     if (p_.dtype == DType::f32) {
       const std::uint32_t run_channels = grid_.tile.fragments_n * unit_.shape.n;
       params.groups = narrow(p_.groups * grid_.runs * run_channels);
@@ -211,7 +227,8 @@ class DirectMatrixPlan final : public Plan<Device> {
   bool has_zeros() const { return has_padding(original_) || p_.groups != original_.groups; }
 
   // Of problem p, which is the original one as it is computed.
-  Params make_params(const ConvProblem& p, const SideBySide& layout, const Operands<Device>& a, Pointer packed) const {
+  Params make_params(const ConvProblem& p, const MatrixGrid& grid, const SideBySide& layout, const Operands<Device>& a,
+                     Pointer packed) const {
     const std::int64_t below = input_span(p, a.input).below;
     return {a.input.data,
             a.weight.data,
@@ -228,8 +245,8 @@ class DirectMatrixPlan final : public Plan<Device> {
             divisor(narrow(layout.pitch)),
             divisor(narrow(layout.pitch * p_.stride[2])),
             divisor(narrow(p.output[0])),
-            divisor(narrow(grid_.tiles_x)),
-            divisor(narrow(grid_.tiles_y)),
+            divisor(narrow(grid.tiles_x)),
+            divisor(narrow(grid.tiles_y)),
             divisor(narrow(grid_.tiles_o)),
             divisor(narrow(grid_.shares)),
             0,
@@ -256,19 +273,19 @@ class DirectMatrixPlan final : public Plan<Device> {
     return {0, 0, 0, 0, 0, unit_.shape.m, unit_.shape.n, unit_.shape.k, unit_.lanes, octets};
   }
 
-  Kernel kernel(Stream& stream, const Operands<Device>& a, const ConvProblem& p) const {
+  Kernel kernel(Stream& stream, const Operands<Device>& a, const ConvProblem& p, const MatrixGrid& grid) const {
     Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
     std::ranges::copy(group_epilogue_constants(p, a), k.constants.begin());
-    const MatrixTile& t = grid_.tile;
+    const MatrixTile& t = grid.tile;
     const auto octet_aligned = [](std::int64_t v) { return v % 8 == 0; };
     const bool octets = !taps_are_channels_ && octet_aligned(p_.in_channels_per_group()) && a.input.data % 16 == 0 &&
                         std::all_of(a.input.stride.begin(), a.input.stride.begin() + 4, octet_aligned);
     // One emulated kernel serves every size; a GPU's knows its own.
     const std::int64_t shared = most_tile_octets(stream.traits());
-    const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid_.loads);
+    const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid.loads);
     for (const std::uint32_t v : {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip},
-                                  t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid_.shared_octets),
-                                  std::uint32_t{octets}, std::uint32_t{has_zeros()}, narrow(grid_.block_steps)})
+                                  t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid.shared_octets),
+                                  std::uint32_t{octets}, std::uint32_t{has_zeros()}, narrow(grid.block_steps)})
       k.constants.push_back(v);
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
       for (int axis = 1; axis < 3; ++axis) {
@@ -287,23 +304,24 @@ class DirectMatrixPlan final : public Plan<Device> {
          {std::uint32_t{depth_taps},
           std::uint32_t{(span.below + span.above) * std::int64_t(size_bytes(p_.dtype)) >> 32 != 0},
           std::uint32_t{p.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
-          std::uint32_t{stores_eights(p, a)}, body_steps(), std::uint32_t{grid_.shares > 1},
+          std::uint32_t{stores_eights(p, a)}, body_steps(grid), std::uint32_t{grid.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
-          std::uint32_t{slices && grid_.layout.straddled}, std::uint32_t{in_line}, std::uint32_t{grid_.stages == 1},
+          std::uint32_t{slices && grid.layout.straddled}, std::uint32_t{in_line}, std::uint32_t{grid.stages == 1},
           std::uint32_t{slices}})
       k.constants.push_back(v);
     return k;
   }
 
   // Of the loop between two stages; 0: the body is the stage, and the next one's input comes while it runs.
-  std::uint32_t body_steps() const {
-    return !taps_are_channels_ && grid_.body_steps == grid_.stage_steps ? 0 : narrow(grid_.body_steps);
+  std::uint32_t body_steps(const MatrixGrid& grid) const {
+    return !taps_are_channels_ && grid.body_steps == grid.stage_steps ? 0 : narrow(grid.body_steps);
   }
 
   ConvProblem original_, p_;  // p_ is what the matrices compute
   bool taps_are_channels_ = false;
   MatrixUnit unit_;
   MatrixGrid grid_;
+  std::optional<MatrixGrid> row_grid_;
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
@@ -322,7 +340,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
-  return arrange(p, *unit, c)->grid.seconds + 2 * c.traits.rates.launch_seconds;
+  return arrange(p, *unit, c)->seconds() + 2 * c.traits.rates.launch_seconds;
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     const Operands<Device> a = rows_as_slices(original_, operands);
-    const bool row = pixels_are_row(p_, a);
+    const bool row = grid_.tile.strip && pixels_are_row(p_, a);
     const ConvProblem p = row ? pixels_as_row(p_) : p_;
     Params params = make_params(p, row ? side_by_side(p) : grid_.layout, a, workspace);
     const Kernel product = product_kernel(stream, a, p), sum = sum_kernel(a);
