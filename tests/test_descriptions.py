@@ -173,7 +173,7 @@ def test_weight_gradients_run_on_tensor_cores(dtype, rest):
         ("fwd_f16_n32c3o64_i224x224_k7x7_s2x2_p3x3", "direct_matrix"),
         ("fwd_f16_n8c3o768_i224x224_k14x14_s14x14", "direct_matrix"),
         ("fwd_f32_n8c3o64_i224x224_k7x7_s2x2_p3x3", "direct_matrix(split)"),
-        ("fwd_f16_n1c1280o1280_i8x38x26_k3x3x3_p1x1x1", "direct_matrix"),
+        ("fwd_f16_n1c1280o1280_i8x38x26_k3x3x3_p1x1x1", "direct_matrix(split k)"),
         ("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1_flip", "transpose_phases(8x direct_matrix)"),
         ("fwd_f16_n1c1o1_i2062x2062_k15x15", "image_filter"),
         ("fwd_f32_n1c128o128g128_i56x56_k31x31_p15x15", "image_filter"),

@@ -230,6 +230,17 @@ TEST(DirectMatrixTile, ShortSumsStayInTheirAccumulators) {
   EXPECT_EQ(block_steps("fwd_f16_n8c64o256_i3136_k1", 4), 0);
 }
 
+// Sums of halves that are too long for an accumulator are shared, or leave it with every stage.
+TEST(DirectMatrixTile, LongSumsAreShared) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  const vulkan::MatrixProblem problem{parse_problem("fwd_f16_n1c1280o1280_i8x38x26_k3x3x3_p1x1x1")};
+  const auto grid = vulkan::choose_matrix_grid(problem, unit, traits);
+  EXPECT_GT(grid->shares, 1);
+  EXPECT_EQ(grid->block_steps, 0);
+  EXPECT_GT(vulkan::matrix_grid(problem, unit, grid->tile, 1, traits).block_steps, 0);
+}
+
 TEST(Divisor, DividesEveryNumberBelow2To31) {
   for (const std::uint32_t value : {1u, 2u, 3u, 7u, 57u, 64u, 641u, 65537u, (1u << 30) - 1, 1u << 30, (1u << 30) + 1}) {
     const vulkan::Divisor d = vulkan::divisor(value);

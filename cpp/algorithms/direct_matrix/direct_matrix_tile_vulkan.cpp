@@ -56,11 +56,12 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
 
 // Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
 // often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.
-std::int64_t block_steps(const ConvProblem& p, const MatrixUnit& unit) {
-  constexpr std::int64_t long_sum = 24576, stage = 1 << 16;
-  if (p.output_dtype == DType::f32) return (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
-  const std::int64_t taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-  return p.in_channels_per_group() * taps > long_sum ? stage : 0;
+constexpr std::int64_t kStageBlock = 1 << 16;
+std::int64_t block_steps(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
+  constexpr std::int64_t long_sum = 24576;
+  if (p.output_dtype != DType::f32) return g.share_stages * g.stage_steps * unit.shape.k > long_sum ? kStageBlock : 0;
+  const std::int64_t block = (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
+  return g.steps == g.body_steps && g.steps <= block ? 0 : block;
 }
 
 double cube(double v) { return v * v * v; }
@@ -204,8 +205,6 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   const bool whole_columns = parts == 1 && invocations % wanted == 0;  // see direct_matrix_sizes.glsl
   g.loads = ceil_div(columns * (whole_columns ? wanted : column), invocations);
   g.body_steps = body_steps(problem, g);
-  g.block_steps = block_steps(p, unit);
-  if (g.steps == g.body_steps && g.steps <= g.block_steps) g.block_steps = 0;
   // The step ahead of the last is read and not used.
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
   const std::int64_t block_bytes = parts * s.k * s.n / kOctet * kOctetBytes;
@@ -219,6 +218,7 @@ void set_shares(const MatrixProblem& problem, const MatrixUnit& unit, std::int64
                 MatrixGrid& g) {
   g.share_stages = ceil_div(g.stages, shares);
   g.shares = ceil_div(g.stages, g.share_stages);
+  g.block_steps = block_steps(problem.p, unit, g);
   g.groups = checked_mul(g.tiles, g.shares);
   const std::int64_t sums = g.shares > 1 ? checked_mul(g.shares, problem.p.output_elements()) : 0;
   g.sums_bytes = static_cast<std::size_t>(sums) * sizeof(float);
@@ -251,10 +251,12 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
     t.strip = p.output[1] == 1;
     MatrixGrid g = unshared_grid(problem, unit, t);
     if (!fits(problem, unit, g, traits)) return;
-    for (std::int64_t shares = 1; shares == 1 || (shares <= most_shares && g.tiles * shares <= kSharedGroups);
-         ++shares) {
+    bool long_sums = true;  // which shares make shorter, however many workgroups there are
+    for (std::int64_t shares = 1;
+         shares == 1 || (shares <= most_shares && (long_sums || g.tiles * shares <= kSharedGroups)); ++shares) {
       set_shares(problem, unit, shares, traits, g);
-      if (!best || g.seconds < best->seconds) best = g;
+      long_sums = g.block_steps == kStageBlock;
+      if (fits(problem, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
     }
   };
   const std::uint32_t least_octets = unit.shape.k / kOctet;
