@@ -68,6 +68,7 @@ struct Geometry {
   }
   // Of a block's channels, those whose part does not vanish at the point.
   std::int64_t used_channels(const ReductionBlock& r, std::int64_t point) const {
+    if (parts.size() == 1) return r.channels();  // it has all taps of the shape
     std::int64_t used = 0;
     const std::int64_t step = std::min(r.channels(), in_channels);
     for (std::int64_t c = r.channel_begin; c < r.channel_end; c += step) used += vanishes(part(c), point) ? 0 : step;
