@@ -19,9 +19,8 @@ def normalized(weight: Tensor, bias: Tensor | None, norm: Any, transposed_groups
     if norm.bias is not None:
         shift = shift + norm.bias.detach().double()
     ones = (1,) * (weight.dim() - 2)
-    if (
-        transposed_groups is not None
-    ):  # (C, O / groups, kernel...): the rows of a group of inputs make a group of outputs
+    if transposed_groups is not None:
+        # (C, O / groups, kernel...): the rows of a group of inputs make a group of outputs.
         grouped = weight.double().unflatten(0, (transposed_groups, -1))
         folded = (grouped * scale.view(transposed_groups, 1, -1, *ones)).flatten(0, 1)
     else:
