@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "core/error.h"
 #include "core/problem.h"
 
@@ -94,6 +96,32 @@ TEST(Problem, FieldsThatContradictEachOtherAreRefused) {
     refused([&](ConvProblem& p) { (p.*step)[2] = std::int64_t{1} << 31; });
   refused([](ConvProblem& p) { p.in_channels = -4; });
   refused([](ConvProblem& p) { p.output[2] = p.out_channels = std::int64_t{1} << 40; });
+}
+
+// A field that a comparison left out would give a problem another one's cached plan.
+TEST(Problem, EveryFieldCountsInComparisons) {
+  const ConvProblem p = parse_problem("fwd_f32_n2c4o6_i8x9_k3x3_p1x1");
+  std::vector<ConvProblem> others(18, p);
+  auto next = others.begin();
+  next++->pass = Pass::input_grad;
+  next++->dtype = DType::f16;
+  next++->output_dtype = DType::f64;
+  next++->precision = Precision::highest;
+  next++->flip = true;
+  for (auto field : {&ConvProblem::batch, &ConvProblem::in_channels, &ConvProblem::out_channels, &ConvProblem::groups})
+    *next++.*field += 1;
+  for (auto field : {&ConvProblem::input, &ConvProblem::kernel, &ConvProblem::output, &ConvProblem::stride,
+                     &ConvProblem::dilation, &ConvProblem::input_dilation, &ConvProblem::pad_lo})
+    (*next++.*field)[2] += 1;
+  next++->epilogue.addend = true;
+  next++->epilogue.beta = 1;
+  ASSERT_EQ(next, others.end());
+  EXPECT_EQ(p, parse_problem(to_string(p)));
+  EXPECT_FALSE(p < p);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    EXPECT_FALSE(p == others[i]) << i;
+    EXPECT_NE(p < others[i], others[i] < p) << i;
+  }
 }
 
 TEST(Problem, AStepThatNothingTakesIsOfAnyLength) {
