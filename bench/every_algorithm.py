@@ -73,7 +73,8 @@ def as_json(result: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 def main() -> int:
     """Command line entry point."""
     options = arguments()
-    result = {"suite": options.suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
+    suite = f"random, seed {options.seed}" if options.random else options.suite
+    result = {"suite": suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
     limit = options.gflop_limit * 1e9
     cases = random_layers(options.random, options.seed, limit) or [c.mini(limit) for c in select_cases(options.suite)]
     rows: list[dict[str, Any]] = []

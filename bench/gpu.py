@@ -6,7 +6,8 @@
 vkconv is timed by `vkconv_bench --device-time` with prepared weights, cuDNN by bench/peers/cudnn.py where PyTorch with
 CUDA is installed: between timestamps of the device, the clocks warmed. The rows are the core ones of suite.json and
 those of suite_gpu.json, unscaled. --regret times every algorithm estimated at up to five times the best beside the
-planner's choice. No submit is longer than the longest plan, which the last line names.
+planner's choice. No submit is longer than the longest plan, which stands at the
+end, with what is wrong.
 """
 
 from __future__ import annotations
@@ -164,16 +165,16 @@ def row_of(case: Case, timing: Timing, peer: float | None, others: list[Timing])
     return row
 
 
-def own_ms(row: dict[str, Any]) -> float:
-    return row["results"]["vkconv_prepared"]["ms"]
+def own(row: dict[str, Any]) -> Timing:
+    return row["results"]["vkconv_prepared"]
 
 
 def line(row: dict[str, Any]) -> str:
-    own, ratio = row["results"]["vkconv_prepared"], report.ratio(row)
+    timing, ratio = own(row), report.ratio(row)
     peer = row["results"].get("cudnn", {}).get("ms", 0.0)
-    text = f"{row['case']:26} {row['dtype']:4} {row['plan'][:34]:34} {own['ms'] * 1e3:9.1f} us {peer * 1e3:9.1f} us"
-    text += f" {row['gflop'] / own['ms']:7.1f} TF/s c {own['c']:5.2f} {own['rounded']:6.3f}"
-    return text + (f" {ratio:5.2f}x" if ratio else "") + (" WRONG" if "wrong" in own else "")
+    text = f"{row['case']:26} {row['dtype']:4} {row['plan'][:34]:34} {timing['ms'] * 1e3:9.1f} us {peer * 1e3:9.1f} us"
+    text += f" {row['gflop'] / timing['ms']:7.1f} TF/s c {timing['c']:5.2f} {timing['rounded']:6.3f}"
+    return text + (f" {ratio:5.2f}x" if ratio else "") + (" WRONG" if "wrong" in timing else "")
 
 
 def measure(options: argparse.Namespace, cases: list[Case]) -> tuple[str, list[dict[str, Any]]]:
@@ -205,9 +206,10 @@ def main() -> int:
         result = {"suite": options.suite, "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
         if options.json:
             options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
-    for longest in sorted(rows, key=own_ms)[-1:]:
-        print(f"longest: {longest['case']} {longest['dtype']}, {own_ms(longest):.1f} ms by {longest['plan']}")
-    wrong = [f"{row['case']} {row['dtype']}" for row in rows if "wrong" in row["results"]["vkconv_prepared"]]
+    if rows:
+        longest = max(rows, key=lambda row: own(row)["ms"])
+        print(f"longest: {longest['case']} {longest['dtype']}, {own(longest)['ms']:.1f} ms by {longest['plan']}")
+    wrong = [f"{row['case']} {row['dtype']}" for row in rows if "wrong" in own(row)]
     print(f"wrong: {', '.join(wrong) or 'none'}")
     if options.regret:
         named = [row | {"case": f"{row['case']} {row['dtype']}"} for row in rows if "ms" in row]

@@ -19,7 +19,6 @@ def free_bytes() -> int:
 
 
 needs_memory = pytest.mark.skipif(free_bytes() < ENOUGH_BYTES, reason="needs 9 GiB of free memory")
-
 # Where the signal is: both ends, and around the element that 2^31 counts.
 PLACES = (0, 1, 2**31 // WIDE - 1, 2**31 // WIDE, 2**31 // WIDE + 1, LONG - 2, LONG - 1)
 

@@ -21,18 +21,6 @@ DeviceArray::Extents dense_strides(const DeviceArray::Extents& shape) {
   return stride;
 }
 
-StridedArray strided_array(std::byte* data, DType t, const std::int64_t* shape, const std::int64_t* stride,
-                           std::size_t ndim) {
-  StridedArray a;
-  a.data = data;
-  a.element_bytes = size_bytes(t);
-  for (std::size_t i = 0; i < ndim; ++i) {
-    a.extent[6 - ndim + i] = shape[i];
-    a.stride[6 - ndim + i] = stride[i];
-  }
-  return a;
-}
-
 // The entries of a key, one an axis: an ellipsis stands for whole axes, and so do the axes at the end.
 std::vector<py::object> entries_of(py::handle key, std::size_t ndim) {
   std::vector<py::object> entries;
@@ -70,6 +58,18 @@ std::int64_t index_of(py::handle entry, std::int64_t extent) {
 }
 
 }  // namespace
+
+StridedArray strided_array(std::byte* data, DType t, const std::int64_t* shape, const std::int64_t* stride,
+                           std::size_t ndim) {
+  StridedArray a;
+  a.data = data;
+  a.element_bytes = size_bytes(t);
+  for (std::size_t i = 0; i < ndim; ++i) {
+    a.extent[6 - ndim + i] = shape[i];
+    a.stride[6 - ndim + i] = stride[i];
+  }
+  return a;
+}
 
 DeviceArray::DeviceArray(OpenDevice device, std::shared_ptr<ArrayMemory> memory, DType dtype, py::dtype numpy_dtype,
                          Extents shape)

@@ -52,6 +52,10 @@ class DeviceArray {
   std::byte* data_;
 };
 
+// Memory with the shape and the stride, in elements, of `ndim` axes.
+StridedArray strided_array(std::byte* data, DType t, const std::int64_t* shape, const std::int64_t* stride,
+                           std::size_t ndim);
+
 void bind_arrays(py::module_& m);
 
 }  // namespace vkconv::bindings

@@ -2,10 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "bindings/description.h"
+#include "bindings/device_array.h"
 #include "bindings/operations.h"
 #include "bindings/prepared.h"
 #include "bindings/prepared_chain.h"
@@ -13,7 +13,6 @@
 #include "bindings/settings.h"
 #include "bindings/without_gil.h"
 #include "core/error.h"
-#include "core/strided_array.h"
 #include "cpu/strided_copy.h"
 
 namespace vkconv::bindings {
@@ -75,9 +74,8 @@ py::array dense(py::handle value) {
   array.settle();
   const std::vector<std::int64_t> shape(array.shape.begin(), array.shape.begin() + array.ndim);
   py::array made = new_array(array.native_dtype(), shape);
-  StridedArray from{.data = array.data, .element_bytes = size_bytes(array.dtype)};
-  std::copy(shape.begin(), shape.end(), from.extent.begin());
-  std::copy(array.stride.begin(), array.stride.begin() + array.ndim, from.stride.begin());
+  const StridedArray from =
+      strided_array(array.data, array.dtype, array.shape.data(), array.stride.data(), shape.size());
   const StridedArray to = packed(from, static_cast<std::byte*>(made.mutable_data()));
   const WithoutGilForLong release;
   cpu::copy(from, to);

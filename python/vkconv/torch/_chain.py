@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from vkconv import _core
 from vkconv.torch._arrays import channels_first, channels_last
 from vkconv.torch._channels import ChannelStep
+from vkconv.torch._graphs import call_new, module_of
 from vkconv.torch._prepared import Prepared, PreparedLinear
 from vkconv.torch._sources import Sources, tensors_in
 from vkconv.torch._watchers import differentiated, followed, noticed, stored
@@ -66,7 +67,7 @@ def chain(made: fx.GraphModule) -> None:
     run: list[fx.Node] = []
     kind = None
     for node in list(made.graph.nodes):
-        layer = made.get_submodule(str(node.target)) if node.op == "call_module" else None
+        layer = module_of(made, node)
         following = _kind(layer, node) if isinstance(layer, Prepared | ChannelStep) else None
         if run and following != kind:
             _replace(made, run)
@@ -100,10 +101,8 @@ def _replace(made: fx.GraphModule, run: list[fx.Node]) -> None:
         copies[node] = inside.node_copy(node, copies.__getitem__)
     results = [n for n in run if any(user not in run for user in n.users)]
     inside.output([copies[n] for n in results] if len(results) > 1 else copies[results[0]])
-    name = f"chain_{len(made._modules)}"
-    made.add_submodule(name, Chain(fx.GraphModule(made, inside)))
     with made.graph.inserting_after(run[-1]):
-        call = made.graph.call_module(name, inputs)
+        call = call_new(made, "chain", Chain(fx.GraphModule(made, inside)), inputs)
     for i, node in enumerate(results):
         with made.graph.inserting_after(call):
             result = made.graph.call_function(operator.getitem, (call, i)) if len(results) > 1 else call

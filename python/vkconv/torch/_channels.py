@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, fx, nn
 
+from vkconv.torch._graphs import MULTIPLICATIONS, call_new, computes, module_of
 from vkconv.torch._modules import plain
 from vkconv.torch._prepared import Prepared, PreparedLinear
 from vkconv.torch._sources import Stores
 
 _POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 _POOLINGS = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
-_MULTIPLICATIONS = (operator.mul, torch.mul)
 
 
 class ChannelStep(nn.Module):
@@ -59,8 +58,8 @@ def excite(made: fx.GraphModule) -> None:
         if beside is None or not _takes_means(made, node, beside.geometry.rank) or len(last.users) != 1:
             continue
         image, product = node.args[0], next(iter(last.users))
-        from_convolution = isinstance(_module(made, image), Prepared)
-        if from_convolution and _multiplies(product) and set(product.args) == {image, last}:
+        from_convolution = isinstance(module_of(made, image), Prepared)
+        if from_convolution and computes(product, MULTIPLICATIONS, "mul") and set(product.args) == {image, last}:
             _step(made, node, ChannelMeans(beside), (image,))
             _step(made, product, ChannelProduct(beside), (image, last))
 
@@ -68,17 +67,8 @@ def excite(made: fx.GraphModule) -> None:
 def _only_reader(made: fx.GraphModule, node: fx.Node) -> Prepared | None:
     """The convolution that alone reads the result, and nothing else."""
     users = list(node.users)
-    layer = _module(made, users[0]) if len(users) == 1 and len(users[0].args) == 1 else None
+    layer = module_of(made, users[0]) if len(users) == 1 and len(users[0].args) == 1 else None
     return layer if isinstance(layer, Prepared) and not isinstance(layer, PreparedLinear) else None
-
-
-def _module(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
-    return made.get_submodule(str(node.target)) if node.op == "call_module" else None
-
-
-def _multiplies(node: fx.Node) -> bool:
-    known = node.target == "mul" if node.op == "call_method" else node.target in _MULTIPLICATIONS
-    return known and len(node.args) == 2 and not node.kwargs
 
 
 def _takes_means(made: fx.GraphModule, node: fx.Node, rank: int) -> bool:
@@ -86,7 +76,7 @@ def _takes_means(made: fx.GraphModule, node: fx.Node, rank: int) -> bool:
     if not node.args or not isinstance(node.args[0], fx.Node):
         return False
     if node.op == "call_module":
-        pool: Any = _module(made, node)
+        pool: Any = module_of(made, node)
         return type(pool) is _POOLS[rank - 1] and plain(pool) and _is_one(pool.output_size)
     if node.target is _POOLINGS[rank - 1]:
         return len(node.args) == 2 and not node.kwargs and _is_one(node.args[1])
@@ -105,9 +95,7 @@ def _is_one(size: Any) -> bool:
 
 
 def _step(made: fx.GraphModule, node: fx.Node, step: ChannelStep, arguments: tuple[Any, ...]) -> None:
-    name = f"step_{len(made._modules)}"
-    made.add_submodule(name, step)
     with made.graph.inserting_before(node):
-        replacement = made.graph.call_module(name, arguments)
+        replacement = call_new(made, "step", step, arguments)
     node.replace_all_uses_with(replacement)
     made.graph.erase_node(node)

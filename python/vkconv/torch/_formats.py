@@ -10,19 +10,20 @@ from torch import fx, nn
 
 from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._chain import Chain
+from vkconv.torch._graphs import module_of
 from vkconv.torch._prepared import Prepared
 
 
 def normalize_contiguous(made: fx.GraphModule) -> None:
     """Group norms of sequences read contiguous ones: else PyTorch makes them so, in ten times the time."""
     graph = made.graph
-    modules = {n: made.get_submodule(str(n.target)) for n in graph.nodes if n.op == "call_module"}
     for node in list(graph.nodes):
-        if node.target is not F.group_norm and type(modules.get(node)) is not nn.GroupNorm:
+        if node.target is not F.group_norm and type(module_of(made, node)) is not nn.GroupNorm:
             continue
-        if node.args and _rank(modules.get(node.args[0])) == 1:
+        read = node.args[0] if node.args else None
+        if isinstance(read, fx.Node) and _rank(module_of(made, read)) == 1:
             with graph.inserting_before(node):
-                node.replace_input_with(node.args[0], graph.call_function(contiguous, node.args[:1]))
+                node.replace_input_with(read, graph.call_function(contiguous, (read,)))
 
 
 def _rank(layer: nn.Module | None) -> int | None:

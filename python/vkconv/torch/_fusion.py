@@ -16,6 +16,7 @@ from vkconv._types import Activation
 from vkconv.torch._chain import chain
 from vkconv.torch._channels import excite
 from vkconv.torch._formats import in_format_of, normalize_contiguous, return_in_format
+from vkconv.torch._graphs import MULTIPLICATIONS, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -58,7 +59,6 @@ _DROPS = (
     ("torchvision.ops.stochastic_depth", "stochastic_depth"),
 )
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
-_MULTIPLICATIONS = (operator.mul, torch.mul)
 _TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # where the channels of images go
 _VIEWS = {"view": "reshape", "view_as": "reshape_as"}
 
@@ -147,12 +147,6 @@ def _order_of(node: fx.Node) -> tuple[Any, ...]:
     return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
 
 
-def _computes(node: fx.Node, functions: tuple[Any, ...], method: str) -> bool:
-    """Whether it applies one of these, without options, to two different results."""
-    known = node.target == method if node.op == "call_method" else node.target in functions
-    return known and not node.kwargs and len(set(node.args)) == 2 and all(isinstance(a, fx.Node) for a in node.args)
-
-
 class Steps:
     """A sequence whose layers may each compute what several of its children do."""
 
@@ -214,10 +208,8 @@ class Fusion:
         """An identity, or what drops parts of its input in training."""
         if type(self._module(node)) in _IDENTITIES:
             return len(node.args) == 1 and not node.kwargs
-        if (
-            not node.args
-            or (getattr(node.target, "__module__", ""), getattr(node.target, "__name__", "")) not in _DROPS
-        ):
+        function = getattr(node.target, "__module__", ""), getattr(node.target, "__name__", "")
+        if not node.args or function not in _DROPS:
             return False
         given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
         return given.get("training") is False
@@ -236,7 +228,7 @@ class Fusion:
 
     def _module(self, node: fx.Node) -> nn.Module | None:
         """What the node calls, unless hooks make that more than its type says."""
-        module = self.made.get_submodule(str(node.target)) if node.op == "call_module" else None
+        module = module_of(self.made, node)
         return module if module is not None and plain(module) else None
 
     def _scale(self, linear: fx.Node) -> Attribute | None:
@@ -246,7 +238,7 @@ class Fusion:
         if not isinstance(layer, nn.Linear) or permuted is None or _order_of(permuted) != _TO_FIRST:
             return None
         scaled = self._only_user(permuted)
-        if scaled is None or not _computes(scaled, _MULTIPLICATIONS, "mul"):
+        if scaled is None or not computes(scaled, MULTIPLICATIONS, "mul"):
             return None
         (other,) = (a for a in scaled.args if a is not permuted)
         scale = self._parameter(other, layer.out_features)
@@ -272,7 +264,7 @@ class Fusion:
     def _add_before_permuting(self, linear: fx.Node, permuted: fx.Node) -> None:
         """permuted + image as a permutation of linear + permuted image."""
         total = self._only_user(permuted)
-        if total is None or not _computes(total, _ADDITIONS, "add"):
+        if total is None or not computes(total, _ADDITIONS, "add"):
             return
         (image,) = (a for a in total.args if a is not permuted)
         if total.args[0] is image and total.target is operator.iadd:
@@ -365,11 +357,9 @@ class Fusion:
         return _METHODS.get(str(node.target)) if node.op == "call_method" else _FUNCTIONS.get(node.target)
 
     def _replace(self, first: fx.Node, last: fx.Node, made: nn.Module, addend: fx.Node | None) -> None:
-        name = f"{str(first.target).replace('.', '_')}_{len(self.made._modules)}"
-        self.made.add_submodule(name, made)
+        arguments = (first.args[0],) if addend is None else (first.args[0], addend)
         with self.graph.inserting_before(last):
-            arguments = (first.args[0],) if addend is None else (first.args[0], addend)
-            replacement = self.graph.call_module(name, arguments)
+            replacement = call_new(self.made, str(first.target).replace(".", "_"), made, arguments)
         last.replace_all_uses_with(replacement)
         node = last
         while node is not first:

@@ -1,0 +1,29 @@
+"""What the passes over a graph ask of its nodes, and how they put a module into it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+MULTIPLICATIONS = (operator.mul, torch.mul)
+
+
+def module_of(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    """The module that the node calls."""
+    return made.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def computes(node: fx.Node, functions: tuple[Any, ...], method: str) -> bool:
+    """Whether it applies one of these, without options, to two different results."""
+    known = node.target == method if node.op == "call_method" else node.target in functions
+    return known and not node.kwargs and len(set(node.args)) == 2 and all(isinstance(a, fx.Node) for a in node.args)
+
+
+def call_new(made: fx.GraphModule, name: str, module: nn.Module, arguments: tuple[fx.Node, ...]) -> fx.Node:
+    """A call, where nodes are inserted now, of a module that becomes part of `made` under a name of its own."""
+    name = f"{name}_{len(made._modules)}"
+    made.add_submodule(name, module)
+    return made.graph.call_module(name, arguments)
