@@ -107,7 +107,7 @@ def test_measured_rates_are_used():
 
 @pytest.mark.parametrize(
     "text, message",
-    [("", "offset 0"), ("{", "offset 1"), ("[1]", "not an object"), ('{"name": 3}', "name is not a string"),
+    [("", "empty string"), ("{", "offset 1"), ("[1]", "not an object"), ('{"name": 3}', "name is not a string"),
      ('{"nme": "x"}', 'no field "nme"'), ('{"type": "toaster"}', '"toaster"'), ('{"vendor_id": -1}', "vendor_id"),
      ('{"vendor_id": 4294967296}', "too large"), ('{"vendor_id": 1.5}', "integer"), ('{"a": 1} 2', "follows"),
      ('{"features": {"float16": 1}}', "float16"), ('{"rates": {"launch_seconds": -1}}', "negative"),

@@ -64,7 +64,7 @@ def test_arrays_wanted(name, argument):
 
 @pytest.mark.parametrize("name, _", pairs("padding_mode"))
 def test_padding_modes_wanted(name, _):
-    for value in (None, 1, b"edge", ["edge"], (), ("constant", "1"), object()):
+    for value in (None, 1, b"edge", ["edge"], (), ("constant", "1"), ("constant", HUGE**20), object()):
         fails(TypeError, name, "padding_mode", value)
     for value in ("", "mirror", "EDGE", ("edge", 1), ("constant", 1, 2)):
         fails(ValueError, name, "padding_mode", value)
@@ -165,7 +165,7 @@ def test_pads(name, argument):
 @pytest.mark.parametrize("name, argument", pairs("input_shape", "weight_shape"))
 def test_shapes(name, argument):
     good = CASES[name].arguments[argument]
-    for value in (None, 1, "1111", (1.0, *good[1:]), {}, (None, *good[1:])):
+    for value in (None, 1, "1111", (1.0, *good[1:]), {}, (None, *good[1:]), np.zeros(good), np.zeros((len(good), 1))):
         fails(TypeError, name, argument, value)
     for value in ((), good[:-1], (*good, 1), (-1, *good[1:]), (HUGE, *good[1:])):
         fails(ValueError, name, argument, value)
@@ -202,7 +202,7 @@ def test_activation(name, argument):
 def test_words(name, argument):
     for value in (1, True, b"cpu", ("cpu",), 1.5):
         fails(TypeError, name, argument, value)
-    for value in ("", "no such", "CPU", "vulkan:", "vulkan:-1", "vulkan:x"):
+    for value in ("", "no such", "CPU", "vulkan:", "vulkan:-1", "vulkan:x", "cpu\0", "\udc80"):
         fails(ValueError, name, argument, value)
 
 
@@ -238,6 +238,9 @@ def test_messages_say_what_came_and_what_was_wanted():
         (lambda: vkconv.conv2d(X, W, groups=3), "groups is 3, which does not divide the 4 channels of input"),
         (lambda: vkconv.conv2d(X, array(5, 3, 3, 2), groups=2), "groups is 2, which does not divide the 5 output"),
         (lambda: vkconv.conv2d(X, W, stride=(1, 2, 3)), "stride has 3 values, wanted an integer or 2 values"),
+        (lambda: vkconv.conv2d(X, W[..., :1]), "weight has 1 input channel per group, input has 4 in 1 group"),
+        (lambda: vkconv.conv_bias_grad(X[0, 0, 0]), "grad has 1 dimension, wanted 3 to 5"),
+        (lambda: vkconv.conv2d(X, W, device="cpu\0"), r"device is 'cpu\x00', wanted text"),
         (lambda: vkconv.unfold(X, (2,)), "kernel has 1 value, wanted an integer or 2 values"),
         (lambda: vkconv.unfold(X[0, 0], 2), "input has 2 dimensions, wanted 3 to 5"),
         (lambda: vkconv.fold(X, X.shape[:2]), "input_shape has 2 values, wanted 3"),
@@ -332,6 +335,8 @@ def test_explain():
         vkconv.explain("fwd_f32_n1c1o1_i8_k3", stride=2)
     with pytest.raises(TypeError, match="as keywords, got 3"):
         vkconv.explain("fwd_f32_n1c1o1_i8_k3", 3)
+    with pytest.raises(ValueError, match=r"problem string is '\\udc80', wanted text"):
+        vkconv.explain("\udc80")
 
 
 def test_settings():

@@ -77,6 +77,8 @@ def test_a_choice_that_cannot_run_is_not_taken(tmp_path):
         ({"devices": {"cpu": 3}}, "not algorithms by problem"),
         ({"devices": {"cpu": {PROBLEM: {"algorithm": 3}}}}, "not algorithms by problem"),
         ({"devices": {"HERE": {"fwd_nonsense": {"algorithm": OTHER}}}}, "nonsense"),
+        ({"devices": {"HERE": {"\udc80": {"algorithm": OTHER}}}}, "problem string is .* wanted text"),
+        ({"devices": {"HERE": {PROBLEM: {"algorithm": "\udc80"}}}}, "algorithm is .* wanted text"),
     ],
     ids=lambda v: str(v)[:30],
 )

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -29,10 +30,6 @@ std::optional<py::object> sequence_of(py::handle value) {
 Py_ssize_t length_of(const py::object& sequence) { return PySequence_Fast_GET_SIZE(sequence.ptr()); }
 py::handle item_of(const py::object& sequence, Py_ssize_t i) { return PySequence_Fast_GET_ITEM(sequence.ptr(), i); }
 
-std::string count(std::int64_t n, const std::string& noun) {
-  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
-}
-
 [[noreturn]] void wrong_type(const std::string& name, const std::string& wanted, py::handle got) {
   throw py::type_error(name + " must be " + wanted + ", got " + type_name(got));
 }
@@ -40,8 +37,8 @@ std::string count(std::int64_t n, const std::string& noun) {
 Extent3 parse_axes(const py::object& items, const std::string& name, int rank, std::int64_t minimum,
                    std::int64_t absent) {
   if (length_of(items) != rank)
-    throw py::value_error(name + " has " + count(length_of(items), "value") + ", wanted an integer or " +
-                          count(rank, "value") + ", one for each spatial axis");
+    throw py::value_error(name + " has " + counted(length_of(items), "value") + ", wanted an integer or " +
+                          counted(rank, "value") + ", one for each spatial axis");
   Extent3 extents{absent, absent, absent};
   for (int i = 0; i < rank; ++i) extents[3 - rank + i] = parse_int(item_of(items, i), name, minimum);
   return extents;
@@ -81,7 +78,7 @@ std::atomic<Precision>& process_precision() {
 // (lo..., hi...): two sequences with one number an axis each, as in MLX.
 Padding parse_lo_hi(const py::object& items, int rank) {
   if (length_of(items) != 2)
-    throw py::value_error("padding has " + count(length_of(items), "sequence") +
+    throw py::value_error("padding has " + counted(length_of(items), "sequence") +
                           ", wanted the pair (lo..., hi...); pads=[(lo, hi), ...] takes one pair an axis");
   Padding parsed;
   for (int side = 0; side < 2; ++side) {
@@ -96,14 +93,14 @@ Padding parse_pads(py::handle pads, int rank) {
   const auto axes = sequence_of(pads);
   if (!axes) wrong_type("pads", "a sequence of pairs (lo, hi), one for each spatial axis", pads);
   if (length_of(*axes) != rank)
-    throw py::value_error("pads has " + count(length_of(*axes), "item") + ", wanted " + count(rank, "pair") +
+    throw py::value_error("pads has " + counted(length_of(*axes), "item") + ", wanted " + counted(rank, "pair") +
                           " (lo, hi), one for each spatial axis");
   Padding parsed;
   for (int i = 0; i < rank; ++i) {
     const auto pair = sequence_of(item_of(*axes, i));
     if (!pair) wrong_type("pads", "a sequence of pairs (lo, hi)", item_of(*axes, i));
     if (length_of(*pair) != 2)
-      throw py::value_error("pads has an item with " + count(length_of(*pair), "value") + ", wanted a pair (lo, hi)");
+      throw py::value_error("pads has an item with " + counted(length_of(*pair), "value") + ", wanted a pair (lo, hi)");
     parsed.lo[3 - rank + i] = parse_int(item_of(*pair, 0), "pads", kLeastPadding);
     parsed.hi[3 - rank + i] = parse_int(item_of(*pair, 1), "pads", kLeastPadding);
   }
@@ -124,6 +121,10 @@ std::string repr_text(py::handle value) {
 
 std::string type_name(py::handle value) {
   return value.is_none() ? "None" : py::str(py::type::of(value).attr("__name__"));
+}
+
+std::string counted(std::int64_t n, const std::string& noun) {
+  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
 }
 
 std::int64_t parse_int(py::handle value, const std::string& name, std::int64_t minimum) {
@@ -159,23 +160,26 @@ bool parse_bool(py::handle value, const std::string& name) {
   return value.ptr() == Py_True;
 }
 
+std::string required_word(py::handle value, const std::string& name) {
+  if (!PyUnicode_Check(value.ptr())) wrong_type(name, "a string", value);
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &length);
+  if (text && length == 0) throw py::value_error(name + " is an empty string");
+  if (text && std::strlen(text) == static_cast<std::size_t>(length)) return text;
+  PyErr_Clear();  // half of a surrogate pair; a NUL would end messages
+  throw py::value_error(name + " is " + repr_text(value) + ", wanted text");
+}
+
 std::string parse_word(py::handle value, const std::string& name) {
   if (value.is_none()) return {};
   if (!PyUnicode_Check(value.ptr())) wrong_type(name, "a string or None", value);
-  std::string word = value.cast<std::string>();
-  if (word.empty()) throw py::value_error(name + " is an empty string");
-  return word;
-}
-
-std::string required_word(py::handle value, const std::string& name) {
-  if (value.is_none()) wrong_type(name, "a string", value);
-  return parse_word(value, name);
+  return required_word(value, name);
 }
 
 Extent3 parse_extents(py::handle value, const std::string& name, int rank, std::int64_t minimum, std::int64_t absent) {
   if (const auto items = sequence_of(value)) return parse_axes(*items, name, rank, minimum, absent);
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()))
-    wrong_type(name, "an integer or a sequence of " + count(rank, "integer"), value);
+    wrong_type(name, "an integer or a sequence of " + counted(rank, "integer"), value);
   const std::int64_t every = parse_int(value, name, minimum);
   Extent3 extents{absent, absent, absent};
   for (int a = 3 - rank; a < 3; ++a) extents[a] = every;
@@ -184,9 +188,11 @@ Extent3 parse_extents(py::handle value, const std::string& name, int rank, std::
 
 std::vector<std::int64_t> parse_shape(py::handle value, const std::string& name, int length) {
   const auto items = sequence_of(value);
-  if (!items) wrong_type(name, "a sequence of " + count(length, "integer"), value);
+  // An array given for its shape is a sequence too.
+  if (!items || (py::hasattr(value, "ndim") && parse_int(value.attr("ndim"), name, 0) != 1))
+    wrong_type(name, "a sequence of " + counted(length, "integer"), value);
   if (length_of(*items) != length)
-    throw py::value_error(name + " has " + count(length_of(*items), "value") + ", wanted " + std::to_string(length));
+    throw py::value_error(name + " has " + counted(length_of(*items), "value") + ", wanted " + std::to_string(length));
   std::vector<std::int64_t> shape;
   for (int i = 0; i < length; ++i) shape.push_back(parse_int(item_of(*items, i), name, 0));
   return shape;
@@ -214,17 +220,19 @@ Border parse_border(py::handle value) {
   const bool tuple = PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) > 0;
   const py::handle name = tuple ? PyTuple_GET_ITEM(value.ptr(), 0) : value.ptr();
   const Py_ssize_t parameters = tuple ? PyTuple_GET_SIZE(value.ptr()) - 1 : 0;
-  const py::handle parameter = parameters > 0 ? PyTuple_GET_ITEM(value.ptr(), 1) : py::handle().ptr();
-  if (!PyUnicode_Check(name.ptr()) || (parameter && (is_text(parameter) || !PyNumber_Check(parameter.ptr()))))
-    throw py::type_error("padding_mode must be a string or a tuple ('constant', value), got " + repr_text(value));
+  const auto wrong = [&] {
+    return py::type_error("padding_mode must be a string or a tuple ('constant', value), got " + repr_text(value));
+  };
+  if (!PyUnicode_Check(name.ptr())) throw wrong();
   Border border{named(name, "padding_mode", BorderMode::zeros, BorderMode::constant)};
   if (parameters > (border.mode == BorderMode::constant))
     throw py::value_error("padding_mode '" + std::string(to_string(border.mode)) + "' takes " +
                           (border.mode == BorderMode::constant ? "one parameter" : "no parameters"));
-  if (!parameter) return border;
-  border.value = PyFloat_AsDouble(parameter.ptr());
-  if (PyErr_Occurred()) throw py::error_already_set();
-  return border;
+  if (parameters == 0) return border;
+  border.value = PyFloat_AsDouble(PyTuple_GET_ITEM(value.ptr(), 1));
+  if (!PyErr_Occurred()) return border;
+  PyErr_Clear();
+  throw wrong();
 }
 
 void parse_activation(py::handle value, Epilogue& epilogue) {

@@ -16,6 +16,7 @@ namespace py = pybind11;
 // As a message shows a value: repr() cut to a readable length, and the type's name.
 std::string repr_text(py::handle value);
 std::string type_name(py::handle value);
+std::string counted(std::int64_t n, const std::string& noun);  // "1 value", "2 values"
 
 // `name` is the argument in messages. Booleans are no integers here.
 std::int64_t parse_int(py::handle value, const std::string& name, std::int64_t minimum);

@@ -216,7 +216,7 @@ Array read_array(py::handle value, const char* name, int least, int most, Layout
     a.owner = std::move(array);
   }
   if (a.ndim < least || a.ndim > most)
-    throw py::value_error(std::string(name) + " has " + std::to_string(a.ndim) + " dimensions, wanted " +
+    throw py::value_error(std::string(name) + " has " + counted(a.ndim, "dimension") + ", wanted " +
                           dimensions_wanted(name, least, most));
   if (on_device) return a;
   const py::array array = numpy_of(a);

@@ -37,12 +37,7 @@ void bind_descriptions(py::module_& m) {
                                       "Features, limits and rates of a Vulkan device, which `explain` plans for.\n\n"
                                       "Made of JSON text, or by `vkconv.describe_device`.");
   type.attr("__init__") = py::cpp_function([](py::handle, py::handle) {}, py::is_method(type));
-  type.def_static("__new__",
-                  [](py::handle, py::handle json) {
-                    if (!PyUnicode_Check(json.ptr()))
-                      throw py::type_error("json must be a string, got " + type_name(json));
-                    return DeviceDescription(json.cast<std::string>());
-                  })
+  type.def_static("__new__", [](py::handle, py::handle json) { return DeviceDescription(required_word(json, "json")); })
       .def("__reduce__",
            [](const py::object& self) { return py::make_tuple(py::type::of(self), py::make_tuple(self.attr("json"))); })
       .def_property_readonly("json", &DeviceDescription::json)

@@ -91,6 +91,10 @@ void bind_checks(py::module_& m) {
     return std::vector<std::int64_t>(all.end() - rank, all.end());
   });
   m.def("parsed_shape", &parse_shape);
+  m.def("parsed_border", [](Object mode) {
+    const Border border = parse_border(mode);
+    return py::make_tuple(to_string(border.mode), border.value);
+  });
   m.def("resolved_pads",
         [](Object spatial, Object kernel, Object stride, Object padding, Object dilation, Object pads) {
           return resolved_pads(spatial, kernel, {stride, padding, pads, dilation});

@@ -25,9 +25,8 @@ void check_channels(const ConvProblem& p, std::int64_t weight_channels) {
     throw py::value_error("groups is " + number(p.groups) + ", which does not divide the " + number(p.out_channels) +
                           " output channels of weight");
   if (weight_channels != p.in_channels_per_group())
-    throw py::value_error("weight has " + number(weight_channels) + " input channels per group, input has " +
-                          number(p.in_channels) + " in " + number(p.groups) + (p.groups == 1 ? " group" : " groups") +
-                          ": channels are the last axis");
+    throw py::value_error("weight has " + counted(weight_channels, "input channel") + " per group, input has " +
+                          number(p.in_channels) + " in " + counted(p.groups, "group") + ": channels are the last axis");
 }
 
 std::vector<std::int64_t> shape_of(int rank, std::int64_t outer, const Extent3& extents, std::int64_t channels) {
@@ -206,10 +205,10 @@ py::object depthwise_conv(int rank, Object input_argument, Object weight_argumen
   require_same_dtype(weight, "weight", input, "input");
   const std::int64_t channels = input.last(), outputs = weight.shape[0];
   if (weight.last() != 1)
-    throw py::value_error("weight has " + number(weight.last()) + " input channels per group, wanted 1");
+    throw py::value_error("weight has " + counted(weight.last(), "input channel") + " per group, wanted 1");
   if (channels == 0 ? outputs != 0 : outputs % channels != 0)
-    throw py::value_error("weight has " + number(outputs) + " output channels, wanted a multiple of the " +
-                          number(channels) + " channels of input");
+    throw py::value_error("weight has " + counted(outputs, "output channel") + ", wanted a multiple of the " +
+                          counted(channels, "channel") + " of input");
   ForwardSpec spec;
   spec.geometry = parse_geometry(input.ndim - 2, geometry, "dilation");
   spec.geometry.groups = std::max<std::int64_t>(channels, 1);

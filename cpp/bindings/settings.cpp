@@ -73,9 +73,9 @@ void bind_plan_cache(py::module_& m) {
 Preferences parse_preferences(const py::dict& choices) {
   Preferences preferences;
   for (const auto& [text, algorithm] : choices) {
-    ConvProblem problem = canonical(parse_problem(py::cast<std::string>(text)));
+    ConvProblem problem = canonical(parse_problem(required_word(text, "problem string")));
     problem.flip = false;
-    preferences[problem] = py::cast<std::string>(algorithm);
+    preferences[problem] = required_word(algorithm, "algorithm");
   }
   return preferences;
 }
@@ -166,14 +166,15 @@ void bind_explain(py::module_& m) {
     if (!captured.filled) throw py::type_error("op must be one of the operations of vkconv or a prepared convolution");
     return explain_request(captured.request, captured.device);
   });
-  m.def("explain_problem", [](const std::string& text, py::handle precision, py::handle device, py::handle algorithm,
-                              py::handle workspace_limit) {
-    const Options options = parse_options({precision, device, algorithm, workspace_limit});
-    PlanRequest request{canonical(parse_problem(text)), options.algorithm, options.workspace_limit_bytes};
-    if (!precision.is_none()) request.problem.precision = options.precision;
-    request.problem.flip = false;
-    return explain_request(request, options.device);
-  });
+  m.def("explain_problem",
+        [](py::handle text, py::handle precision, py::handle device, py::handle algorithm, py::handle workspace_limit) {
+          const Options options = parse_options({precision, device, algorithm, workspace_limit});
+          PlanRequest request{canonical(parse_problem(required_word(text, "problem string"))), options.algorithm,
+                              options.workspace_limit_bytes};
+          if (!precision.is_none()) request.problem.precision = options.precision;
+          request.problem.flip = false;
+          return explain_request(request, options.device);
+        });
 }
 
 py::dict build_info() {

@@ -13,20 +13,6 @@ import numpy as np
 from vkconv import _core
 from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, PlainPads
 
-MODES = ("zeros", "reflect", "symmetric", "edge", "circular", "constant")
-
-
-def parse(mode: PaddingMode) -> tuple[str, float]:
-    """Name and constant of a mode."""
-    name, *parameters = (mode,) if isinstance(mode, str) or not isinstance(mode, tuple) or not mode else mode
-    if not isinstance(name, str) or not all(isinstance(p, float | int | np.number) for p in parameters):
-        raise TypeError(f"padding_mode must be a string or a tuple ('constant', value), got {mode!r}")
-    if name not in MODES:
-        raise ValueError(f"padding_mode is {mode!r}, wanted one of {', '.join(map(repr, MODES))}")
-    if len(parameters) > (name == "constant"):
-        raise ValueError(f"padding_mode {name!r} takes no parameters")
-    return name, float(parameters[0]) if parameters else 0.0
-
 
 def sources(outside: Array, extent: int, name: str, axis: int) -> Array:
     """The elements that those at the indices `outside` an axis of `extent` elements repeat."""
@@ -51,7 +37,7 @@ def split(pads: PlainPads) -> tuple[PlainPads, tuple[slice, ...]]:
 
 def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int = 1) -> Array:
     """A copy of `input` with `border` around the axes from `first_axis` on."""
-    name, value = parse(mode)
+    name, value = _core.parsed_border(mode)
     shape, inner = list(input.shape), [slice(None)] * input.ndim
     for axis, (lo, hi) in enumerate(border, first_axis):
         shape[axis] += lo + hi
@@ -81,6 +67,5 @@ def add(
     mode: PaddingMode,
 ) -> Array:
     """The input as windows without padding want it."""
-    parse(mode)
     border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))
     return bordered(input, border, mode)[kept]

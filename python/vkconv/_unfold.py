@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vkconv import _core
-from vkconv._borders import add, parse, sources
+from vkconv._borders import add, sources
 from vkconv._types import Array, Axes, Padding, PaddingMode, Pads
 
 
@@ -87,7 +87,7 @@ def fold(
     input_shape = _core.parsed_shape(input_shape, "input_shape", rank + 2)
     kernel = windows.shape[1 + rank : -1]
     stride, dilation = _core.parsed_axes(stride, "stride", rank, 1), _core.parsed_axes(dilation, "dilation", rank, 1)
-    mode, _ = parse(padding_mode)
+    mode, _ = _core.parsed_border(padding_mode)
     numbers = _core.resolved_pads(input_shape[1:-1], kernel, stride, padding, dilation, pads)
     axes = list(zip(input_shape[1:-1], numbers, kernel, stride, dilation, strict=True))
     outputs = [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, (lo, hi), k, s, d in axes]
