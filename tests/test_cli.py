@@ -46,6 +46,11 @@ def test_explain_lists_every_algorithm(capsys: pytest.CaptureFixture[str]) -> No
     assert all(name in out for name in vkconv.algorithms("cpu"))
 
 
+def test_explain_for_a_device_that_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", PROBLEM, "--device", "h200"]) == 0
+    assert "device     described: NVIDIA H200" in capsys.readouterr().out
+
+
 def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", PROBLEM, "--device", "cpu", "--algorithm", "reference", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -208,7 +208,7 @@ def test_results_do_not_depend_on_threads():
     wanted = vkconv.conv2d(x, w, device="cpu", algorithm="reference")
     for n in (1, 2, 5):
         vkconv.set_num_threads(n)
-        assert vkconv.num_threads() == n
+        assert vkconv.num_threads() == n and vkconv.devices()[0].properties["threads"] == str(n)
         assert vkconv.conv2d(x, w, device="cpu", algorithm="reference").tobytes() == wanted.tobytes()
 
 
@@ -300,6 +300,9 @@ def test_explain_every_operation():
         (lambda: vkconv.explain("conv_weight_grad", grad, X, W.shape), "wgrad_f32_n1c4o6"),
         (lambda: vkconv.explain("conv_weight_grad", grad, X, W.shape, flip=True), "wgrad_f32_n1c4o6"),
         (lambda: vkconv.explain("conv_bias_grad", grad), "wgrad_f32_n1c1o6_i6x7_k1x1"),
+        (lambda: vkconv.explain("causal_conv1d", X[0], W[:, 0]), "fwd_f32_n8c4o6_i9_k3"),
+        (lambda: vkconv.explain(vkconv.causal_conv1d, X[0, :, :2], W[:, 0]), "fwd_f32_n8c4o6_i4_k3"),
+        (lambda: vkconv.explain("causal_conv3d", X[None], W[:, None]), "fwd_f32"),
     ):
         assert call().problem.startswith(prefix)
 

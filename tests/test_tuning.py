@@ -105,6 +105,11 @@ def test_every_prefix_of_a_file_is_ignored_or_whole(tmp_path):
             assert vkconv.load_tuning(tmp_path / "cut.json") == 0
 
 
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        vkconv.load_tuning(tmp_path / "missing.json")
+
+
 def test_the_environment_names_a_file(tmp_path):
     code = f"import vkconv; print(vkconv.explain({PROBLEM!r}, device='cpu').algorithm)"
     for path, said in ((file_of(tmp_path / "t.json"), ""), (tmp_path / "missing.json", "is ignored")):

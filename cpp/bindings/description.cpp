@@ -13,9 +13,10 @@ constexpr std::string_view kPrefix = "described: ";  // of the name that message
 DeviceDescription describe(const std::string& name) {
   for (const auto& [known, json] : vulkan_descriptions())
     if (known == name) return DeviceDescription(json);
-  const int index = DeviceTable::instance().index_of(name);
-  if (index < 0) throw ProblemError("name is 'cpu', wanted a Vulkan device: the CPU plans for itself only");
-  return DeviceDescription(vulkan_description(index));
+  if (name.starts_with("vulkan")) return DeviceDescription(vulkan_description(DeviceTable::instance().index_of(name)));
+  std::string known;
+  for (const auto& [described, json] : vulkan_descriptions()) known += "'" + described + "', ";
+  throw ProblemError("name is '" + name + "', wanted " + known + "or a device of this machine as in 'vulkan:0'");
 }
 
 }  // namespace

@@ -50,25 +50,24 @@ DeviceTable& DeviceTable::instance() {
   return table;
 }
 
-const std::vector<DeviceEntry>& DeviceTable::entries() {
+const std::vector<DeviceEntry>& DeviceTable::vulkan() {
   std::call_once(enumerated_, [this] {
-    VulkanDevices vulkan = vulkan_devices();
-    entries_ = std::move(vulkan.entries);
-    entries_.insert(entries_.begin(), cpu_entry());
-    if (entries_.size() == 1) no_vulkan_reason_ = std::move(vulkan.reason);
+    VulkanDevices found = vulkan_devices();
+    vulkan_ = std::move(found.entries);
+    if (vulkan_.empty()) no_vulkan_reason_ = std::move(found.reason);
   });
-  return entries_;
+  return vulkan_;
+}
+
+std::vector<DeviceEntry> DeviceTable::entries() {
+  std::vector<DeviceEntry> all{cpu_entry()};
+  all.insert(all.end(), vulkan().begin(), vulkan().end());
+  return all;
 }
 
 const std::string& DeviceTable::no_vulkan_reason() {
-  entries();
+  vulkan();
   return no_vulkan_reason_;
-}
-
-// Vulkan devices come best first, unusable ones last.
-const DeviceEntry* DeviceTable::best_vulkan() {
-  const auto& all = entries();
-  return all.size() > 1 && all[1].unusable.empty() ? &all[1] : nullptr;
 }
 
 std::string DeviceTable::resolve(std::string_view name, const char* source) {
@@ -77,12 +76,12 @@ std::string DeviceTable::resolve(std::string_view name, const char* source) {
   if (index < 0)
     throw ProblemError(std::string(source) + " is '" + std::string(name) +
                        "', wanted 'cpu', 'vulkan' or 'vulkan:0', ...");
-  const std::size_t count = entries().size() - 1;
+  const std::size_t count = vulkan().size();
   if (count == 0) throw DeviceError("device '" + std::string(name) + "' is not here: " + no_vulkan_reason_);
   if (static_cast<std::size_t>(index) >= count)
     throw DeviceError("device '" + std::string(name) + "' is not here: this machine has " + std::to_string(count) +
                       " Vulkan device" + (count == 1 ? "" : "s"));
-  const DeviceEntry& entry = entries()[1 + static_cast<std::size_t>(index)];
+  const DeviceEntry& entry = vulkan()[static_cast<std::size_t>(index)];
   if (!entry.unusable.empty()) throw DeviceError("device '" + std::string(name) + "' is unusable: " + entry.unusable);
   return entry.name;
 }
@@ -94,9 +93,14 @@ std::string DeviceTable::default_name() {
   }
   const char* from_environment = std::getenv("VKCONV_DEVICE");
   const bool given = from_environment && *from_environment;
-  const DeviceEntry* best = given ? nullptr : best_vulkan();
-  const bool gpu = best && (best->kind == "discrete" || best->kind == "integrated");
-  std::string chosen = given ? resolve(from_environment, "VKCONV_DEVICE") : gpu ? best->name : std::string(kCpu);
+  const auto is_gpu = [](const DeviceEntry& d) {
+    return d.unusable.empty() && (d.kind == "discrete" || d.kind == "integrated");
+  };
+  std::string chosen(kCpu);
+  if (given)
+    chosen = resolve(from_environment, "VKCONV_DEVICE");
+  else if (!vulkan().empty() && is_gpu(vulkan().front()))
+    chosen = vulkan().front().name;
   std::lock_guard lock(mutex_);
   if (default_.empty()) default_ = std::move(chosen);
   return default_;
@@ -146,7 +150,7 @@ std::vector<OpenDevice> DeviceTable::opened() {
 
 std::string DeviceTable::identity(std::string_view name) {
   const int index = index_of(name);
-  const DeviceEntry entry = index < 0 ? cpu_entry() : entries()[1 + static_cast<std::size_t>(index)];
+  const DeviceEntry entry = index < 0 ? cpu_entry() : vulkan()[static_cast<std::size_t>(index)];
   std::string text = std::string(index < 0 ? kCpu : kVulkan) + " " + entry.description;
   for (const auto& [property, value] : entry.properties)
     if (index < 0 || property == "driver") text += ", " + property + " " + value;

@@ -32,7 +32,7 @@ class DeviceTable {
   static DeviceTable& instance();
 
   // All devices: "cpu" first, then every Vulkan device. The first call opens the Vulkan loader.
-  const std::vector<DeviceEntry>& entries();
+  std::vector<DeviceEntry> entries();
   const std::string& no_vulkan_reason();  // empty when there is a Vulkan device
 
   // The device called `name` ("vulkan" is the best Vulkan device), or, when it is empty, the one that a call in this
@@ -62,7 +62,7 @@ class DeviceTable {
  private:
   // `source` is the argument or the variable that a message names.
   std::string resolve(std::string_view name, const char* source = "device");
-  const DeviceEntry* best_vulkan();
+  const std::vector<DeviceEntry>& vulkan();  // best first, unusable ones last
   std::shared_ptr<Backend> find(const std::string& name);
 
   ForkMutex opening_{ForkMutex::Level::outer};  // one device is opened at a time
@@ -73,7 +73,7 @@ class DeviceTable {
   std::map<std::string, Preferences> preferences_;
 
   std::once_flag enumerated_;
-  std::vector<DeviceEntry> entries_;
+  std::vector<DeviceEntry> vulkan_;
   std::string no_vulkan_reason_;
 };
 

@@ -72,6 +72,7 @@ def _time(seconds: float) -> str:
 _OPERATIONS = frozenset(
     [f"{name}{rank}" for name in ("conv", "conv_transpose", "depthwise_conv") for rank in ("1d", "2d", "3d")]
     + ["conv_general", "conv_transpose", "depthwise_conv", "conv_input_grad", "conv_weight_grad", "conv_bias_grad"]
+    + ["causal_conv1d", "causal_conv3d"]
 )
 _OPTIONS = ("precision", "device", "algorithm", "workspace_limit")  # of a problem string
 
@@ -113,9 +114,12 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
 
 
 def _explain_problem(problem: str, args: tuple[Any, ...], given: dict[str, Any]) -> Explanation:
-    unknown = [repr(a)[:40] for a in args] + sorted(given.keys() - set(_OPTIONS))
+    unknown = [type(a).__name__ for a in args] + sorted(given.keys() - set(_OPTIONS))
     if unknown:
-        raise TypeError(f"explain of a problem string takes {', '.join(_OPTIONS)} as keywords, got {unknown[0]}")
+        raise TypeError(
+            f"op is {problem!r}, which is no operation; a problem string takes {', '.join(_OPTIONS)} as keywords, "
+            f"got {unknown[0]}"
+        )
     return _from_core(_core.explain_problem(problem, *(given.get(name) for name in _OPTIONS)))
 
 

@@ -103,7 +103,8 @@ def load_tuning(path: str | os.PathLike[str]) -> int:
     """Let the planner take the choices of a file that `Tuning.save` wrote, for the devices they were measured on.
 
     VKCONV_TUNING_FILE names a file to load when vkconv is imported. Returns the number of choices taken: 0 and a
-    RuntimeWarning where the file is damaged or comes from another device or version.
+    RuntimeWarning where the file is damaged or comes from another device or version. Raises OSError where it cannot be
+    read.
 
     Examples
     --------
@@ -123,8 +124,8 @@ def load_tuning(path: str | os.PathLike[str]) -> int:
             raise ValueError(f"it is for other devices: {'; '.join(devices)}")
         for name, choices in chosen.items():
             _core.prefer(name, choices)
-    except (OSError, ValueError) as error:
-        warnings.warn(f"tuning file {os.fspath(path)} is ignored: {error}", RuntimeWarning, stacklevel=2)
+    except ValueError as error:
+        _warn(path, error)
         return 0
     return sum(len(choices) for choices in chosen.values())
 
@@ -137,8 +138,16 @@ def clear_tuning() -> None:
 def load_environment() -> None:
     """Loads the file that VKCONV_TUNING_FILE names, if it does."""
     path = os.environ.get(_ENVIRONMENT)
-    if path:
+    if not path:
+        return
+    try:
         load_tuning(path)
+    except OSError as error:  # no reason to fail an import
+        _warn(path, error)
+
+
+def _warn(path: str | os.PathLike[str], error: Exception) -> None:
+    warnings.warn(f"tuning file {os.fspath(path)} is ignored: {error}", RuntimeWarning, stacklevel=3)
 
 
 def _version() -> str:
@@ -161,7 +170,7 @@ def _json() -> Any:
 
 def _read(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """The choices of a file by device. Raises ValueError for anything that `Tuning.save` does not write."""
-    with open(path, "rb") as file:
+    with open(os.fspath(path), "rb") as file:
         content = file.read(_LARGEST_BYTES + 1)
     if len(content) > _LARGEST_BYTES:
         raise ValueError(f"it has more than {_LARGEST_BYTES >> 20} MiB")

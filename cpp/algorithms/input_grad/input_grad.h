@@ -52,7 +52,7 @@ template <class Device>
 Algorithm<Device> input_grad() {
   return {"input_grad",
           [](const ConvProblem& p, const Context<Device>&) {
-            if (p.pass != Pass::input_grad) return Support::no("computes the input gradient only");
+            if (p.pass != Pass::input_grad) return Support::no("it computes the input gradient only");
             return Support::yes();
           },
           [](const ConvProblem& p, const Context<Device>& context) {

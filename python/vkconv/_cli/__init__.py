@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 import vkconv
 
+_PROBLEM = "as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1"
+_DEVICE = "cpu, vulkan, vulkan:0, ... (default: the default device)"
+
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of every command; `run` of the result is the command's function."""
@@ -20,15 +23,16 @@ def parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="print JSON")
 
     explain = commands.add_parser("explain", help="the plan of a problem and every algorithm's estimate or refusal")
-    explain.add_argument("problem", help="as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1")
-    explain.add_argument("--device", help="cpu, vulkan, vulkan:0, ... (default: the default device)")
+    explain.add_argument("problem", metavar="PROBLEM", help=_PROBLEM)
+    described = ", ".join(vkconv.described_devices())
+    explain.add_argument("--device", help=f"{_DEVICE}; a GPU that need not be here: {described}")
     explain.add_argument("--algorithm", help="force an algorithm")
     explain.add_argument("--workspace-limit", type=int, metavar="BYTES", help="scratch memory that a plan may use")
     explain.add_argument("--json", action="store_true", help="print JSON")
 
     bench = commands.add_parser("bench", help="time problems, by the plan chosen or by every algorithm, and check them")
-    bench.add_argument("problems", nargs="+", metavar="PROBLEM", help="as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1")
-    bench.add_argument("--device", help="cpu, vulkan, vulkan:0, ... (default: the default device)")
+    bench.add_argument("problems", nargs="+", metavar="PROBLEM", help=_PROBLEM)
+    bench.add_argument("--device", help=_DEVICE)
     bench.add_argument("--all", action="store_true", help="every algorithm that can run the problem")
     bench.add_argument(
         "--limit", type=float, default=10.0, metavar="SECONDS", help="leave out what is estimated to take longer"
@@ -36,9 +40,9 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", action="store_true", help="print JSON")
 
     tune = commands.add_parser("tune", help="measure which algorithm is the fastest, for the planner to take")
-    tune.add_argument("problems", nargs="+", metavar="PROBLEM", help="as in fwd_f32_n1c64o64_i56x56_k3x3_p1x1")
+    tune.add_argument("problems", nargs="+", metavar="PROBLEM", help=_PROBLEM)
     tune.add_argument("--seconds", type=float, default=30.0, help="time for all of it (default: %(default)s)")
-    tune.add_argument("--device", help="cpu, vulkan, vulkan:0, ... (default: the default device)")
+    tune.add_argument("--device", help=_DEVICE)
     tune.add_argument("--prepared", action="store_true", help="with prepared weights")
     tune.add_argument("--out", metavar="FILE", help="add the choices to this file, for VKCONV_TUNING_FILE")
     tune.add_argument("--json", action="store_true", help="print JSON")
