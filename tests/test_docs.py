@@ -51,8 +51,8 @@ def test_scripts_that_are_named_exist() -> None:
 
 def test_the_reference_has_every_name() -> None:
     named = re.findall(r"^::: (\S+)$", "".join(page.read_text() for page in REFERENCE), re.MULTILINE)
-    adapters = {f"vkconv.{name}" for name in ("torch", "mlx", "jax", "dask", "ndimage", "signal")}
-    assert sorted(named) == sorted(adapters | {f"vkconv.{n}" for n in vkconv.__all__ if n != "__version__"})
+    modules = {f"vkconv.{name}" for name in ("_ops", "torch", "mlx", "jax", "dask", "ndimage", "signal")}
+    assert sorted(named) == sorted(modules | {f"vkconv.{n}" for n in vkconv.__all__ if n != "__version__"})
 
 
 @pytest.mark.full

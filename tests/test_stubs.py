@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ from vkconv import _core
 STUB = Path(vkconv.__file__).with_name("_core.pyi")
 NAMES = {name: importlib.import_module(f"vkconv.{name}") for name in ("ndimage", "signal")}
 FRAMEWORKS = {"dask", "jax", "mlx", "torch"}  # adapters, each for a package that may be missing
-OPERATIONS = [n for n in vkconv.__all__ if n.startswith(("conv", "depthwise", "prepare"))]
+OPERATIONS = [n for n in vkconv.__all__ if n.startswith(("conv", "depthwise", "prepare", "causal", "fold", "unfold"))]
+LISTED = r"^(\w+, )*"  # parameters that share a description
 
 
 def stub_definitions() -> dict[str, ast.AST]:
@@ -82,9 +84,10 @@ def test_mlx_argument_order():
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_docstrings(name):
     doc = inspect.getdoc(getattr(vkconv, name))
-    assert "Examples\n--------" in doc
-    if name != "prepare_transpose":
-        assert "Parameters\n----------" in doc and "Returns\n-------" in doc
+    assert "Examples\n--------" in doc and "Returns\n-------" in doc
+    described = doc.partition("Parameters\n----------")[2].partition("Returns\n-------")[0]
+    names = inspect.signature(getattr(vkconv, name)).parameters
+    assert [n for n in names if not re.search(rf"{LISTED}{n}\b", described, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("module", sorted(m.name for m in pkgutil.iter_modules(vkconv.__path__)

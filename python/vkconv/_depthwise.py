@@ -1,4 +1,4 @@
-"""Depthwise convolutions. The arguments after ``*`` and the forms of padding are those of `vkconv._ops`."""
+"""Depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def depthwise_conv(
     weight : ndarray of shape (C * multiplier, kernel..., 1)
         Output channel ``c * multiplier + m`` is input channel ``c`` convolved with ``weight[c * multiplier + m]``.
     stride, dilation : int or sequence with one int for each spatial axis
-    padding : int, sequence, pair of sequences or str
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -74,7 +75,8 @@ def depthwise_conv1d(
     weight : ndarray of shape (C * multiplier, KW, 1)
         Output channel ``c * multiplier + m`` is input channel ``c`` convolved with ``weight[c * multiplier + m]``.
     stride, dilation : int or sequence of 1 int
-    padding : int, sequence, pair of sequences or str
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -117,7 +119,8 @@ def depthwise_conv2d(
     weight : ndarray of shape (C * multiplier, KH, KW, 1)
         Output channel ``c * multiplier + m`` is input channel ``c`` convolved with ``weight[c * multiplier + m]``.
     stride, dilation : int or sequence of 2 ints
-    padding : int, sequence, pair of sequences or str
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -160,7 +163,8 @@ def depthwise_conv3d(
     weight : ndarray of shape (C * multiplier, KD, KH, KW, 1)
         Output channel ``c * multiplier + m`` is input channel ``c`` convolved with ``weight[c * multiplier + m]``.
     stride, dilation : int or sequence of 3 ints
-    padding : int, sequence, pair of sequences or str
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------

@@ -1,8 +1,7 @@
 """Gradients of `vkconv.conv_general` with respect to input, weight and bias.
 
-They take the forward convolution's geometry, in any form `vkconv._ops` documents, and the shapes it had. Gradients of
-the other operations follow: conv1d, conv2d and conv3d call ``kernel_dilation`` ``dilation``, a depthwise convolution
-has ``groups=C``.
+They take the forward convolution's geometry and the shapes it had. Gradients of the other operations follow: conv1d,
+conv2d and conv3d call ``kernel_dilation`` ``dilation``, a depthwise convolution has ``groups=C``.
 """
 
 from __future__ import annotations
@@ -41,8 +40,10 @@ def conv_input_grad(
     weight : ndarray of shape (O, kernel..., C / groups)
     input_shape : sequence of int
         (N, spatial..., C). Several input extents can have the same output extent, so it must be said.
-    stride, padding, kernel_dilation, input_dilation, groups, flip, padding_mode
+    stride, padding, kernel_dilation, input_dilation, groups, flip, pads, padding_mode
         As in the forward call.
+    precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -93,8 +94,10 @@ def conv_weight_grad(
     input : ndarray of shape (N, spatial..., C)
     weight_shape : sequence of int
         (O, kernel..., C / groups).
-    stride, padding, kernel_dilation, input_dilation, groups, flip, padding_mode
+    stride, padding, kernel_dilation, input_dilation, groups, flip, pads, padding_mode
         As in the forward call.
+    precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -131,6 +134,8 @@ def conv_bias_grad(
     Parameters
     ----------
     grad : ndarray of shape (N, spatial..., O)
+    precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------

@@ -1,14 +1,28 @@
 """Convolutions, forward.
 
-Every function takes NumPy arrays (or Arrays, see `vkconv._arrays`) with the channels last and returns a new one (or
-``out``):
+Every function takes NumPy arrays or `vkconv.Array`s, with the channels last, and returns a new one, or ``out``:
 
     input   (N, spatial..., C)
     weight  (O, kernel..., C / groups)
     output  (N, spatial..., O)
 
-Sums run in float32 (float64 for float64) and are rounded once. The arguments after ``*`` mean the same everywhere:
+Sums run in float32 (float64 for float64) and are rounded once. What follows means the same everywhere.
 
+Parameters
+----------
+padding : int, sequence, pair of sequences or str
+    An integer, one for each spatial axis, a pair ``(lo..., hi...)`` of sequences as in MLX (``((0, 1), (2, 3))`` pads
+    the first axis by 0 and 2, the second by 1 and 3), or a word:
+
+    - 'valid': no padding.
+    - 'same': output extent ceil(input / stride); when the total is odd, the extra element is at the high end.
+    - 'same_lower': the same with the extra element at the low end.
+    - 'full': kernel_dilation * (kernel - 1) on both sides, every position with any overlap.
+    - 'causal': along the first spatial axis all of kernel_dilation * (kernel - 1) at the low end, so that no output
+      depends on later input; 'same' along the others.
+
+    Negative numbers crop the (dilated) signal. The words count from the dilated signal where ``input_dilation`` is not
+    1.
 pads : sequence of (lo, hi)
     Padding as one pair for each spatial axis, instead of ``padding``.
 padding_mode : str or tuple
@@ -21,7 +35,7 @@ bias : ndarray of shape (O,), optional
 activation : str or tuple, optional
     'relu', 'relu6', 'leaky_relu', 'silu', 'gelu', 'sigmoid', 'tanh', 'hardswish', or with parameters
     ('leaky_relu', slope) and ('clip', lo, hi). Applied after the bias, before the rounding.
-precision : {'highest', 'high', 'fast'}, optional
+precision : {'high', 'highest', 'fast'}, optional
     'highest': direct sums only; in float32 an error is at most 8 u S, with u = 2^-24 and S the sum of |input||weight|
     behind the output. 'high' (by default): also algorithms within 64 u S, S being the largest of the outputs that are
     computed together (a tile of up to 6 along an axis): Winograd's F2 to F5, F6 along one axis, float32 split into
@@ -37,26 +51,17 @@ workspace_limit : int, optional
 out : ndarray, optional
     Written and returned. It must have the output's shape and dtype and share no memory with the operands.
 
-Padding is an integer, one for each spatial axis, a pair ``(lo..., hi...)`` of sequences as in MLX
-(``((0, 1), (2, 3))`` pads the first axis by 0 and 2, the second by 1 and 3), or a word:
-
-'valid'
-    No padding.
-'same'
-    Output extent ceil(input / stride); when the total is odd, the extra element is at the high end.
-'same_lower'
-    The same with the extra element at the low end.
-'full'
-    kernel_dilation * (kernel - 1) on both sides: every position with any overlap.
-'causal'
-    Along the first spatial axis all of kernel_dilation * (kernel - 1) at the low end, so that no output depends on
-    later input; 'same' along the others.
-
-Negative numbers crop the (dilated) signal. The words count from the dilated signal where ``input_dilation`` is not 1.
-
-Errors: TypeError for an argument of the wrong kind or dtype, ValueError for one whose value or shape has no meaning
-(a kernel that reaches past the padded input, channel counts that disagree), `vkconv.DeviceError` for a device that is
-missing or lost, MemoryError when memory runs out. Each message names the argument.
+Raises
+------
+TypeError
+    For an argument of the wrong kind or dtype.
+ValueError
+    For one whose value or shape has no meaning: a kernel that reaches past the padded input, channel counts that
+    disagree. Each message names the argument.
+vkconv.DeviceError
+    For a device that is missing or lost.
+MemoryError
+    When memory runs out.
 """
 
 from __future__ import annotations
@@ -94,12 +99,12 @@ def conv_general(
         Of the input's dtype.
     stride, kernel_dilation, input_dilation : int or sequence with one int for each spatial axis
         ``input_dilation`` puts that many steps between neighbouring input elements (zeros in between).
-    padding : int, sequence, pair of sequences or str
-        See `help(vkconv)` for every form.
     groups : int
         Channels are convolved in this many independent groups.
     flip : bool
         Mirror the kernel along every spatial axis: convolution in the mathematical sense, not correlation.
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -144,8 +149,9 @@ def conv1d(
     input : ndarray of shape (N, W, C)
     weight : ndarray of shape (O, KW, C / groups)
     stride, dilation : int or sequence of 1 int
-    padding : int, sequence, pair of sequences or str
     groups : int
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -188,8 +194,9 @@ def conv2d(
     input : ndarray of shape (N, H, W, C)
     weight : ndarray of shape (O, KH, KW, C / groups)
     stride, dilation : int or sequence of 2 ints
-    padding : int, sequence, pair of sequences or str
     groups : int
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -232,8 +239,9 @@ def conv3d(
     input : ndarray of shape (N, D, H, W, C)
     weight : ndarray of shape (O, KD, KH, KW, C / groups)
     stride, dilation : int or sequence of 3 ints
-    padding : int, sequence, pair of sequences or str
     groups : int
+    padding, pads, padding_mode, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------

@@ -41,7 +41,7 @@ def prepare(
     stride, padding, kernel_dilation, input_dilation, groups, flip, pads, padding_mode
         As in `vkconv.conv_general`.
     activation, precision, device, algorithm, workspace_limit
-        As in every operation.
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -78,6 +78,19 @@ def prepare_transpose(
     workspace_limit: int | None = None,
 ) -> PreparedConv:
     """Make a transposed convolution of ``weight`` and ``bias``: `prepare` for `vkconv.conv_transpose`.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (O, kernel..., C / groups)
+    bias : ndarray of shape (O,), optional
+    stride, padding, dilation, output_padding, groups, pads
+        As in `vkconv.conv_transpose`.
+    activation, precision, device, algorithm, workspace_limit
+        As in every operation, see `help(vkconv)`.
+
+    Returns
+    -------
+    PreparedConv
 
     Examples
     --------

@@ -41,7 +41,7 @@ def causal_conv1d(
         What the call for the chunk before returned; None at the beginning of the stream.
     stride, dilation, groups : int
     activation, precision, device, algorithm, workspace_limit
-        As in every operation.
+        As in every operation, see `help(vkconv)`.
     first : {'zeros', 'edge'}
         What lies before the stream: zeros, or its first element repeated.
 
@@ -97,7 +97,7 @@ def causal_conv3d(
         Of H and W, in the forms of `conv2d`.
     groups : int
     activation, precision, device, algorithm, workspace_limit
-        As in every operation.
+        As in every operation, see `help(vkconv)`.
     first : {'zeros', 'edge'}
         What lies before the video: zeros, or its first frame repeated.
 

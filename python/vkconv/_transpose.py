@@ -1,5 +1,4 @@
-"""Transposed convolutions. The arguments after ``*`` are those of `vkconv._ops`; padding is a number, one for each
-spatial axis, a pair ``(lo..., hi...)`` of sequences, or ``pads``: words have no agreed meaning here."""
+"""Transposed convolutions. Their padding is numbers only: the words have no agreed meaning here."""
 
 from __future__ import annotations
 
@@ -41,6 +40,8 @@ def conv_transpose(
     output_padding : int or sequence with one int for each spatial axis
         Elements added at the high end of the output.
     groups : int
+    pads, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -92,6 +93,8 @@ def conv_transpose1d(
     output_padding : int or sequence of 1 int
         Elements added at the high end of the output.
     groups : int
+    pads, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -143,6 +146,8 @@ def conv_transpose2d(
     output_padding : int or sequence of 2 ints
         Elements added at the high end of the output.
     groups : int
+    pads, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
@@ -194,6 +199,8 @@ def conv_transpose3d(
     output_padding : int or sequence of 3 ints
         Elements added at the high end of the output.
     groups : int
+    pads, bias, activation, precision, device, algorithm, workspace_limit, out
+        As in every operation, see `help(vkconv)`.
 
     Returns
     -------
