@@ -195,7 +195,7 @@ def call_with_other_sizes(case: Case, a: checks.Operands, conv: vkconv.PreparedC
         if not fits(p, 20):  # a dilated input grows by as much
             continue
         # Of another seed: with that of the weight, they would be the same numbers.
-        b = dataclasses.replace(a, input=checks.operands(p, case.seed + 1, case.integers).input)
+        b = dataclasses.replace(a, input=case.scaled(checks.operands(p, case.seed + 1, case.integers).input))
         tree = vkconv.explain(conv, b.input).plan
         if tree is not None:  # a forced algorithm may want other sizes
             checks.assert_right(p, b, conv(b.input), tree=tree, integers=case.integers, independent=case.independent)

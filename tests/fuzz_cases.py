@@ -68,6 +68,9 @@ class Case:
     def views(self) -> tuple[str, ...]:
         return self.input, self.weight, self.grad, self.bias, self.addend
 
+    def scaled(self, array: np.ndarray) -> np.ndarray:
+        return (array.astype(np.float64) * 2.0**self.scale).astype(array.dtype)
+
     @property
     def independent(self) -> bool:
         """Whether no view repeats values."""
@@ -126,7 +129,7 @@ def operands(case: Case) -> checks.Operands:
         arrays["addend"] = checks.values(rng, p.output_shape, dtype, case.integers)
     factors = FACTORS[p.op]
     for name in arrays.keys() - {factors[1]}:
-        arrays[name] = (arrays[name].astype(np.float64) * 2.0**case.scale).astype(arrays[name].dtype)
+        arrays[name] = case.scaled(arrays[name])
     put_specials(arrays, factors, case)
     rng = np.random.default_rng(case.seed)
     seen = {name: VIEWS[getattr(case, name)](value, rng) for name, value in arrays.items()}
