@@ -29,6 +29,7 @@ CASES = [
     {"stride": (3, 1), "padding": ((-1, 2), (2, -2)), "groups": 2},
     {"input_dilation": (2, 3), "padding": ((2, 1), (0, 4)), "flip": True},
     {"stride": 2, "input_dilation": 3, "padding": 5},
+    {"stride": 2, "input_dilation": 3, "padding": "same"},
 ]
 
 
@@ -78,8 +79,8 @@ def test_errors():
         vd.conv1d(x[:, :2], w)
     with pytest.raises(ValueError, match="weight has"):
         vd.conv1d(x, w[0])
-    with pytest.raises(ValueError, match="wanted numbers"):
-        vd.conv_general(x, w, padding="same")
+    with pytest.raises(ValueError, match="padding is 'SAME', wanted numbers or one of 'valid', 'same'"):
+        vd.conv_general(x, w, padding="SAME")
     for chunks, message in ((0, "at least 1"), ((4, 4), "chunks has 2 values"), (-1, "at least 1")):
         with pytest.raises(ValueError, match=message):
             vd.conv1d(x, w, chunks=chunks)

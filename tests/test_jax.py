@@ -55,6 +55,16 @@ def test_forward_and_jit(options):
     near(jax.jit(lambda x, w: vj.conv_general(x, w, **options) * 2)(x, w), own(x, w, **options) * 2)
 
 
+@pytest.mark.parametrize("word", ["valid", "same", "same_lower", "full", "causal"])
+def test_words_of_padding(word):
+    x, w = operands()
+    options = {"stride": 2, "padding": word}
+    wanted = vkconv.conv2d(np.asarray(x), np.asarray(w), **options)
+    near(jax.jit(lambda x, w: vj.conv2d(x, w, **options))(x, w), wanted)
+    dilated = {**options, "input_dilation": 3}
+    near(vj.conv_general(x, w, **dilated), vkconv.conv_general(np.asarray(x), np.asarray(w), **dilated))
+
+
 def loss(conv, options):
     return lambda x, w: (conv(x, w, **options) ** 3).sum()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,14 @@ def test_ranks(rank):
         getattr(vm, f"conv{rank}d")(x[0], w)
     with pytest.raises(ValueError, match="padding 99 leaves no output along spatial axis 0"):
         getattr(vm, f"conv_transpose{rank}d")(x, w, padding=99)
+
+
+@pytest.mark.parametrize("word", ["valid", "same", "same_lower", "full", "causal"])
+def test_words_of_padding(word):
+    x, w = operands({})
+    wanted = mx.array(vkconv.conv2d(np.array(x), np.array(w), stride=2, padding=word))
+    near(vm.conv2d(x, w, stride=2, padding=word), wanted)
+    near(mx.compile(partial(vm.conv_general, stride=2, padding=word))(x, w), wanted)
 
 
 @pytest.mark.parametrize("options", TRANSPOSED, ids=str)

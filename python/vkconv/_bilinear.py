@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from vkconv import _core
 from vkconv._axes import per_axis
 from vkconv._gradients import conv_input_grad, conv_weight_grad
 from vkconv._ops import conv_general
-from vkconv._types import Array, Axes, Padding
+from vkconv._types import Array, Axes, NumericPadding, Padding
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -28,10 +29,10 @@ def each(value: Axes, rank: int, name: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Everything but the arrays, hashable; `padding` is one pair for each axis, or a word."""
+    """Everything but the arrays, hashable."""
 
     stride: tuple[int, ...]
-    padding: Pads | str
+    pads: Pads
     kernel_dilation: tuple[int, ...]
     input_dilation: tuple[int, ...]
     groups: int
@@ -39,23 +40,30 @@ class Geometry:
 
     @staticmethod
     def of(
-        rank: int, stride: Axes, padding: Padding, kernel_dilation: Axes = 1, input_dilation: Axes = 1,
-        groups: int = 1, flip: bool = False,
+        spatial: Sequence[int], kernel: Sequence[int], stride: Axes, padding: Padding, kernel_dilation: Axes = 1,
+        input_dilation: Axes = 1, groups: int = 1, flip: bool = False,
     ) -> Geometry:  # fmt: skip
+        rank = len(spatial)
+        strides = each(stride, rank, "stride")
         dilations = each(kernel_dilation, rank, "dilation"), each(input_dilation, rank, "input_dilation")
-        return Geometry(each(stride, rank, "stride"), pairs(padding, rank), *dilations, groups, flip)
+        if isinstance(padding, str):
+            signal = [dilated(n, e) for n, e in zip(spatial, dilations[1], strict=True)]
+            pads = tuple(_core.resolved_pads(signal, kernel, strides, padding, dilations[0], None))
+        else:
+            pads = pairs(padding, rank)
+        return Geometry(strides, pads, *dilations, groups, flip)
 
     @staticmethod
     def transposed(
-        spatial: Sequence[int], kernel: Sequence[int], stride: Axes, padding: Padding, dilation: Axes,
+        spatial: Sequence[int], kernel: Sequence[int], stride: Axes, padding: NumericPadding, dilation: Axes,
         output_padding: Axes, groups: int,
     ) -> Geometry:  # fmt: skip
         """A transposed convolution of these extents is a convolution of the dilated signal with the mirrored kernel."""
         rank = len(kernel)
         dilations, extra = each(dilation, rank, "dilation"), each(output_padding, rank, "output_padding")
-        given = pairs(padding, rank)
-        if isinstance(given, str):
+        if isinstance(padding, str):
             raise ValueError(f"padding is {padding!r}, wanted numbers: a transposed convolution has no named padding")
+        given = pairs(padding, rank)
         strides = each(stride, rank, "stride")
         reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
         for axis, (n, s, r, (lo, hi), e) in enumerate(zip(spatial, strides, reach, given, extra, strict=True)):
@@ -68,16 +76,9 @@ class Geometry:
         pads = tuple((r - lo, r - hi + e) for r, (lo, hi), e in zip(reach, given, extra, strict=True))
         return Geometry((1,) * rank, pads, dilations, strides, groups, True)
 
-    def arguments(self) -> dict[str, Any]:
-        """As `vkconv.conv_general` takes them."""
-        named = vars(self).copy()
-        return named if isinstance(self.padding, str) else {**named, "padding": 0, "pads": self.padding}
 
-
-def pairs(padding: Padding, rank: int) -> Pads | str:
-    """Padding in MLX's and vkconv's forms as one pair for each axis; words stay."""
-    if isinstance(padding, str):
-        return padding
+def pairs(padding: NumericPadding, rank: int) -> Pads:
+    """Padding in MLX's and vkconv's forms as one pair for each axis."""
     if not isinstance(padding, int | np.integer) and len(padding) == 2 and not np.isscalar(padding[0]):
         lo, hi = (each(side, rank, "padding") for side in padding)
         return tuple(zip(lo, hi, strict=True))
@@ -111,7 +112,7 @@ def named(function: Any, name: str, doc: str) -> Any:
 
 def conv(input: Array, weight: Array, geometry: Geometry) -> Array:
     """`vkconv.conv_general`, for each element of the leading axes."""
-    return _mapped(lambda x, w: conv_general(x, w, **geometry.arguments()), input, weight, geometry, merge=True)
+    return _mapped(lambda x, w: conv_general(x, w, **vars(geometry)), input, weight, geometry, merge=True)
 
 
 def input_grad(grad: Array, weight: Array, extents: tuple[int, ...], geometry: Geometry) -> Array:
@@ -119,7 +120,7 @@ def input_grad(grad: Array, weight: Array, extents: tuple[int, ...], geometry: G
     channels = weight.shape[-1] * geometry.groups
 
     def one(g: Array, w: Array) -> Array:
-        return conv_input_grad(g, w, (g.shape[0], *extents, channels), **geometry.arguments())
+        return conv_input_grad(g, w, (g.shape[0], *extents, channels), **vars(geometry))
 
     return _mapped(one, grad, weight, geometry, merge=True)
 
@@ -127,9 +128,7 @@ def input_grad(grad: Array, weight: Array, extents: tuple[int, ...], geometry: G
 def weight_grad(grad: Array, input: Array, extents: tuple[int, ...], geometry: Geometry) -> Array:
     """`vkconv.conv_weight_grad` for a kernel of these extents."""
     shape = (grad.shape[-1], *extents, input.shape[-1] // geometry.groups)
-    return _mapped(
-        lambda g, x: conv_weight_grad(g, x, shape, **geometry.arguments()), grad, input, geometry, merge=False
-    )
+    return _mapped(lambda g, x: conv_weight_grad(g, x, shape, **vars(geometry)), grad, input, geometry, merge=False)
 
 
 def _mapped(one: Any, a: Array, b: Array, geometry: Geometry, merge: bool) -> Array:

@@ -42,7 +42,7 @@ def conv_general(
     input: Any,
     weight: Array,
     stride: Axes = 1,
-    padding: NumericPadding = 0,
+    padding: Padding = 0,
     kernel_dilation: Axes = 1,
     input_dilation: Axes = 1,
     groups: int = 1,
@@ -66,9 +66,9 @@ def conv_general(
     -------
     dask.array.Array of shape (N, spatial..., O)
     """
-    rank = _lazy(input).ndim - 2
-    check_ranks(rank, weight=weight)
-    geometry = Geometry.of(rank, stride, padding, kernel_dilation, input_dilation, groups, flip)
+    check_ranks(_lazy(input).ndim - 2, weight=weight)
+    extents = input.shape[1:-1], weight.shape[1:-1]
+    geometry = Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip)
     return _planned(input, weight, geometry, bias, activation, chunks)
 
 
@@ -82,8 +82,6 @@ def _lazy(input: Any) -> Any:
 
 def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Axes | None) -> Any:
     rank = input.ndim - 2
-    if isinstance(g.padding, str):
-        raise ValueError(f"padding is {g.padding!r}, wanted numbers")
     input = input.rechunk({input.ndim - 1: -1})
     extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks")
     tiles = [_Axis(input, weight, g, a).tiles(extent) for a, extent in enumerate(extents)]
@@ -103,10 +101,9 @@ class _Axis:
         self.extent, self.input_chunks = input.shape[1 + a], input.chunks[1 + a]
         self.stride, self.step, self.dilation = g.stride[a], g.input_dilation[a], g.kernel_dilation[a]
         self.reach = self.dilation * (weight.shape[1 + a] - 1)
-        pads: Any = g.padding
-        self.lo, hi = pads[a]
+        self.lo, hi = g.pads[a]
         signal = (self.extent - 1) * self.step + 1
-        self.outputs = (signal + self.lo + int(hi) - self.reach - 1) // self.stride + 1
+        self.outputs = (signal + self.lo + hi - self.reach - 1) // self.stride + 1
         if self.outputs < 1:
             raise ValueError(f"input is smaller than the kernel along spatial axis {a}")
 
@@ -119,8 +116,8 @@ class _Axis:
         return [self._tile(start, min(start + size, self.outputs)) for start in starts]
 
     def _tile(self, start: int, stop: int) -> tuple[slice, tuple[int, int], int]:
-        first = start * self.stride - int(self.lo)  # in steps of the dilated input
-        last = (stop - 1) * self.stride - int(self.lo) + self.reach
+        first = start * self.stride - self.lo  # in steps of the dilated input
+        last = (stop - 1) * self.stride - self.lo + self.reach
         begin = min(max(-(-first // self.step), 0), self.extent - 1)
         end = max(min(last // self.step, self.extent - 1), begin)
         return slice(begin, end + 1), (begin * self.step - first, last - end * self.step), stop - start
@@ -142,7 +139,7 @@ def _block(input: Any, tiles: list[Any], run: Callable[..., Array], outputs: int
 
 
 def _run(x: Array, *, pads: Any, weight: Array, geometry: Geometry, bias: Array | None, activation: Any) -> Array:
-    options = {**geometry.arguments(), "padding": 0, "pads": pads}
+    options = vars(geometry) | {"pads": pads}
     return _conv(x, weight, **options, bias=bias, activation=activation, device="cpu")
 
 
@@ -160,11 +157,7 @@ def _make_conv(rank: int) -> Callable[..., Any]:
         chunks: Axes | None = None,
     ) -> Any:
         check_ranks(rank, input=_lazy(input), weight=weight)
-        if isinstance(padding, str):
-            shapes = input.shape[1:-1], weight.shape[1:-1]
-            numbers = _core.resolved_pads(*shapes, stride, padding, dilation, None)
-            padding = [lo for lo, _ in numbers], [hi for _, hi in numbers]
-        geometry = Geometry.of(rank, stride, padding, dilation, 1, groups)
+        geometry = Geometry.of(input.shape[1:-1], weight.shape[1:-1], stride, padding, dilation, 1, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)
 
     return named(conv, f"conv{rank}d", _DOC)

@@ -26,8 +26,8 @@ from jax.interpreters import ad, batching, mlir
 
 from vkconv import _bilinear, _core
 from vkconv._axes import check_ranks
-from vkconv._bilinear import Geometry, dilated, named, output_extents
-from vkconv._types import Axes, NumericPadding
+from vkconv._bilinear import Geometry, named, output_extents
+from vkconv._types import Axes, NumericPadding, Padding
 
 __all__ = [
     "conv1d",
@@ -98,8 +98,8 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
 
 
 def _output_shape(x: Sequence[int], w: Sequence[int], geometry: Geometry) -> Sequence[int]:
-    g: Any = geometry  # with pairs as padding: words are resolved before
-    sizes = output_extents(x[1:-1], w[1:-1], g.stride, g.padding, g.kernel_dilation, g.input_dilation)
+    g = geometry
+    sizes = output_extents(x[1:-1], w[1:-1], g.stride, g.pads, g.kernel_dilation, g.input_dilation)
     return (x[0], *sizes, w[0])
 
 
@@ -182,7 +182,7 @@ def conv_general(
     input: jax.Array,
     weight: jax.Array,
     stride: Axes = 1,
-    padding: NumericPadding = 0,
+    padding: Padding = 0,
     kernel_dilation: Axes = 1,
     input_dilation: Axes = 1,
     groups: int = 1,
@@ -195,12 +195,9 @@ def conv_general(
     >>> conv_general(jax.numpy.ones((1, 8, 8, 3)), jax.numpy.ones((4, 3, 3, 3)), stride=2).shape
     (1, 3, 3, 4)
     """
-    rank = input.ndim - 2
-    _checked(input, weight, rank)
-    geometry = Geometry.of(rank, stride, padding, kernel_dilation, input_dilation, groups, flip)
-    if isinstance(geometry.padding, str):
-        raise ValueError(f"padding is {padding!r}, wanted numbers")
-    return _bound(input, weight, geometry)
+    _checked(input, weight, input.ndim - 2)
+    extents = input.shape[1:-1], weight.shape[1:-1]
+    return _bound(input, weight, Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip))
 
 
 def conv_general_dilated(
@@ -239,20 +236,12 @@ def conv_general_dilated(
     x = lhs.astype(computed).transpose(numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1])
     w = rhs.astype(computed).transpose(numbers.rhs_spec[0], *numbers.rhs_spec[2:], numbers.rhs_spec[1])
     strides, dilations = tuple(window_strides), (tuple(rhs_dilation or ones), tuple(lhs_dilation or ones))
-    if isinstance(padding, str):
-        padding = _numbers_of(padding, x.shape[1:-1], w.shape[1:-1], strides, *dilations)
     if batch_group_count > 1:  # groups of images become groups of channels
         x = _groups_to_channels(x, batch_group_count)
-    sides: Any = tuple(zip(*padding, strict=True))
+    sides: Any = padding.lower() if isinstance(padding, str) else tuple(zip(*padding, strict=True))
     y = conv_general(x, w, strides, sides, *dilations, feature_group_count * batch_group_count)
     back = np.argsort((numbers.out_spec[0], *numbers.out_spec[2:], numbers.out_spec[1]))
     return y.astype(result.dtype).transpose(*back)
-
-
-def _numbers_of(word: str, spatial: Sequence[int], kernel: Any, stride: Any, dilation: Any, input_dilation: Any) -> Any:
-    lower: Any = word.lower()
-    seen = [dilated(n, e) for n, e in zip(spatial, input_dilation, strict=True)]
-    return _core.resolved_pads(seen, kernel, stride, lower, dilation, None)
 
 
 def _groups_to_channels(x: jax.Array, groups: int) -> jax.Array:
@@ -265,7 +254,7 @@ def _make_conv(rank: int) -> Callable[..., jax.Array]:
         input: jax.Array,
         weight: jax.Array,
         stride: Axes = 1,
-        padding: NumericPadding = 0,
+        padding: Padding = 0,
         dilation: Axes = 1,
         groups: int = 1,
     ) -> jax.Array:

@@ -20,7 +20,7 @@ import numpy as np
 from vkconv import _bilinear
 from vkconv._axes import check_ranks
 from vkconv._bilinear import Geometry, named
-from vkconv._types import Array, Axes, NumericPadding
+from vkconv._types import Array, Axes, NumericPadding, Padding
 
 __all__ = [
     "conv1d",
@@ -135,11 +135,7 @@ def _own_grad(linear: Callable[[mx.array], mx.array], shape: tuple[int, ...], co
 
 
 def _own_conv(x: mx.array, w: mx.array, geometry: Geometry) -> mx.array:
-    if isinstance(geometry.padding, str):
-        raise ValueError(
-            f"padding={geometry.padding!r} has no meaning for MLX's own convolution, which a transformation needs"
-        )
-    lo, hi = ([p[side] for p in geometry.padding] for side in (0, 1))
+    lo, hi = ([p[side] for p in geometry.pads] for side in (0, 1))
     dilations = list(geometry.kernel_dilation), list(geometry.input_dilation)
     return _OWN["conv_general"](x, w, list(geometry.stride), (lo, hi), *dilations, geometry.groups, geometry.flip)
 
@@ -148,7 +144,7 @@ def conv_general(
     input: mx.array,
     weight: mx.array,
     stride: Axes = 1,
-    padding: NumericPadding = 0,
+    padding: Padding = 0,
     kernel_dilation: Axes = 1,
     input_dilation: Axes = 1,
     groups: int = 1,
@@ -157,8 +153,8 @@ def conv_general(
     stream: Any = None,
 ) -> mx.array:
     """`mlx.core.conv_general` by vkconv."""
-    rank = input.ndim - 2
-    geometry = Geometry.of(rank, stride, padding, kernel_dilation, input_dilation, groups, flip)
+    extents = input.shape[1:-1], weight.shape[1:-1]
+    geometry = Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip)
     return _conv(geometry)(input, weight)
 
 
@@ -167,14 +163,15 @@ def _make_conv(rank: int) -> Callable[..., mx.array]:
         input: mx.array,
         weight: mx.array,
         stride: Axes = 1,
-        padding: NumericPadding = 0,
+        padding: Padding = 0,
         dilation: Axes = 1,
         groups: int = 1,
         *,
         stream: Any = None,
     ) -> mx.array:
         check_ranks(rank, input=input, weight=weight)
-        return _conv(Geometry.of(rank, stride, padding, dilation, 1, groups))(input, weight)
+        geometry = Geometry.of(input.shape[1:-1], weight.shape[1:-1], stride, padding, dilation, 1, groups)
+        return _conv(geometry)(input, weight)
 
     return named(conv, f"conv{rank}d", _DOC)
 

@@ -5,10 +5,10 @@
     fast = vkconv.torch.accelerate(model.eval())  # every convolution, with what follows it, by vkconv
     y = vkconv.torch.conv2d(x, w, padding=1)      # the functions of torch.nn.functional, with gradients
 
-Tensors in the memory format `channels_last` (or `channels_last_3d`) are read where they lie, and every result has that
-format: a network converts its input once. float32, float64, float16 and bfloat16 (with ml_dtypes) work; so do autograd,
-torch.func and torch.compile. Importing this module lets vkconv run in the threads of PyTorch's OpenMP, so that neither
-library waits for the other's.
+Results have the memory format that PyTorch's would have. Tensors in `channels_last` (or `channels_last_3d`) are read
+where they lie and results written so: a network converts its input once. float32, float64, float16 and bfloat16 (with
+ml_dtypes) work; so do autograd, torch.func and torch.compile. Importing this module lets vkconv run in the threads of
+PyTorch's OpenMP, so that neither library waits for the other's.
 """
 
 import warnings
