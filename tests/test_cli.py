@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vkconv
-from vkconv._cli import main, render, seeds
+from vkconv._cli import hard_cases, main, render
 from vkconv._problem_call import problem_call
 
 PROBLEM = "fwd_f32_n1c8o8_i9x9_k3x3_p1x1"
@@ -179,7 +179,7 @@ def test_demo_checks_its_answers_and_writes_the_sheet(
     image = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (40, 52, 3), np.uint8)
     image.fromarray(pixels).save(tmp_path / "photo.png")
-    monkeypatch.setattr(seeds, "CPU_FLOPS", 1e8)
+    monkeypatch.setattr(hard_cases, "CPU_FLOPS", 1e8)
     arguments = [
         "demo",
         "--photo",
@@ -212,7 +212,7 @@ def test_demo_fails_when_an_answer_is_wrong(
 ) -> None:
     image = pytest.importorskip("PIL.Image")
     image.fromarray(np.full((24, 24, 3), 100, np.uint8)).save(tmp_path / "photo.png")
-    monkeypatch.setattr(seeds, "CPU_FLOPS", 1e7)
+    monkeypatch.setattr(hard_cases, "CPU_FLOPS", 1e7)
     right, explain = vkconv.conv2d, vkconv.explain
 
     def conv2d(*args: object, **kwargs: object) -> object:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,8 @@ def used_device() -> str:
 def test_devices():
     listed = vkconv.devices()
     assert listed[0].name == listed[0].kind == "cpu"
+    known = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    assert listed[0].description == (known[1] if known else listed[0].properties["instruction_set"])
     assert listed[0].properties["threads"] == str(vkconv.num_threads())
     assert [d.name for d in listed[1:]] == [f"vulkan:{i}" for i in range(len(listed) - 1)]
     assert all(d.kind in ("discrete", "integrated", "virtual", "software", "other") for d in listed[1:])

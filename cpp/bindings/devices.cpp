@@ -9,6 +9,7 @@
 #include "bindings/without_gil.h"
 #include "core/number_text.h"
 #include "cpu/backend.h"
+#include "cpu/processor.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::bindings {
@@ -23,10 +24,11 @@ thread_local std::vector<std::string> stack;
 
 DeviceEntry cpu_entry() {
   const cpu::Traits t = cpu::host_traits();
+  const std::string processor = cpu::processor_name();
   const auto kib = [](std::size_t bytes) { return std::to_string(bytes >> 10) + " KiB"; };
   return {std::string(kCpu),
           "cpu",
-          t.isa,
+          processor.empty() ? t.isa : processor,
           "",
           {{"instruction_set", t.isa},
            {"threads", std::to_string(cpu::num_threads())},

@@ -16,7 +16,7 @@ namespace vkconv::bindings {
 struct DeviceEntry {
   std::string name;                                             // cpu, vulkan:0
   std::string kind;                                             // cpu, discrete, integrated, virtual, software
-  std::string description;                                      // as the driver names it
+  std::string description;                                      // as the driver or the kernel names it
   std::string unusable;                                         // why it cannot be used; empty when it can
   std::vector<std::pair<std::string, std::string>> properties;  // features and limits, for people
 };

@@ -38,6 +38,14 @@ const CoreRates& core_rates(std::string_view vendor, std::string_view isa, int v
 
 }  // namespace
 
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (const auto colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
+      return line.substr(colon + 2);
+  return {};
+}
+
 std::string_view processor_vendor() {
 #if defined(__x86_64__)
   if (__builtin_cpu_is("amd")) return "AuthenticAMD";

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"dilation_phases", "fwd_f16_n1c2o2g2_i3x4x5_k2x2x2_d2x9x3_p0x9x3_add"},
                     Case{"input_grad", "igrad_f32_n2c3o4_i9_k3_s2_p1"},
                     Case{"input_grad", "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0"},
-                    // Seed D's shape with a shorter input; 1024 phases that do not wait for each other.
+                    // An inverse STFT's shape with a shorter input; 1024 phases that do not wait for each other.
                     Case{"transpose_phases", "fwd_f32_n1c1o1_i58_k4096_t1024_p4095"}));
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The demo's four hard cases: short 3D kernels, awkward depthwise sizes, the three passes, the 86.6 GB unfold."""
+"""The demo's hard cases: short 3D kernels, awkward depthwise sizes, three passes, an unfolded matrix of 86.6 GB."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def small_kernel_depth(flop_limit: float) -> Iterator[Operation]:
                 height, width = height // 2, width // 2
             else:
                 channels //= 2
-        scaled = "" if (height, channels) == full[1::2] else f", scaled from {full[1]}x{full[2]} C{full[3]}"
+        scaled = "" if (height, channels) == full[1::2] else ", scaled"
         for dtype in (np.float32, bfloat16()):
             if dtype is None:
                 continue
             x = random((1, frames + depth - 1, height + 2, width + 2, channels), 1, dtype)
             w = (random((channels, depth, 3, 3, channels), 2) / math.sqrt(9 * depth * channels)).astype(dtype)
-            yield convolution(f"A depth {depth}, {np.dtype(dtype).name}{scaled}", vkconv.conv3d, x, w)
+            yield convolution(f"3D kernel {depth} deep, {np.dtype(dtype).name}{scaled}", vkconv.conv3d, x, w)
 
 
 def depthwise_sizes() -> Iterator[Operation]:
     """3x3 depthwise layers whose sizes are no multiple of any tile, and one that is."""
     for channels, side in ((384, 60), (768, 30), (1536, 15), (384, 64)):
         x, w = random((1, side, side, channels), 3), random((channels, 3, 3, 1), 4) / 3
-        yield convolution(f"B depthwise {channels} at {side}x{side}", vkconv.depthwise_conv2d, x, w, padding=1)
+        yield convolution(f"depthwise, {channels} channels at {side}x{side}", vkconv.depthwise_conv2d, x, w, padding=1)
 
 
 def three_passes(flop_limit: float) -> Iterator[Operation]:
@@ -65,18 +65,18 @@ def three_passes(flop_limit: float) -> Iterator[Operation]:
     side = 64
     while 2.0 * 4 * (side // 2) ** 2 * 9 * 64 * 128 > flop_limit and side > 8:
         side //= 2
-    scaled = "" if side == 64 else ", scaled from 64x64"
+    scaled = "" if side == 64 else ", scaled"
     x, w = random((4, side, side, 64), 5), random((128, 3, 3, 64), 6) / 24
     grad = random((4, side // 2, side // 2, 128), 7)
-    yield convolution(f"C forward{scaled}", vkconv.conv2d, x, w, stride=2, padding=1)
-    yield input_gradient(f"C input gradient{scaled}", grad, w, x.shape, stride=2, padding=1)
-    yield weight_gradient(f"C weight gradient{scaled}", grad, x, w.shape, stride=2, padding=1)
+    yield convolution(f"strided, forward{scaled}", vkconv.conv2d, x, w, stride=2, padding=1)
+    yield input_gradient(f"strided, input gradient{scaled}", grad, w, x.shape, stride=2, padding=1)
+    yield weight_gradient(f"strided, weight gradient{scaled}", grad, x, w.shape, stride=2, padding=1)
 
 
 def inverse_transform() -> Operation:
     """conv_transpose1d as an inverse STFT has it: unfolded it would be a matrix of 86.6 GB."""
     x, w = random((1, 5158, 1), 8), random((1, 4096, 1), 9)
-    return transposed("D transposed, stride 1024", vkconv.conv_transpose1d, x, w, stride=1024, work=2e7)
+    return transposed("inverse STFT, stride 1024", vkconv.conv_transpose1d, x, w, stride=1024, work=2e7)
 
 
 def cases(device: vkconv.Device) -> list[Operation]:
