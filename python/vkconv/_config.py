@@ -18,8 +18,8 @@ from vkconv._types import Precision
 class Device(NamedTuple):
     """A device of this machine.
 
-    ``kind`` is 'cpu', 'discrete', 'integrated', 'virtual', 'software' or 'other'; ``description`` names the processor or
-    GPU; ``unusable`` says why the device cannot be used and is empty when it can; ``properties`` are features and
+    ``kind`` is 'cpu', 'discrete', 'integrated', 'virtual', 'software' or 'other'; ``description`` names the processor
+    or GPU; ``unusable`` says why the device cannot be used and is empty when it can; ``properties`` are features and
     limits, for people.
     """
 

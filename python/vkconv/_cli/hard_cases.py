@@ -21,7 +21,7 @@ CPU_FLOPS, SOFTWARE_FLOPS = 1e11, 4e8  # what one case may cost on two cores, an
 
 
 def random(shape: tuple[int, ...], seed: int, dtype: Any = np.float32) -> Array:
-    """Normal numbers; those of weights scaled so that outputs are of order one."""
+    """Normally distributed numbers."""
     return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
 
 
