@@ -52,6 +52,21 @@ def test_every_device_has_a_plan(name, problem):
     assert 0 < best < (1e-2 if name == "h200" else 1e2)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("layer", ["n1c512o512_i128x128_k3x3_p1x1", "n1c256o256_i8x64x64_k3x3x3_p1x1x1"])
+def test_winograd_in_halves_wants_its_bound(layer, dtype):
+    """Points that are themselves halves have F2's error; F4's is for precision "fast"."""
+    h200 = vkconv.describe_device("h200")
+
+    def told(precision: str, algorithm: str | None = None) -> vkconv.Explanation:
+        return vkconv.explain(f"fwd_{dtype}_{layer}{precision}", device=h200, algorithm=algorithm)
+
+    assert told("", "winograd").plan.startswith("winograd_f2(")
+    assert "_f4" not in told("").plan
+    assert told("_fast").plan.startswith("winograd_f4(")
+    assert all(c.seconds is None for c in told("_highest").candidates if "winograd" in c.algorithm)
+
+
 def test_faster_devices_are_estimated_faster():
     best = [min(s for s in seconds(DENSE, vkconv.describe_device(n)).values() if s) for n in NAMES]
     assert best[0] < best[1] / 10 < best[2] / 10
