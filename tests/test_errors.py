@@ -337,6 +337,8 @@ def test_explain():
         vkconv.explain("fwd_f32_n1c1o1_i8_k3", 3)
     with pytest.raises(TypeError, match=r"op is 'conv2dd', which is no operation; .* as keywords, got ndarray"):
         vkconv.explain("conv2dd", X, W)
+    with pytest.raises(ValueError, match="a parameter of the activation is NaN"):
+        vkconv.explain("fwd_f32_n1c1o1_i8_k3_leaky_relunan")
     with pytest.raises(ValueError, match=r"problem string is '\\udc80', wanted text"):
         vkconv.explain("\udc80")
 

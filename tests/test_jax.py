@@ -242,6 +242,19 @@ def test_bits_are_those_of_numpy_arrays(dtype, options):
     assert got.dtype == wanted.dtype and np.array_equal(got, wanted)
 
 
+def test_default_precision():
+    x, w = RNG.standard_normal((1, 16, 16, 32), np.float32), RNG.standard_normal((32, 3, 3, 32), np.float32)
+    f = jax.jit(vj.conv2d)
+    wanted = {p: vkconv.conv2d(x, w, precision=p, device="cpu") for p in ("high", "highest")}
+    assert not np.array_equal(wanted["high"], wanted["highest"])
+    try:
+        for precision in ("high", "highest", "high"):  # what is compiled follows
+            vkconv.set_default_precision(precision)
+            assert np.array_equal(f(x, w), wanted[precision]) and np.array_equal(vj.conv2d(x, w), wanted[precision])
+    finally:
+        vkconv.set_default_precision("high")
+
+
 def test_what_fails_in_the_call_is_an_exception():
     x, w = operands()
     shape = jax.ShapeDtypeStruct((1,), x.dtype)

@@ -236,10 +236,7 @@ void execute_without_interpreter(const Options& options, ConvProblem problem, Ex
 }
 
 Options default_options(const OpenDevice& device) {
-  Options options;
-  options.device = device;
-  options.workspace_limit_bytes = default_workspace_limit();
-  return options;
+  return {default_precision(), device, "", default_workspace_limit()};
 }
 
 }  // namespace vkconv::bindings

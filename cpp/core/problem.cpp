@@ -1,5 +1,7 @@
 #include "core/problem.h"
 
+#include <cmath>
+
 #include "core/checked.h"
 
 namespace vkconv {
@@ -99,6 +101,8 @@ void validate(const ConvProblem& p) {
   if (p.batch < 0 || p.in_channels < 0 || p.out_channels < 0) refuse("negative batch or channel count");
   validate_channels(p.in_channels, p.groups, "input");
   validate_channels(p.out_channels, p.groups, "output");
+  // Caches of plans compare problems, and NaN would equal any number there.
+  if (std::isnan(p.epilogue.alpha) || std::isnan(p.epilogue.beta)) refuse("a parameter of the activation is NaN");
   const ConvProblem used = canonical(p);
   for (int a = 0; a < 3; ++a) validate_axis(p, used, a);
   constexpr std::int64_t kBytes = 8;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "core/error.h"
@@ -95,6 +96,8 @@ TEST(Problem, FieldsThatContradictEachOtherAreRefused) {
   for (const auto step : {&ConvProblem::stride, &ConvProblem::dilation, &ConvProblem::input_dilation})
     refused([&](ConvProblem& p) { (p.*step)[2] = std::int64_t{1} << 31; });
   refused([](ConvProblem& p) { p.in_channels = -4; });
+  for (const auto parameter : {&Epilogue::alpha, &Epilogue::beta})
+    refused([&](ConvProblem& p) { p.epilogue.*parameter = std::numeric_limits<double>::quiet_NaN(); });
   refused([](ConvProblem& p) { p.output[2] = p.out_channels = std::int64_t{1} << 40; });
 }
 
