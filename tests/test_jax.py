@@ -243,7 +243,7 @@ def test_bits_are_those_of_numpy_arrays(dtype, options):
 
 
 def test_default_precision():
-    x, w = RNG.standard_normal((1, 16, 16, 32), np.float32), RNG.standard_normal((32, 3, 3, 32), np.float32)
+    x, w = RNG.standard_normal((1, 34, 34, 32), np.float32), RNG.standard_normal((32, 3, 3, 32), np.float32)
     f = jax.jit(vj.conv2d)
     wanted = {p: vkconv.conv2d(x, w, precision=p, device="cpu") for p in ("high", "highest")}
     assert not np.array_equal(wanted["high"], wanted["highest"])
