@@ -86,6 +86,11 @@ EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a) 
           real_bits(p.epilogue.beta, p.dtype)};
 }
 
+OperandParams operand_params(const ConvProblem& p, const Operands<Device>& a, const WeightView<Pointer>& weight) {
+  return {a.input.data,           weight.data,          a.output.data, pixel_strides(a.input), pixel_strides(a.output),
+          weight_strides(weight), epilogue_params(p, a)};
+}
+
 std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a) {
   const DType sum = accumulator(p.dtype);
   const bool fours = aligned_to_fours(a.output, p.out_channels, p.output_dtype) &&

@@ -31,6 +31,14 @@ struct EpilogueParams {
   std::array<std::uint32_t, 2> alpha, beta;  // bits of a number of the accumulator type
 };
 
+// What the parameters of a kernel begin with that reads weights where they lie.
+struct OperandParams {
+  Pointer input, weight, output;
+  Strides4 input_stride, output_stride;
+  WeightStrides weight_stride;
+  EpilogueParams epilogue;
+};
+
 // Multiprocessors that share the workgroups of a dispatch: an H200's, for which tiles are chosen.
 inline constexpr std::int64_t kProcessors = 132;
 
@@ -53,6 +61,7 @@ bool has_padding(const ConvProblem& p);
 
 GeometryParams geometry_params(const ConvProblem& p);
 EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a);
+OperandParams operand_params(const ConvProblem& p, const Operands<Device>& a, const WeightView<Pointer>& weight);
 // Specialization constants 0 to 4 of a forward kernel.
 std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
 // The same where fours of output channels start anew in each group, so that the last may straddle the next group's.

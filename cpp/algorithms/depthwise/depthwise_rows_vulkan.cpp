@@ -25,10 +25,7 @@ constexpr double kWordCost = 4, kTurnCost = 16, kLeastRounds = 1.5;
 using Shape = DepthwiseRows::Shape;
 
 struct Params {
-  Pointer input, weight, output;
-  Strides4 input_stride, output_stride;
-  WeightStrides weight_stride;
-  EpilogueParams epilogue;
+  OperandParams operands;
   GeometryParams geometry;
   std::uint32_t rows, vector_groups, row_groups, slice_groups, image_groups, groups;
 };
@@ -173,13 +170,7 @@ bool DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
   if (found == shapes_.end()) return false;
   const Shape& s = *found;
   const Grid g = grid_of(p_, s);
-  const Params params{a.input.data,
-                      weight.data,
-                      a.output.data,
-                      pixel_strides(a.input),
-                      pixel_strides(a.output),
-                      weight_strides(weight),
-                      epilogue_params(p_, a),
+  const Params params{operand_params(p_, a, weight),
                       geometry_params(p_),
                       narrow(s.rows),
                       narrow(g.vectors),

@@ -71,10 +71,7 @@ Tile choose_tile(const ConvProblem& p) {
 }
 
 struct Params {
-  Pointer input, weight, output;
-  Strides4 input_stride, output_stride;
-  WeightStrides weight_stride;
-  EpilogueParams epilogue;
+  OperandParams operands;
   GeometryParams geometry;
   std::int32_t multiplier, column_step;
   std::uint32_t quad_groups, strip_groups, row_groups, groups;
@@ -155,13 +152,7 @@ class DepthwisePlan final : public Plan<Device> {
 
  private:
   void run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight, bool packed) const {
-    const Params params{a.input.data,
-                        weight.data,
-                        a.output.data,
-                        pixel_strides(a.input),
-                        pixel_strides(a.output),
-                        weight_strides(weight),
-                        epilogue_params(p_, a),
+    const Params params{operand_params(p_, a, weight),
                         geometry_params(p_),
                         static_cast<std::int32_t>(p_.out_channels_per_group()),
                         tile_.column_step,

@@ -31,10 +31,7 @@ constexpr double kSectorBytes = 32;  // the least a load moves,
 constexpr double kCacheRate = 2;     // from a cache of so many times memory's rate
 
 struct Params {
-  Pointer input, weight, output;
-  Strides4 input_stride, output_stride;
-  WeightStrides weight_stride;
-  EpilogueParams epilogue;
+  OperandParams operands;
   GeometryParams geometry;
   std::uint32_t tiles_o, tiles_x, tiles_y, workgroups;
 };
@@ -141,10 +138,8 @@ class FilterPlan final : public Plan<Device> {
   std::string describe() const override { return "image_filter"; }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer) const override {
-    const Params params{a.input.data,           a.weight.data,           a.output.data,
-                        pixel_strides(a.input), pixel_strides(a.output), weight_strides(a.weight),
-                        epilogue_params(p_, a), geometry_params(p_),     narrow(grid_.tiles_o),
-                        narrow(grid_.tiles_x),  narrow(grid_.tiles_y),   narrow(grid_.workgroups)};
+    const Params params{operand_params(p_, a, a.weight), geometry_params(p_),   narrow(grid_.tiles_o),
+                        narrow(grid_.tiles_x),           narrow(grid_.tiles_y), narrow(grid_.workgroups)};
     stream.dispatch(kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.workgroups)), seconds_);
   }
 

@@ -19,13 +19,9 @@ constexpr double kTermSeconds = 9e-8, kPixelTermSeconds = 9e-7;
 
 // Mirrors Params of reference.comp.
 struct Params {
-  Pointer input = 0, weight = 0, output = 0;
-  Strides4 input_stride{}, output_stride{};
-  WeightStrides weight_stride;
-  EpilogueParams epilogue{};
-  std::int64_t written = 0;
-  std::int64_t batch = 0, groups = 0, in_group = 0, out_group = 0;
-  Extent3 input_extent{}, kernel{}, output_extent{}, stride{}, dilation{}, input_dilation{}, pad_lo{};
+  OperandParams operands;
+  std::int64_t written, batch, groups, in_group, out_group;
+  Extent3 input_extent, kernel, output_extent, stride, dilation, input_dilation, pad_lo;
 };
 
 double sum_seconds(const ConvProblem& p, const Traits& traits) {
@@ -42,27 +38,19 @@ double work_seconds(const ConvProblem& p, const Traits& traits) {
 }
 
 Params make_params(const ConvProblem& p, const Operands<Device>& a) {
-  Params params;
-  params.input = a.input.data;
-  params.weight = a.weight.data;
-  params.output = a.output.data;
-  params.input_stride = pixel_strides(a.input);
-  params.output_stride = pixel_strides(a.output);
-  params.weight_stride = weight_strides(a.weight);
-  params.epilogue = epilogue_params(p, a);
-  params.written = p.written_elements();
-  params.batch = p.batch;
-  params.groups = p.groups;
-  params.in_group = p.in_channels_per_group();
-  params.out_group = p.out_channels_per_group();
-  params.input_extent = p.input;
-  params.kernel = p.kernel;
-  params.output_extent = p.output;
-  params.stride = p.stride;
-  params.dilation = p.dilation;
-  params.input_dilation = p.input_dilation;
-  params.pad_lo = p.pad_lo;
-  return params;
+  return {operand_params(p, a, a.weight),
+          p.written_elements(),
+          p.batch,
+          p.groups,
+          p.in_channels_per_group(),
+          p.out_channels_per_group(),
+          p.input,
+          p.kernel,
+          p.output,
+          p.stride,
+          p.dilation,
+          p.input_dilation,
+          p.pad_lo};
 }
 
 // Upper bound of the loop iterations behind one element, the index map's own loops and the exits included.
