@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from dataclasses import dataclass, replace
@@ -171,7 +172,7 @@ def load(path: Path) -> list[Case]:
 
 
 def select(suite: str) -> list[Case]:
-    """Cases of `all`, `core`, `seeds`, `peers`, or of the families whose name has `suite` in it."""
+    """Cases of `all`, `core`, `peers`, of the families whose name has `suite` in it, or whose own name has."""
     if suite == "peers":
         return load(HERE / "suite_peers.json")
     cases = load(HERE / "suite.json")
@@ -186,6 +187,14 @@ def select(suite: str) -> list[Case]:
             f"no suite '{suite}': it is all, core, peers, a case's name or a family: {', '.join(families)}"
         )
     return chosen
+
+
+def chosen(options: argparse.Namespace, images: int | None = None) -> list[Case]:
+    """The cases that the options of `bench.machine.add_cases` name, with at most so many images a call."""
+    part, parts = (int(n) for n in options.part.split("/"))
+    words = options.only.split(",")
+    named = [c for suite in options.suite.split(",") for c in select(suite) if any(w in c.name for w in words)]
+    return [c.batched(images).mini(options.gflop_limit * 1e9) for c in named[part - 1 :: parts]]
 
 
 def _case(row: dict[str, Any]) -> Case:

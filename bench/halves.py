@@ -20,9 +20,7 @@ HALVES = ("bf16", "f16")
 
 def arguments() -> argparse.Namespace:
     parser = machine.parser("halves", __doc__)
-    parser.add_argument("--suite", default="peers", help="all, core, seeds, peers, a family or a case's name")
-    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
-    parser.add_argument("--gflop-limit", type=float, default=4.0, help="larger cases are scaled down (default: 4)")
+    machine.add_cases(parser, suite="peers", gflop_limit=4.0)
     parser.add_argument("--seconds", type=float, default=1.0, help="timing budget of a case (default: 1)")
     return parser.parse_args()
 
@@ -53,12 +51,10 @@ def main() -> int:
     from bench.peers import vkconv_own
 
     contenders = vkconv_own.contenders("cpu", ["vkconv_prepared"]) + peers.find("torch").peers
-    words = options.only.split(",")
-    chosen = [c.mini(options.gflop_limit * 1e9) for c in cases.select(options.suite)]
     columns = ["f32", *(n for dtype in HALVES for n in (dtype, f"torch {dtype}", "f32 / own", "torch / own"))]
     print(f"{'median ms':<28}" + "".join(f"{name:>12}" for name in columns))
     ratios: dict[str, list[float]] = {f"{of} / {dtype}": [] for dtype in HALVES for of in ("f32", "torch")}
-    for case in [c for c in chosen if any(w in c.name for w in words)]:
+    for case in cases.chosen(options):
         ms = milliseconds(case, contenders, options)
         cells = [report.number(ms["f32"])]
         for dtype in HALVES:

@@ -57,21 +57,16 @@ def measure(case: Any, prepared: bool, options: argparse.Namespace) -> dict[str,
 
 def main() -> int:
     parser = machine.parser("memory", __doc__)
-    parser.add_argument("--suite", default="all,peers", help="comma-separated: all, core, seeds, peers or a family")
-    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
+    machine.add_cases(parser, suite="all,peers", gflop_limit=20.0)
     parser.add_argument("--limit-mib", type=int, default=256, help="workspace limit (default: 256)")
-    parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")
     options = parser.parse_args()
     machine.pin(options.threads)
     from bench import cases
 
-    words = options.only.split(",")
-    chosen = [c.mini(options.gflop_limit * 1e9) for s in options.suite.split(",") for c in cases.select(s)]
-    chosen = [c for c in chosen if any(word in c.name for word in words)]
     fork = multiprocessing.get_context("fork")
     above = 0
     print(f"{'MiB':<32}{'pool':>8}{'process':>9}  plan")
-    for case in chosen:
+    for case in cases.chosen(options):
         for prepared in (False, True):
             with fork.Pool(1) as process:
                 row = process.apply(measure, (case, prepared, options))

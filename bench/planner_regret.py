@@ -27,13 +27,10 @@ Row = dict[str, Any]
 
 def arguments() -> argparse.Namespace:
     parser = machine.parser("planner_regret", __doc__)
-    parser.add_argument("--suite", default="all,peers", help="comma-separated: all, core, seeds, peers or a family")
-    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
-    parser.add_argument("--part", default="1/1", help="only the i-th of n parts of the cases: i/n (default: 1/1)")
+    machine.add_cases(parser, suite="all,peers", gflop_limit=20.0)
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
     parser.add_argument("--prepared", action="store_true", help="time prepared weights instead of weights per call")
     parser.add_argument("--ratio", type=float, default=5.0, help="largest estimate timed, in best estimates")
-    parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")
     parser.add_argument("--seconds", type=float, default=0.3, help="timing budget of a case (default: 0.3)")
     parser.add_argument("--json", type=Path, help="add the rows to this file")
     parser.add_argument("--summary", type=Path, help="print what this file holds and time nothing")
@@ -106,13 +103,9 @@ def main() -> int:
     machine.pin(options.threads)
     from bench import cases
 
-    part, parts = (int(n) for n in options.part.split("/"))
-    words = options.only.split(",")
-    chosen = [c.mini(options.gflop_limit * 1e9) for s in options.suite.split(",") for c in cases.select(s)]
-    chosen = [c for c in chosen if any(word in c.name for word in words)]
     rows = load(options.json)
     print("case                          regret  plan, then every algorithm timed: ms (estimate)")
-    for case in chosen[part - 1 :: parts]:
+    for case in cases.chosen(options):
         row = measure(case, options)
         if row:
             rows[case.name] = row

@@ -18,20 +18,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine
 
-THREADS = 2
-
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/run.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--suite", default="core", help="all, core, seeds, peers, a family or a case's name")
-    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
+    parser = machine.parser("run", __doc__)
+    machine.add_cases(parser, suite="core", gflop_limit=20.0)
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
     parser.add_argument("--peers", default="auto", help="auto, none, or names like torch,ncnn (default: auto)")
-    parser.add_argument("--threads", type=int, default=THREADS, help=f"CPUs for each library (default: {THREADS})")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--prepared", action="store_true", help="time only prepared weights")
     mode.add_argument("--per-call", action="store_true", help="time only weights given to every call")
-    parser.add_argument("--gflop-limit", type=float, default=20.0, help="larger cases are scaled down (default: 20)")
     parser.add_argument("--images", type=int, help="at most so many images a call (default: as the case says)")
     parser.add_argument("--seconds", type=float, default=2.0, help="timing budget of a case (default: 2)")
     parser.add_argument("--json", type=Path, help="also write the results here")
@@ -80,9 +75,6 @@ def main() -> int:
     from bench import cases, peers, report
     from bench.peers import vkconv_own
 
-    words = options.only.split(",")
-    chosen = [c for c in cases.select(options.suite) if any(w in c.name for w in words)]
-    chosen = [c.batched(options.images).mini(options.gflop_limit * 1e9) for c in chosen]
     found = peers.find(options.peers, options.device)
     contenders = vkconv_own.contenders(options.device, modes(options)) + found.peers
     result = {"suite": options.suite, "device": options.device, "threads": options.threads, "images": options.images}
@@ -94,7 +86,7 @@ def main() -> int:
     print(f"\n{report.header(names)}")
     rows: list[dict[str, Any]] = []
     try:
-        for case in chosen:
+        for case in cases.chosen(options, options.images):
             rows.append(measure(case, contenders, options))
             print(report.line(rows[-1], names), flush=True)
     except KeyboardInterrupt:

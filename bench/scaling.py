@@ -21,11 +21,8 @@ LEAST_FLOPS = 1e9
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/scaling.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--suite", default="core", help="comma-separated: all, core, peers, a family or a case's name")
-    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
-    parser.add_argument("--part", default="1/1", help="only the i-th of n parts of the cases: i/n (default: 1/1)")
+    machine.add_cases(parser, suite="core", gflop_limit=4.0)
     parser.add_argument("--cpus", type=int, default=2, help="CPUs of the process (default: 2)")
-    parser.add_argument("--gflop-limit", type=float, default=4.0, help="larger cases are scaled down (default: 4)")
     parser.add_argument("--seconds", type=float, default=0.3, help="timing budget of a case (default: 0.3)")
     return parser.parse_args()
 
@@ -51,13 +48,9 @@ def main() -> int:
     machine.pin(options.cpus)
     from bench import cases
 
-    part, parts = (int(n) for n in options.part.split("/"))
-    words = options.only.split(",")
-    chosen = [c.mini(options.gflop_limit * 1e9) for s in options.suite.split(",") for c in cases.select(s)]
-    chosen = [c for c in chosen if c.flops >= LEAST_FLOPS and any(word in c.name for word in words)]
     gains, losses = [], []
     print(f"{'prepared, median ms':<32}" + "".join(f"{f'{n} threads':>11}" for n in THREADS) + "   1 / 2   8 / 2")
-    for case in chosen[part - 1 :: parts]:
+    for case in (c for c in cases.chosen(options) if c.flops >= LEAST_FLOPS):
         ms = milliseconds(case, options.seconds)
         gains.append(ms[1] / ms[2])
         losses.append(ms[8] / ms[2])
