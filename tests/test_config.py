@@ -350,6 +350,10 @@ def test_device_from_the_environment():
 
 def test_threads_from_the_environment():
     assert printed("print(vkconv.num_threads())", VKCONV_NUM_THREADS="3") == "3"
+    done = run("vkconv.conv2d(x, w, device='cpu')", VKCONV_NUM_THREADS="many")
+    assert "ValueError: VKCONV_NUM_THREADS is 'many', wanted an integer of at least 1" in done.stderr
+    code = "vkconv.set_num_threads(2); print(vkconv.conv2d(x, w, device='cpu').shape)"
+    assert printed(code, VKCONV_NUM_THREADS="many") == printed(code)
 
 
 def test_workspace_limit_from_the_environment():

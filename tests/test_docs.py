@@ -55,6 +55,15 @@ def test_the_reference_has_every_name() -> None:
     assert sorted(named) == sorted(modules | {f"vkconv.{n}" for n in vkconv.__all__ if n != "__version__"})
 
 
+def test_the_reference_has_every_variable_of_the_environment() -> None:
+    sources = [
+        p.read_text() for folder in ("cpp", "python") for p in (ROOT / folder).rglob("*") if p.suffix in (".cpp", ".py")
+    ]
+    read = set(re.findall(r"""(?:getenv\(|_ENVIRONMENT = )"(VKCONV_\w+)""", "".join(sources)))
+    listed = re.findall(r"^\| (VKCONV_\w+) \|", (DOCS / "reference" / "devices.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(read)
+
+
 @pytest.mark.full
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     pytest.importorskip("material")

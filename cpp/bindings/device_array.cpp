@@ -159,7 +159,10 @@ py::capsule DeviceArray::dlpack(bool copy) const {
 
 void bind_arrays(py::module_& m) {
   auto type = public_class<DeviceArray>(
-      m, "Array", "An array in memory of a device, made by `vkconv.array` and by every operation on Arrays.");
+      m, "Array",
+      "An array in memory of a device, made by `vkconv.array` and by every operation on Arrays.\n\n"
+      "It has a NumPy array's ``shape``, ``dtype``, ``ndim``, ``size`` and ``nbytes``, and its device's name as "
+      "``device``. Slices, and integers for all axes but the last, give views of the same memory.");
   made_only_by(type, "vkconv.array");
   type.def_property_readonly("shape",
                              [](const DeviceArray& a) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "core/error.h"
 #include "core/fork_mutex.h"
 #include "core/interruption.h"
 #include "core/number_text.h"
@@ -149,9 +150,10 @@ int usable_processors() {
 }
 
 int default_num_threads() {
-  if (const char* text = std::getenv("VKCONV_NUM_THREADS"))
-    if (const auto n = number_of<int>(text); n && *n >= 1) return std::min(*n, kMaxThreads);
-  return usable_processors();
+  const char* text = std::getenv("VKCONV_NUM_THREADS");
+  if (!text || !*text) return usable_processors();
+  if (const auto n = number_of<int>(text); n && *n >= 1) return std::min(*n, kMaxThreads);
+  throw ProblemError("VKCONV_NUM_THREADS is '" + std::string(text) + "', wanted an integer of at least 1");
 }
 
 namespace {
@@ -209,7 +211,7 @@ ThreadPool& thread_pool() {
 void set_num_threads(int threads) {
   Global& g = global();
   std::lock_guard lock(g.mutex);
-  if (threads == num_threads()) return;
+  if (threads == g.threads) return;
   g.threads = threads;
   g.pool = nullptr;
 }

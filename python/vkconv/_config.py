@@ -1,10 +1,4 @@
-"""Devices, plan caches, threads, memory and facts about the build.
-
-Environment variables set what a program does not: VKCONV_DEVICE (default device), VKCONV_PRECISION (default precision),
-VKCONV_NUM_THREADS, VKCONV_WORKSPACE_LIMIT (bytes), VKCONV_LOG (1: one line a call on stderr with device, problem
-string, plan, milliseconds and how many of them the device's own clock counts; calls on Arrays then wait). Each is read
-when it is first needed. VKCONV_TUNING_FILE, a file of `vkconv.tune`'s choices, is read at import.
-"""
+"""Devices, plan caches, threads, memory and facts about the build."""
 
 from __future__ import annotations
 
@@ -109,7 +103,8 @@ def default_precision() -> Precision:
 def set_default_precision(precision: Precision) -> None:
     """Compute with this precision ('highest', 'high' or 'fast', see `conv_general`) by default, in every thread.
 
-    It reaches calls of the adapters for other libraries as well; what was prepared or compiled before keeps its own.
+    It reaches calls of the adapters for other libraries as well, compiled ones too; what was prepared before keeps its
+    own.
 
     Examples
     --------

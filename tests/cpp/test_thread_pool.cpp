@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/error.h"
 #include "cpu/affinity.h"
 
 namespace vkconv::cpu {
@@ -221,9 +222,11 @@ TEST(DefaultNumThreads, ReadsTheEnvironment) {
   const std::string before = set ? set : "";
   setenv("VKCONV_NUM_THREADS", "7", 1);
   EXPECT_EQ(default_num_threads(), 7);
-  for (const char* nonsense : {"0", "-3", "many", "4 threads", "99999999999", ""}) {
+  setenv("VKCONV_NUM_THREADS", "", 1);
+  EXPECT_EQ(default_num_threads(), usable_processors());
+  for (const char* nonsense : {"0", "-3", "many", "4 threads", "99999999999"}) {
     setenv("VKCONV_NUM_THREADS", nonsense, 1);
-    EXPECT_GE(default_num_threads(), 1) << nonsense;
+    EXPECT_THROW(default_num_threads(), ProblemError) << nonsense;
   }
   if (set)
     setenv("VKCONV_NUM_THREADS", before.c_str(), 1);
