@@ -223,6 +223,15 @@ def test_a_filter_of_several_axes_has_one_mode():
         ndimage.correlate(array(5, 5), np.ones((3, 3)), mode=("wrap", "mirror"))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64])
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 1.7, 3.0])
+def test_gaussians_keep_constant_integers(sigma, dtype):
+    for value in range(1, 128):
+        x = np.full((9, 11), value, dtype)
+        assert np.array_equal(ndimage.gaussian_filter(x, sigma), x)
+    assert np.array_equal(ndimage.correlate1d(np.arange(2**52, 2**52 + 9), [1.0], 0), np.arange(2**52, 2**52 + 9))
+
+
 @pytest.mark.parametrize("dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i8", ">f8"])
 def test_outputs_are_cast_as_there(dtype):
     x = array(40, 11) * 3

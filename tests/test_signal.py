@@ -143,6 +143,18 @@ def test_what_float64_cannot_hold(name, mode):
         np.testing.assert_array_equal(got, want)
 
 
+def test_values_outside_have_the_type_of_the_result():
+    a, b = np.arange(12, dtype=np.uint16).reshape(3, 4), np.ones((3, 3), np.uint16)
+    got = signal.convolve2d(a, b, "same", fillvalue=2.5)
+    assert got.dtype == np.uint16 and np.array_equal(got, signal.convolve2d(a, b, "same", fillvalue=2))
+    assert np.array_equal(signal.convolve2d(a, b, fillvalue=0.5), signal.convolve2d(a, b))
+
+
+def test_the_order_of_bytes_is_no_type():
+    a = np.arange(5, dtype=np.float32)
+    assert signal.fftconvolve(a.astype(">f4"), a).dtype == np.dtype("=f4")
+
+
 def test_correlations_of_truth():
     a = np.array([True, False, True])
     for module in (signal, scipy_signal):

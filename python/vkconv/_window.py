@@ -27,6 +27,7 @@ _MODES: dict[str, Any] = {
     "constant": "constant",
     "grid-constant": "constant",
 }
+_MOST_ROUNDINGS = 64  # of a sum, in units of its last place
 _FEWEST_CHANNELS = 8  # that make a depthwise convolution worth its while
 
 
@@ -65,13 +66,19 @@ def window_filter(
     if not isinstance(output, np.ndarray) and made.dtype == result.dtype:
         return result
     with np.errstate(invalid="ignore"):
-        made[...] = _as_c_casts(result, made.dtype)
+        made[...] = _as_c_casts(_past_roundings(result), made.dtype) if made.dtype.kind in "iub" else result
     return made
 
 
+def _past_roundings(sums: Array) -> Array:
+    """So far away from zero that a sum which is an integer but for its roundings is cast to that integer."""
+    past: Array = sums + np.clip(sums * (_MOST_ROUNDINGS * np.finfo(sums.dtype).eps), -0.25, 0.25)
+    return past
+
+
 def _as_c_casts(sums: Array, dtype: np.dtype[Any]) -> Array:
-    """SciPy's outputs: truth is at least 1, and an unsigned output keeps the low bits of the sum. NumPy's casts of what
-    an unsigned type cannot hold depend on the processor."""
+    """SciPy's integers: truth is at least 1, and an unsigned output keeps the low bits of the sum. NumPy's casts of
+    what an unsigned type cannot hold depend on the processor."""
     if dtype.kind == "b":
         return np.abs(sums) >= 1
     if dtype.kind == "u" and dtype.itemsize < 8:

@@ -102,7 +102,7 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
         raise ValueError(f"`fillvalue` must be scalar or an array with one element, got {outside.size}")
     if np.iscomplexobj(outside) and not np.iscomplexobj(a) and not np.iscomplexobj(b):
         raise ValueError(f"could not cast `fillvalue` directly to the output type {np.result_type(a, b)}")
-    value = outside.reshape(-1)[0]
+    value = outside.astype(np.result_type(a, b)).reshape(-1)[0]
     if mode == "valid" or (boundary == "fill" and value == 0) or a.size == 0 or b.size == 0:
         return convolve(a, b, mode)
     starts, counts = _region(a, b, mode, (0, 1))
@@ -149,7 +149,7 @@ def _seconds_of(run: Callable[[], Any]) -> float:
 
 
 def _operands(in1: Any, in2: Any) -> tuple[Array, Array]:
-    a, b = np.asarray(in1), np.asarray(in2)
+    a, b = (v.astype(v.dtype.newbyteorder("="), copy=False) for v in (np.asarray(in1), np.asarray(in2)))
     if a.ndim != b.ndim:
         raise ValueError(
             f"in1 and in2 should have the same dimensionality: in1 has {a.ndim} dimensions, in2 has {b.ndim}"
@@ -216,7 +216,7 @@ def _around(a: Array, border: PlainPads, boundary: str, value: Any) -> Array:
     """A copy of `a` with its border."""
     if boundary != "fill":
         return _borders.bordered(a, border, _BOUNDARIES[boundary], 0)
-    return np.pad(a.astype(np.result_type(a, value), copy=False), border, constant_values=value)
+    return np.pad(a.astype(value.dtype, copy=False), border, constant_values=value)
 
 
 # ---- transforms
