@@ -302,3 +302,8 @@ def test_wrong_operands(device):
         vkconv.array(np.ones(3, np.float32), "gpu")
     with pytest.raises(ValueError, match="device"):
         vkconv.synchronize("gpu")
+
+
+def test_windows_are_of_numpy_arrays():
+    with pytest.raises(TypeError, match=r"input must be a NumPy array, got Array: its numpy\(\) is one"):
+        vkconv.unfold(vkconv.array(dense(1, 5, 2), "cpu"), 3)

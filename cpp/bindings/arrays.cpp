@@ -175,9 +175,10 @@ bool may_overlap_itself(const py::array& array) {
 
 py::array require_array(py::handle value, const char* name) {
   if (!py::isinstance<py::array>(value)) {
-    const bool of_another_library = py::hasattr(value, "__dlpack__") && !py::isinstance<DeviceArray>(value);
-    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value) +
-                         (of_another_library ? ": vkconv.from_dlpack views its memory as one" : ""));
+    const char* hint = py::isinstance<DeviceArray>(value) ? ": its numpy() is one"
+                       : py::hasattr(value, "__dlpack__") ? ": vkconv.from_dlpack views its memory as one"
+                                                          : "";
+    throw py::type_error(std::string(name) + " must be a NumPy array, got " + type_name(value) + hint);
   }
   // Elements that a mask hides must not be read as numbers.
   if (!py::type::handle_of(value).is(numpy->ndarray) && py::hasattr(value, "mask"))
