@@ -46,8 +46,8 @@ layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Re
 // into the sign, and its result is no longer the greater one. Two NaNs must not come: those of signalling bits, which
 // no sum has, and one whose upper 17 bits are ones, which no_wrapping_nan replaces where numbers are read.
 uint round_high(float v) {
-  const uint bits = floatBitsToUint(v);
-  return uint(max(int(bits), int(bits + 0x7fffu + (bits >> 16 & 1u))));
+  const int bits = floatBitsToInt(v), odd = -(bits << 15 >> 31);  // two shifts: the first can be a multiplication
+  return uint(max(bits, bits + 0x7fff + odd));
 }
 #endif
 
