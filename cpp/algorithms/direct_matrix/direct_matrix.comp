@@ -62,7 +62,10 @@ struct Place {
 #include "algorithms/direct_matrix/direct_matrix_input.glsl"
 
 MatrixC sum[kFragmentsM][kFragmentsN], total[kFragmentsM][kFragmentsN];
-MatrixA row[kParts];  // that the next products need
+// Rows of matrices of the input on their way ahead of the products: of halves two, unless one of them multiplies for
+// as long as its successor's loads take.
+const uint kAhead = kParts == 1 && kFragmentsM > 1 && kFragmentsN < 5 ? 2 : 1;
+MatrixA rows[kAhead][kParts];
 uvec4 held[kParts][kFragmentsN][kHeldOctets];
 Octets weights;  // of this invocation at the stage's first step
 
@@ -98,6 +101,11 @@ void load_row(out MatrixA a[kParts], uint slot, uint i) {
     load_a(a[part], slot + part * part_octets + i * row_slots, column_octets);
 }
 
+// The first rows of a stage or a run.
+void load_rows(uint slot) {
+  UNROLL for (uint i = 0; i < kAhead; ++i) load_row(rows[i], slot, i);
+}
+
 // The products of one row of matrices; of fp32 the small ones first.
 void multiply_row(uint i, MatrixA a[kParts], MatrixB b[kParts][kFragmentsN]) {
   UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
@@ -128,13 +136,16 @@ void multiply_step(uint s, Run run, Stage following) {
   fetch_weights(s + 1);
   if (kBrings && kBodySteps == 0) bring(following, s, run.count);
   UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i) {
-    const bool row_ends = i + 1 == kFragmentsM, run_ends = row_ends && s + 1 == run.count;
-    if (!kOneStage && kBodySteps == 0 && run_ends) barrier();
-    const uint slot = run_ends ? run.next : run.base + step_slot(run.first + s + (row_ends ? 1 : 0));
+    const bool step_ends = i + kAhead >= kFragmentsM, run_ends = step_ends && s + 1 == run.count;
+    if (!kOneStage && kBodySteps == 0 && run_ends && i + kAhead == kFragmentsM) barrier();
+    const uint slot = run_ends ? run.next : run.base + step_slot(run.first + s + (step_ends ? 1 : 0));
     MatrixA ahead[kParts];
-    load_row(ahead, slot, row_ends ? 0 : i + 1);
-    multiply_row(i, row, b);
-    UNROLL for (uint part = 0; part < kParts; ++part) row[part] = ahead[part];
+    load_row(ahead, slot, step_ends ? i + kAhead - kFragmentsM : i + kAhead);
+    multiply_row(i, rows[0], b);
+    UNROLL for (uint part = 0; part < kParts; ++part) {
+      if (kAhead > 1) rows[0][part] = rows[kAhead - 1][part];
+      rows[kAhead - 1][part] = ahead[part];
+    }
   }
   if (kBlockSteps != 0 && (s % kBlockSteps == kBlockSteps - 1 || s + 1 == run.count)) end_block(run.scale);
 }
@@ -162,7 +173,7 @@ void multiply_stage(Place at, uint base, float scale, Stage following, uint foll
     gather(at, following);
   }
   barrier();
-  load_row(row, following_base, 0);
+  load_rows(following_base);
 }
 
 void multiply(Place at) {
@@ -182,7 +193,7 @@ void multiply(Place at) {
     share_all(stage);
   }
   barrier();
-  load_row(row, stage.base + base, 0);
+  load_rows(stage.base + base);
   for (uint s = 0; s < (kOneStage ? 1 : stages); ++s) {
     const Stage following = stage_after(stage, s + 1 < stages);
     multiply_stage(at, stage.base + base, next_inverse_scale, following, following.base + base);
