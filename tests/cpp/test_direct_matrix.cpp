@@ -184,6 +184,25 @@ TEST(DirectMatrixTile, FewTilesShareTheirSums) {
   EXPECT_EQ(many->shares, 1);
 }
 
+// Small tiles of halves are computed by twice the subgroups, each with its part of the channels. The packed weights are
+// the same, but for what is read past their end.
+TEST(DirectMatrixTile, SmallTilesAreSharedAlongTheSum) {
+  const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  const vulkan::MatrixProblem problem{parse_problem("fwd_f16_n8c256o256_i14x14_k3x3_p1x1")};
+  const auto grid = vulkan::choose_matrix_grid(problem, unit, traits);
+  EXPECT_EQ(grid->tile.subgroups_k, 2u);
+  EXPECT_EQ(grid->body_steps, grid->stage_steps);
+  vulkan::MatrixTile alone = grid->tile;
+  alone.subgroups_k = 1;
+  const auto other = vulkan::matrix_grid(problem, unit, alone, grid->shares, traits);
+  EXPECT_EQ(other.tile.subgroups() * 2, grid->tile.subgroups());
+  EXPECT_EQ(other.stage_steps, 2 * grid->stage_steps);
+  EXPECT_EQ(other.packed_bytes, grid->packed_bytes);
+  for (const char* text : {"fwd_f16_n32c256o256_i14x14_k3x3_p1x1", "fwd_f32_n8c256o256_i14x14_k3x3_p1x1"})
+    EXPECT_EQ(vulkan::choose_matrix_grid({parse_problem(text)}, unit, traits)->tile.subgroups_k, 1u) << text;
+}
+
 // The phases of a transposed convolution run at the same time when their weights are prepared, so none has a workspace.
 TEST(DirectMatrixTile, SiblingsShareNoSums) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});

@@ -32,7 +32,7 @@ shared uvec4 tile[kSharedOctets];
 layout(constant_id = 27) const bool kDepthTaps = true;  // some may be outside
 layout(constant_id = 28) const bool kFarInput = false;  // it spans 2^32 bytes or more
 layout(constant_id = 29) const bool kDepth = true;      // the output has more than one
-layout(constant_id = 30) const uint kThreads = 128;     // kSubgroupsM * kSubgroupsN * kLanes
+layout(constant_id = 30) const uint kThreads = 128;     // kSubgroupsMN * kSubgroupsK * kLanes
 layout(constant_id = 31) const bool kFarOutput = false;     // its elements, or the addend's, span 2^31 or more
 layout(constant_id = 32) const bool kStoresEights = false;  // 16-bit outputs are aligned to eight elements
 layout(constant_id = 33) const uint kBodySteps = 0;  // steps of a stage that the loop's body holds; 0: all
@@ -44,6 +44,7 @@ layout(constant_id = 37) const bool kStraddled = true;  // tiles hold columns of
 layout(constant_id = 38) const bool kTapsInLine = false;  // channels of neighbouring taps follow each other in memory
 layout(constant_id = 39) const bool kOneStage = false;  // holds all of a sum
 layout(constant_id = 40) const bool kSlices = true;     // there are several
+layout(constant_id = 41) const uint kSubgroupsK = 1;    // add to the same sums, each a part of every tap's channels
 layout(local_size_x_id = 30) in;
 
 const bool kTapsAreChannels = kColumnChannels != 0, kBrings = !kOneStage && !kTapsAreChannels;
@@ -56,7 +57,7 @@ struct Place {
   int slice;        // unless several
   uint channel;     // first output channel, in the group
   uint share;
-  uint subgroup_m, subgroup_n;
+  uint subgroup_m, subgroup_n, subgroup_k;
 };
 
 #include "algorithms/direct_matrix/direct_matrix_input.glsl"
@@ -73,12 +74,12 @@ Octets weights;  // of this invocation at the stage's first step
 
 // Of the first row of a subgroup's matrices under a step's tap, from the first of the tile.
 uint step_slot(uint step) {
-  const uint tap = step / kStepsK, y = tap / tap_columns, x = tap - y * tap_columns;
-  return column_slot(x * dilation_columns) + y * dilation_rows * kChunkOctets + step % kStepsK * kOctetsK;
+  const uint tap = step / kOwnStepsK, y = tap / tap_columns, x = tap - y * tap_columns;
+  return column_slot(x * dilation_columns) + y * dilation_rows * kChunkOctets + step % kOwnStepsK * kOctetsK;
 }
 
 uint weight_octet(uint step, uint part, uint j) {
-  return step * kStepOctets + (part * kFragmentsN + j) * kBlockOctets;
+  return (step / kOwnStepsK * kStepsK + step % kOwnStepsK) * kStepOctets + (part * kFragmentsN + j) * kBlockOctets;
 }
 
 void fetch_weights(uint step) {
@@ -152,18 +153,19 @@ void multiply_step(uint s, Run run, Stage following) {
 
 void multiply_run(Run run, Stage following) {
   UNROLL for (uint s = 0; s < run.count; ++s) multiply_step(s, run, following);
-  weights = Octets(uint64_t(weights) + uint64_t(run.count * kStepOctets) * 16);
+  weights = Octets(uint64_t(weights) + uint64_t(run.count * kSubgroupsK * kStepOctets) * 16);
 }
 
 // Adds the products of the stage at `base`, with whose end `following` lies in shared memory.
 void multiply_stage(Place at, uint base, float scale, Stage following, uint following_base) {
+  const uint steps = stage_steps / kSubgroupsK;
   if (kBodySteps == 0) {
-    multiply_run(Run(base, 0, stage_steps, following_base, scale), following);
+    multiply_run(Run(base, 0, steps, following_base, scale), following);
     return;
   }
   if (kBrings) fetch_all(following);
-  [[dont_unroll]] for (uint first = 0; first < stage_steps; first += kBodySteps) {
-    const uint next = first + kBodySteps < stage_steps ? first + kBodySteps : 0;
+  [[dont_unroll]] for (uint first = 0; first < steps; first += kBodySteps) {
+    const uint next = first + kBodySteps < steps ? first + kBodySteps : 0;
     multiply_run(Run(base, first, kBodySteps, base + step_slot(next), scale), following);
   }
   if (kOneStage) return;
@@ -177,8 +179,8 @@ void multiply_stage(Place at, uint base, float scale, Stage following, uint foll
 }
 
 void multiply(Place at) {
-  const uint base = kStrip ? at.subgroup_m * kFragmentsM * kMatrixM * column_octets
-                           : at.subgroup_m * kFragmentsM * stride_rows * kChunkOctets;
+  const uint base = at.subgroup_k * kOwnStepsK * kOctetsK +
+                    at.subgroup_m * kFragmentsM * (kStrip ? kMatrixM * column_octets : stride_rows * kChunkOctets);
   uint stages = uint(params.geometry.kernel[0]) * params.chunks, first = 0;
   if (kShares) {
     first = at.share * params.share_stages;
@@ -213,13 +215,14 @@ void main() {
   at.column = int(tile_x * kTileColumns);
   at.row = int(tile_y * kTileRows);
   at.slice = kSlices && !kStraddled ? int(divide(uint(at.column), params.pitch)) : 0;
-  at.subgroup_m = subgroup_index() / kSubgroupsN;
+  at.subgroup_m = subgroup_index() / kSubgroupsN % kSubgroupsM;
   at.subgroup_n = subgroup_index() % kSubgroupsN;
+  at.subgroup_k = subgroup_index() / kSubgroupsMN;
   const uint run = tile_o * kSubgroupsN + at.subgroup_n;
   at.channel = run * (kFragmentsN * kMatrixN);
   const uint stages = uint(params.geometry.kernel[0]) * params.chunks;
   const uint64_t first_octet = (uint64_t(at.group * params.runs + run) * stages + at.share * params.share_stages) *
-                               (stage_steps * kStepOctets);
+                               (stage_steps * kStepOctets) + at.subgroup_k * kOwnStepsK * kStepOctets;
   weights = Octets(params.packed_array + (first_octet + lane_index() * kLaneOctets) * 16);
   fetch_weights(0);
   place_octets();

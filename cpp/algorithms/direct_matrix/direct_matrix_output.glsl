@@ -3,7 +3,7 @@
 
 // Of a subgroup's row of matrices in shared memory an invocation finishes 16 bytes of channels in kPasses pixels. Two
 // octets more than a row has: so stores of sums are spread over the banks.
-const uint kRowOctets = kFragmentsN * kRowQuads + 2;
+const uint kRowOctets = kFragmentsN * kRowQuads + 2, kRowsOctets = kMatrixM * kRowOctets;
 const uint kQuads = ELEMENT_BYTES == 2 ? 2 : 1, kPixelLanes = kFragmentsN * kRowQuads / kQuads;
 const uint kPassPixels = kLanes / kPixelLanes < kMatrixM ? kLanes / kPixelLanes : kMatrixM;
 const uint kPasses = (kMatrixM + kPassPixels - 1) / kPassPixels;
@@ -74,9 +74,12 @@ uint row_pixel(uint fragment, uint pass) { return (kStrip ? fragment * kMatrixM 
 bool is_suspect(float v) { return !kShares && (kParts > 1 ? isnan(v) || isinf(v) : kPadded && isnan(v)); }
 bool is_suspect(vec4 v) { return is_suspect(v.x) || is_suspect(v.y) || is_suspect(v.z) || is_suspect(v.w); }
 
-// Sums in shared memory without the scales, those of the input too where the accumulators kept them.
+// Sums in shared memory, of subgroups along k together, without the scales, those of the input too where the
+// accumulators kept them.
 vec4 sums_at(Finish f, uint slot) {
-  const vec4 v = uintBitsToFloat(tile[slot]);
+  vec4 v = uintBitsToFloat(tile[slot]);
+  [[unroll]] for (uint k = 1; k < kSubgroupsK; ++k)
+    v += uintBitsToFloat(tile[slot + k * (kSubgroupsMN * kRowsOctets)]);
   return kParts > 1 ? (kBlockSteps == 0 ? v * next_inverse_scale : v) * f.scale : v;
 }
 
@@ -114,10 +117,19 @@ void repair_quads(Place at, Finish f, uint fragment, uint pass, int y, vec4 v[kQ
   finish_quads(f, output_column(at, row_pixel(fragment, pass)), y, v);
 }
 
+// Between sums in shared memory and who finishes them.
+void sums_barrier() {
+  if (kSubgroupsK > 1) {
+    barrier();
+  } else {
+    subgroup_barrier();
+  }
+}
+
 // Through shared memory, a row of matrices of each subgroup at a time. The outer loop is a real one: finishing is long.
 void store_outputs(Place at) {
-  const uint scratch = subgroup_index() * kMatrixM * kRowOctets;
-  const uint first = scratch + lane_index() / kPixelLanes * kRowOctets + lane_index() % kPixelLanes * kQuads;
+  const uint scratch = subgroup_index() * kRowsOctets, sums = subgroup_index() % kSubgroupsMN * kRowsOctets;
+  const uint first = sums + lane_index() / kPixelLanes * kRowOctets + lane_index() % kPixelLanes * kQuads;
   const bool works = lane_index() / kPixelLanes < kPassPixels;
   const Finish f = make_finish(at);
   OutputColumn columns[kPasses];
@@ -135,14 +147,15 @@ void store_outputs(Place at) {
             store_c(sum[i][j], scratch + j * kRowQuads, kRowOctets);
           }
         }
-    subgroup_barrier();
+    sums_barrier();
     const uint fragment = at.subgroup_m * kFragmentsM + row;
     const int y = kStrip ? 0 : int(fragment);
     const bool row_exists = works && at.row + y < params.geometry.output_extent[1];
     uint broken = 0;
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass) {
       if (kStrip) columns[pass] = output_column(at, row_pixel(fragment, pass));
-      if (!row_exists || matrix_row(pass) >= kMatrixM || !columns[pass].exists) continue;
+      const bool own = pass % kSubgroupsK == at.subgroup_k;
+      if (!own || !row_exists || matrix_row(pass) >= kMatrixM || !columns[pass].exists) continue;
       vec4 v[kQuads];
       bool suspect = false;
       [[unroll]] for (uint q = 0; q < kQuads; ++q) {
@@ -160,6 +173,6 @@ void store_outputs(Place at) {
         for (uint q = 0; q < kQuads; ++q) v[q] = sums_at(f, first + pass * kPassPixels * kRowOctets + quad_of(q));
         repair_quads(at, f, fragment, pass, y, v);
       }
-    subgroup_barrier();
+    sums_barrier();
   }
 }

@@ -4,7 +4,8 @@
 const uint kTilePixels = kSubgroupsM * kFragmentsM * kMatrixM;
 const uint kTileRows = kStrip ? 1 : kSubgroupsM * kFragmentsM;
 const uint kTileColumns = kStrip ? kTilePixels : kMatrixM;
-const uint kStepsK = kChunkOctets / kOctetsK;  // of a tap
+const uint kStepsK = kChunkOctets / kOctetsK, kOwnStepsK = kStepsK / kSubgroupsK;  // of a tap: all, a subgroup's
+const uint kSubgroupsMN = kSubgroupsM * kSubgroupsN;
 const uint kStepOctets = kParts * kFragmentsN * kBlockOctets;
 const uint kHeldOctets = kLaneOctets > 1 ? kLaneOctets : 1;
 

@@ -17,8 +17,9 @@ struct MatrixProblem {
 // What a workgroup computes; the constants of direct_matrix.comp.
 struct MatrixTile {
   bool strip = false;  // one row of pixels, else shape.m columns of each row
-  std::uint32_t subgroups_m = 1, subgroups_n = 1, fragments_m = 1, fragments_n = 1, chunk_octets = 2;
-  std::uint32_t subgroups() const { return subgroups_m * subgroups_n; }
+  std::uint32_t subgroups_m = 1, subgroups_n = 1, fragments_m = 1, fragments_n = 1, chunk_octets = 2,
+                subgroups_k = 1;  // that share sums, each with its part of a tap's channels
+  std::uint32_t subgroups() const { return subgroups_m * subgroups_n * subgroups_k; }
   std::uint32_t fragments() const { return subgroups_m * fragments_m; }
   std::uint32_t rows() const { return strip ? 1 : fragments(); }
   std::uint32_t columns(const MatrixUnit& u) const { return strip ? fragments() * u.shape.m : u.shape.m; }
@@ -34,7 +35,7 @@ struct MatrixGrid {
   std::int64_t shares = 1, share_stages = 0, groups = 0;  // workgroups that share a sum, stages of each, all workgroups
   std::int64_t chunks = 0, runs = 0;                      // of input and output channels of a group
   std::int64_t stages = 0, steps = 0;            // of one sum: times shared memory is filled, matrix products along k
-  std::int64_t stage_steps = 0, body_steps = 0;  // of a stage, and of those the ones in the body of a loop
+  std::int64_t stage_steps = 0, body_steps = 0;  // of a subgroup in a stage, and in the body of a loop
   std::int64_t block_steps = 0;                  // after which sums leave the accumulators; 0: at the end
   std::int64_t stage_octets = 0, shared_octets = 0, loads = 0;
   std::int64_t packed_blocks = 0;  // of each part

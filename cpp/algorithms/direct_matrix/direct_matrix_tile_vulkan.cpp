@@ -11,6 +11,7 @@ namespace vkconv::vulkan {
 namespace {
 
 constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums that a subgroup holds
+constexpr std::uint32_t kMostSplitSums = 4;                  // of two subgroups' along k: more gain nothing from it
 constexpr std::uint32_t kMostWorkgroupSums = 96;             // more leave a multiprocessor to one workgroup that waits
 constexpr std::int64_t kMostEmulatedLoads = 32;
 // A multiprocessor of an H200: four schedulers run a subgroup each, and workgroups run side by side as if it had this
@@ -61,7 +62,7 @@ std::int64_t block_steps(const ConvProblem& p, const MatrixUnit& unit, const Mat
   constexpr std::int64_t long_sum = 24576;
   if (p.output_dtype != DType::f32) return g.share_stages * g.stage_steps * unit.shape.k > long_sum ? kStageBlock : 0;
   const std::int64_t block = (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
-  return g.steps == g.body_steps && g.steps <= block ? 0 : block;
+  return g.stages == 1 && g.stage_steps == g.body_steps && g.stage_steps <= block ? 0 : block;
 }
 
 double cube(double v) { return v * v * v; }
@@ -131,7 +132,7 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double products =
       sums * ((parts > 1 ? 3 : 1) * c.product * volume + (block != 0 ? c.block / double(block) : 0));
   // Subgroups that multiply the same weights of halves share their fetches; of fp32 each has its own.
-  const double fetchers = parts > 1 ? subgroups : double(workgroups) * t.subgroups_n;
+  const double fetchers = parts > 1 ? subgroups : double(workgroups) * t.subgroups_n * t.subgroups_k;
   const double fetching = fetchers * t.fragments_n * parts * unit.shape.k * unit.shape.n * 2 * c.weight;
   // The busiest of the bounds, or more where they are near each other.
   const double multiplying = subgroups / double(kSchedulers) * products;
@@ -145,7 +146,7 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : crowded ? kCrowded : 1);
   const double stage = steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier +
                        double(g.loads) * load + (brings && slides && g.stages == 1 ? kLoneStageCycles : 0);
-  const double quads = double(t.fragments_m * quads_finished(p, unit, t));
+  const double quads = double(t.fragments_m * quads_finished(p, unit, t)) / t.subgroups_k;
   return double(g.share_stages) * stage + c.workgroup + quads * (subgroups * c.quad + c.quad_wait);
 }
 
@@ -173,7 +174,8 @@ bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid
   return g.shared_octets <= most_tile_octets(traits) &&
          (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(problem, unit, g) <= most_registers(problem.p)) &&
          g.tile.fragments_m * g.tile.fragments_n <= most_sums &&
-         g.tile.subgroups() * g.tile.fragments_m * g.tile.fragments_n <= kMostWorkgroupSums &&
+         g.tile.subgroups() / g.tile.subgroups_k * g.tile.fragments_m * g.tile.fragments_n <= kMostWorkgroupSums &&
+         (unit.emulated || g.tile.subgroups_k == 1 || g.body_steps == g.stage_steps) &&
          g.tile.fragments_n * unit.shape.n / 4 <= unit.lanes &&  // which finish a row of sums together
          g.tile.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
 }
@@ -191,8 +193,8 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   g.chunks = ceil_div(p.in_channels_per_group(), tile.chunk_octets * kOctet);
   g.runs = g.tiles_o * tile.subgroups_n;
   g.stages = checked_mul(p.kernel[0], g.chunks);
-  g.stage_steps = checked_mul(p.kernel[1] * p.kernel[2], tile.chunk_octets * kOctet / s.k);
-  g.steps = checked_mul(g.stages, g.stage_steps);
+  g.stage_steps = checked_mul(p.kernel[1] * p.kernel[2], tile.chunk_octets * kOctet / s.k / tile.subgroups_k);
+  g.steps = checked_mul(g.stages, g.stage_steps * tile.subgroups_k);
   g.tiles = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
   const std::int64_t halo_rows = extent_of(tile.rows(), p.kernel[1], p.stride[1], p.dilation[1]);
   const std::int64_t halo_columns = extent_of(tile.columns(unit), p.kernel[2], p.stride[2], p.dilation[2]);
@@ -205,10 +207,11 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   const bool whole_columns = parts == 1 && invocations % wanted == 0;  // see direct_matrix_sizes.glsl
   g.loads = ceil_div(columns * (whole_columns ? wanted : column), invocations);
   g.body_steps = body_steps(problem, g);
-  // The step ahead of the last is read and not used.
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
+  // The step ahead of the last is read and not used, by subgroups along k those of a tap.
+  const std::int64_t ahead = tile.fragments_n * (tile.chunk_octets * kOctet / s.k);
   const std::int64_t block_bytes = parts * s.k * s.n / kOctet * kOctetBytes;
-  g.blocks_bytes = static_cast<std::size_t>(checked_mul(checked_add(g.packed_blocks, tile.fragments_n), block_bytes));
+  g.blocks_bytes = static_cast<std::size_t>(checked_mul(checked_add(g.packed_blocks, ahead), block_bytes));
   const std::int64_t scales = parts > 1 ? p.groups * g.runs * tile.fragments_n * s.n : 0;
   g.packed_bytes = g.blocks_bytes + static_cast<std::size_t>(scales) * sizeof(float);
   return g;
@@ -261,13 +264,17 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
   };
   const std::uint32_t least_octets = unit.shape.k / kOctet;
   if (unit.emulated) {
-    MatrixTile t = kEmulatedTile;
-    t.chunk_octets = std::max(t.chunk_octets, least_octets);
-    for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
+    for (std::uint32_t k = problem.taps_are_channels || p.in_channels_per_group() <= 16 ? 1 : 2; k > 0 && !best; --k) {
+      MatrixTile t = kEmulatedTile;
+      t.subgroups_k = k;
+      t.chunk_octets = std::max(t.chunk_octets, least_octets) * k;
+      for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
+    }
     // Sums of few outputs are shared too, so that this is tested.
     if (best && best->groups < 4 && problem.siblings == 1) best = matrix_grid(problem, unit, best->tile, 2, traits);
     return best;
   }
+  const bool may_split = !problem.taps_are_channels && parts_of(p.dtype) == 1;
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
   const std::int64_t most_shares = problem.siblings > 1 ? 1 : kMostShares;
   // Stages of one tap are short. Sixteen octets of fp32 hold registers for too long where another stage follows.
@@ -280,6 +287,9 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
           for (std::uint32_t fragments_n = 1; fragments_n <= 5; ++fragments_n) {
             if (subgroups_m * subgroups_n < 4 || subgroups_m * subgroups_n > 8) continue;
             consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets}, most_shares);
+            if (may_split && octets > least_octets && subgroups_m * subgroups_n == 4 &&
+                fragments_m * fragments_n <= kMostSplitSums)
+              consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets, 2}, most_shares);
           }
   return best;
 }

@@ -307,7 +307,7 @@ class DirectMatrixPlan final : public Plan<Device> {
           std::uint32_t{stores_eights(p, a)}, body_steps(grid), std::uint32_t{grid.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
           std::uint32_t{slices && grid.layout.straddled}, std::uint32_t{in_line}, std::uint32_t{grid.stages == 1},
-          std::uint32_t{slices}})
+          std::uint32_t{slices}, t.subgroups_k})
       k.constants.push_back(v);
     return k;
   }
