@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -38,15 +39,6 @@ void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-// Processors the cgroup's quota allows, or a large number without one.
-int cgroup_limit() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 1 << 20;
-  return std::max(1, static_cast<int>(std::atof(quota.c_str()) / period + 0.5));
 }
 
 }  // namespace
@@ -140,13 +132,24 @@ void ThreadPool::work_loop(int thread) {
   }
 }
 
+int quota_processors(const std::string& cgroups) {
+  std::string quota, period;
+  if (!(std::ifstream(cgroups + "/cpu.max") >> quota >> period)) {  // of version 2, else of version 1
+    std::ifstream(cgroups + "/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream(cgroups + "/cpu/cpu.cfs_period_us") >> period;
+  }
+  const auto given = number_of<double>(quota), every = number_of<double>(period);
+  if (!given || !every || *given <= 0 || *every <= 0) return kNoQuota;
+  return static_cast<int>(std::clamp(std::round(*given / *every), 1.0, double{kNoQuota}));
+}
+
 int usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int affinity = sched_getaffinity(0, sizeof set, &set) == 0
                            ? CPU_COUNT(&set)
                            : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, std::min(affinity, cgroup_limit()));
+  return std::max(1, std::min(affinity, quota_processors()));
 }
 
 int default_num_threads() {

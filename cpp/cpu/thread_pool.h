@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -67,6 +68,9 @@ inline constexpr int kMaxThreads = 1024;
 // 1 <= threads <= kMaxThreads. Waits for running jobs.
 void set_num_threads(int threads);
 int num_threads();
+// Processors that the quota of this process's cgroup allows, kNoQuota without one.
+inline constexpr int kNoQuota = 1 << 20;
+int quota_processors(const std::string& cgroups = "/sys/fs/cgroup");
 // Processors this process may use: affinity mask and cgroup quota.
 int usable_processors();
 // VKCONV_NUM_THREADS when set, else usable_processors().

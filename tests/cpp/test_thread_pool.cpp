@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "cpu/affinity.h"
@@ -215,6 +218,27 @@ TEST(GlobalPool, WorksAfterForkInATask) {
   });
   EXPECT_EQ(failures, 0);
   set_num_threads(before);
+}
+
+TEST(QuotaProcessors, OfBothVersionsOfCgroups) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(testing::TempDir()) / ("vkconv_cgroups_" + std::to_string(getpid()));
+  fs::create_directories(root / "cpu");
+  const auto write = [&](const char* name, const char* text) { std::ofstream(root / name) << text << "\n"; };
+  EXPECT_EQ(quota_processors(root), kNoQuota);
+  for (const auto& [quota, processors] :
+       {std::pair{"-1", kNoQuota}, {"250000", 3}, {"240000", 2}, {"10000", 1}, {"nonsense", kNoQuota}}) {
+    write("cpu/cpu.cfs_quota_us", quota);
+    write("cpu/cpu.cfs_period_us", "100000");
+    EXPECT_EQ(quota_processors(root), processors) << quota;
+  }
+  write("cpu/cpu.cfs_quota_us", "100000");
+  for (const auto& [quota, processors] :
+       {std::pair{"max 100000", kNoQuota}, {"400000 100000", 4}, {"1 100000", 1}, {"100000 0", kNoQuota}}) {
+    write("cpu.max", quota);
+    EXPECT_EQ(quota_processors(root), processors) << quota;
+  }
+  fs::remove_all(root);
 }
 
 TEST(DefaultNumThreads, ReadsTheEnvironment) {
