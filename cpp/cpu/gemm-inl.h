@@ -141,6 +141,11 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
   auto results = f && f->rounded ? rows(f->rounded, f->rounded_stride) : rows(t.c, t.ldc);
   auto addend = f && f->addend ? rows(f->addend, f->addend_stride) : results;
   int rows_to_fetch = kRows;
+  const auto fetch_row = [&]() __attribute__((always_inline)) {
+    if (rows_to_fetch-- <= 0) return;
+    results.fetch();
+    addend.fetch();
+  };
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
@@ -167,11 +172,10 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
       fetch += fetch_step;
     };
     std::int64_t k = 0;
+    if (t.kc < kTermsPerRow)  // its share of the rows
+      for (std::int64_t i = 0; i < kRows; i += t.slice_count) fetch_row();
     for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {
-      if (rows_to_fetch-- > 0) {
-        results.fetch();
-        addend.fetch();
-      }
+      fetch_row();
       unroll<kTermsPerRow>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
     }
     for (; k < t.kc; ++k) add_term(k);
