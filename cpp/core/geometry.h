@@ -34,6 +34,14 @@ inline Range outputs_inside(const ConvProblem& p, int axis, std::int64_t k) {
   return {begin < 0 ? 0 : begin, end > p.output[axis] ? p.output[axis] : end};
 }
 
+// Of all pairs of an output and a tap, the share that reads inside the input, for input_dilation 1.
+inline double share_inside(const ConvProblem& p, int axis) {
+  double pairs = 0;
+  for (std::int64_t k = 0; k < p.kernel[axis]; ++k) pairs += static_cast<double>(outputs_inside(p, axis, k).size());
+  const std::int64_t all = p.kernel[axis] * p.output[axis];
+  return all > 0 ? pairs / static_cast<double>(all) : 1;
+}
+
 // Taps of [0, kernel) that read inside the input for output `o`, for input_dilation 1.
 inline Range taps_inside(const ConvProblem& p, int axis, std::int64_t o) {
   const std::int64_t shift = o * p.stride[axis] - p.pad_lo[axis];  // position = k * dilation + shift

@@ -41,9 +41,19 @@ inline double flops_per_second(const Traits& t, DType accumulator) {
   return accumulator == DType::f64 ? t.f64_flops_per_second : t.f32_flops_per_second;
 }
 
+// What packing or transforming the weights counts in an estimate. One plan serves prepared weights and those of a call,
+// so that both have the same bits: it is the best for their mean.
+inline constexpr double kWeightShare = 0.5;
+
 // A parallel section that computes for `compute_seconds` while it moves `bytes`: neither hides behind the other wholly.
 inline double section_seconds(const Traits& t, double compute_seconds, double bytes) {
   return t.launch_seconds + std::hypot(compute_seconds, bytes / t.memory_bytes_per_second);
+}
+
+// Products fetch their operands ahead of use: the shorter of the two hides behind the longer, but where they take about
+// as long.
+inline double partly_hidden(double compute_seconds, double read_seconds) {
+  return std::cbrt(compute_seconds * compute_seconds * compute_seconds + read_seconds * read_seconds * read_seconds);
 }
 
 struct Device {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "core/geometry.h"
 #include "cpu_test.h"
 #include "targets.h"
 
@@ -132,6 +133,25 @@ TEST(Dense, Bfloat16IsMultipliedByTheFasterInstruction) {
                 tools::run_cpu(p, integers, planner, "reference"));
     }
   }
+}
+
+TEST(Dense, EstimatesCountProductsInsideTheInput) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c256o512_i7x14x13_k3x2x5_s1x2x3_d4x4x1_p4x9x2");
+  for (int axis = 0; axis < 3; ++axis) {
+    std::int64_t inside = 0;
+    for (std::int64_t o = 0; o < p.output[axis]; ++o)
+      for (std::int64_t k = 0; k < p.kernel[axis]; ++k) inside += input_index(p, axis, o, k) >= 0;
+    EXPECT_DOUBLE_EQ(share_inside(p, axis) * static_cast<double>(p.output[axis] * p.kernel[axis]),
+                     static_cast<double>(inside));
+  }
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const auto estimate = [&](const char* text) {
+    for (const Candidate& c : planner.explain(parse_problem(text), kDefaultWorkspaceLimitBytes))
+      if (c.name == "implicit_gemm") return c.seconds;
+    return 0.0;
+  };
+  EXPECT_LT(estimate("fwd_f32_n1c64o64_i7x14x14_k3x3x3_d4x4x4_p4x4x4"),
+            0.7 * estimate("fwd_f32_n1c64o64_i15x22x22_k3x3x3_d4x4x4"));
 }
 
 TEST(Dense, ImplicitGemmSaysWhyNot) {

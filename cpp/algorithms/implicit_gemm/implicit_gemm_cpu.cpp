@@ -126,11 +126,18 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
   const double peak = s.dot ? c.traits.bf16_flops_per_second : flops_per_second(c.traits, accumulator(p.dtype));
   const double rate = peak * std::min(1.0, tile_rows / kRowsForPeak);
-  const double pairs = 2.0 * static_cast<double>(p.batch * p.output_pixels() * p.groups) * static_cast<double>(s.terms);
-  const double compute = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
+  // Padding is skipped, but along W where a copy of the rows has its zeros.
+  const double inside = share_inside(s.p, 0) * share_inside(s.p, 1) * (s.copied ? 1 : share_inside(s.p, 2));
+  const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
+  const double pairs = 2.0 * pixels * static_cast<double>(s.terms) * inside;
+  // Panels that L1 does not hold come out of L2 for every few tiles that meet them together.
+  const auto meetings = static_cast<double>(s.rows * ceil_div(s.row_tiles, kMostTogether / s.most_together));
+  const double panel_bytes = s.panel_bytes > c.traits.l1_bytes ? meetings * static_cast<double>(s.packed_bytes()) : 0;
+  const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
+  const double compute = partly_hidden(products, panel_bytes / (kWideShare * c.traits.cache_bytes_per_second));
   const std::int64_t packs = s.shared_weights ? 1 : s.row_chunks();
   // Each weight is read from far away and written to a panel.
-  const double packing = static_cast<double>(p.weight_elements() * packs) *
+  const double packing = kWeightShare * static_cast<double>(p.weight_elements() * packs) *
                          (8 / c.traits.cache_bytes_per_second + 12 / c.traits.shared_cache_bytes_per_second);
   return section_seconds(c.traits, compute + packing, p.bytes_moved());
 }

@@ -65,8 +65,8 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   // Packed weights that L3 does not hold are written to memory and read from there.
   const bool in_l3 = s.packed_bytes() <= c.traits.l3_bytes;
   const double far = in_l3 ? c.traits.shared_cache_bytes_per_second : c.traits.memory_bytes_per_second;
-  const double packing =
-      packs * static_cast<double>(p.weight_elements()) * (8 / c.traits.cache_bytes_per_second + 12 / far);
+  const double packing = kWeightShare * packs * static_cast<double>(p.weight_elements()) *
+                         (8 / c.traits.cache_bytes_per_second + 12 / far);
   const double moving = values * kUnfoldSeconds + static_cast<double>(s.rows * p.groups * s.panels) * kRowSeconds;
   // Few tiles leave threads without work.
   const double waves = static_cast<double>(ceil_div(tasks, threads) * threads) / static_cast<double>(tasks);

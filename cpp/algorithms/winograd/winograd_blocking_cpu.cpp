@@ -38,12 +38,6 @@ std::int64_t lone_depths(const Geometry& g) {
   return g.folded || p.stride[0] > 1 ? g.depths : outputs_inside(p, 0, 0).begin;
 }
 
-// Products fetch their operands ahead of use: the shorter of the two hides behind the longer, but where they take about
-// as long.
-double partly_hidden(double compute, double read) {
-  return std::cbrt(compute * compute * compute + read * read * read);
-}
-
 // What one thread spends.
 struct Costs {
   const Geometry& g;

@@ -113,20 +113,24 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   return Support::yes();
 }
 
-// With weights given per call, as a planner cannot know better. The transforms, which read and write the arrays, and
-// the products follow each other, so the time of memory is not hidden; that of the weights is part of the blocking.
-// Pixels wider than a panel reach memory in pieces, a panel's channels at a time, which takes four times as long.
+// The transforms, which read and write the arrays, and the products follow each other, so the time of memory is not
+// hidden; that of the weights is part of the blocking. Pixels wider than a panel reach memory in pieces, a panel's
+// channels at a time, which takes four times as long.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kMoreForPieces = 3;
   const Geometry g = *choose_geometry(p, context.traits);
   const Traits& t = context.traits;
-  const auto b = choose_blocking(g, t, lanes_of(t), false, context.workspace_limit_bytes);
+  const auto blocking = [&](bool prepared) {
+    return *choose_blocking(g, t, lanes_of(t), prepared, context.workspace_limit_bytes);
+  };
+  const Blocking prepared = blocking(true), per_call = blocking(false);
+  const double products = prepared.seconds + kWeightShare * (per_call.seconds - prepared.seconds);
   const double weight_bytes = static_cast<double>(p.weight_elements()) * static_cast<double>(size_bytes(p.dtype));
   double bytes = p.bytes_moved() - weight_bytes;
-  if (p.bytes_moved() > static_cast<double>(t.l3_bytes) / 2 && p.out_channels > b->columns)
+  if (p.bytes_moved() > static_cast<double>(t.l3_bytes) / 2 && p.out_channels > prepared.columns)
     bytes +=
         kMoreForPieces * static_cast<double>(p.output_elements()) * static_cast<double>(size_bytes(p.output_dtype));
-  return t.launch_seconds + b->seconds + bytes / t.memory_bytes_per_second;
+  return t.launch_seconds + products + bytes / t.memory_bytes_per_second;
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
