@@ -76,9 +76,12 @@ std::vector<double> run(const Geometry& g, const Blocking& b, const ConvProblem&
     Execution(g, b, a).transform_weights(reinterpret_cast<float*>(prepared.data.pointer()));
     a.prepared = &prepared;
   }
+  const cpu::Buffer output(host.output.size());  // aligned, which stores past the caches need
+  std::memset(output.pointer(), 0xff, host.output.size());
+  a.output.data = output.pointer();
   const cpu::Buffer workspace(b.workspace_bytes);
   Execution(g, b, a).run(workspace.pointer());
-  return tools::decode(host.written, p.output_elements(), p.output_dtype);
+  return tools::decode(output.pointer(), p.output_elements(), p.output_dtype);
 }
 
 double error_bound(const TileShape& s) {
@@ -236,6 +239,37 @@ TEST(Winograd, BlockingsAgreeBitForBit) {
               EXPECT_EQ(run(g, blocking(g, source, tiles, step, 2 * step, splits, tiles % 3 + 1), p, arrays), expected);
     }
   }
+}
+
+TEST(Winograd, StoresPastTheCachesHaveTheSameBits) {
+  for (const char* text : {"fwd_f32_n2c20o64_i13x9_k3x3_p1x1", "fwd_f32_n2c20o64_i13x9_k3x3_p1x1_bias_relu",
+                           "fwd_f32_n1c40o128g2_i5x9x9_k3x3x3_p1x1x1_add", "fwd_f32_n1c20o70_i13x9_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    for (const Geometry& g : geometries(p)) {
+      Blocking b = blocking(g, WeightSource::own, 14, 1, 100);
+      const auto expected = run(g, b, p, arrays);
+      b.stream = true;
+      EXPECT_EQ(run(g, b, p, arrays), expected) << text << " " << g.name();
+    }
+  }
+}
+
+TEST(Winograd, OutputsThatOutgrowTheCachesAreStoredPastThem) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c32o64_i64x64_k3x3_p1x1");  // 1 MiB of output
+  cpu::Traits fast;
+  fast.threads = 1, fast.l2_bytes = 128 << 10, fast.l3_bytes = 2 << 20;
+  fast.shared_cache_bytes_per_second = 5 * fast.memory_bytes_per_second;
+  cpu::Traits slow = fast;
+  slow.shared_cache_bytes_per_second = slow.memory_bytes_per_second;
+  cpu::Traits small = fast;
+  small.l3_bytes = 512 << 10;
+  const auto streams = [&](const cpu::Traits& traits) {
+    return choose_blocking(geometries(p).front(), traits, kernels().lanes, true, std::size_t{1} << 30)->stream;
+  };
+  EXPECT_FALSE(streams(fast));
+  EXPECT_TRUE(streams(slow));
+  EXPECT_TRUE(streams(small));
 }
 
 TEST(Winograd, ThreadsBatchLimitAndPreparationDoNotChangeBits) {

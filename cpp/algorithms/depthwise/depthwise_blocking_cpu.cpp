@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "algorithms/depthwise/depthwise_region.h"
+#include "cpu/streaming.h"
 
 namespace vkconv::cpu::depthwise {
 namespace {
@@ -90,12 +91,6 @@ bool split_columns(const ConvProblem& p, Blocking& b, std::int64_t least) {
   if (block_columns(p, b) < 2 * least) return false;
   b.column_blocks *= 2;
   return true;
-}
-
-// Whether L3 is hardly faster than memory: it then keeps its rate only where long runs are read and written in order.
-bool shared_cache_is_slow(const Device::Traits& traits) {
-  constexpr double kFaster = 2;
-  return traits.shared_cache_bytes_per_second <= kFaster * traits.memory_bytes_per_second;
 }
 
 // Channels are split until the lines behind one row stay in L2, or L1; rows are banded when depths or a copy share

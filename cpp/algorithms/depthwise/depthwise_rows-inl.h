@@ -11,6 +11,7 @@
 
 #include "algorithms/depthwise/depthwise_pairs-inl.h"
 #include "algorithms/depthwise/depthwise_stage-inl.h"
+#include "cpu/streaming.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
@@ -75,7 +76,8 @@ class RowWalk {
     s.addend_pixel = step_ * call.operands.addend.stride[3];
     const DType read = call.mode == Mode::direct ? p_.dtype : accumulator(p_.dtype);
     s.plain = p_.epilogue == Epilogue{} && p_.output_dtype == read;
-    s.stream = call.stream && s.plain && std::is_same_v<In, T> && whole_vectors(call.operands.output);
+    s.stream = call.stream && s.plain && std::is_same_v<In, T> &&
+               whole_vectors(call.operands.output, p_.output_dtype, b_.channels, HWY_MAX_BYTES);
     s.fetch = call.stream && !s.stream;
   }
 
@@ -156,16 +158,6 @@ class RowWalk {
     if (strides % bytes != 0 || b_.channels.size() < kMany * lanes) return 0;
     const auto begin = reinterpret_cast<std::intptr_t>(x_.line(x_.first[0], x_.first[1]) + b_.channels.begin);
     return (-begin & (bytes - 1)) / static_cast<std::int64_t>(sizeof(In));
-  }
-
-  // Whether every vector of the block is aligned in the output.
-  bool whole_vectors(const View<std::byte*>& y) const {
-    constexpr auto kBytes = static_cast<std::int64_t>(HWY_MAX_BYTES);
-    std::int64_t bits = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y.data));
-    for (std::size_t axis = 0; axis < 4; ++axis) bits |= y.stride[axis] * static_cast<std::int64_t>(sizeof(T));
-    bits |= b_.channels.begin * static_cast<std::int64_t>(sizeof(T)) |
-            b_.channels.size() * static_cast<std::int64_t>(sizeof(T));
-    return bits % kBytes == 0;
   }
 
   // Kernel row (kd, kh) of output row oh.

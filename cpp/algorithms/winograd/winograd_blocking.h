@@ -26,6 +26,7 @@ struct Blocking {
   std::int64_t blocks_per_step = 1;  // output blocks multiplied before their sums are transformed
   std::int64_t output_splits = 1;    // units that share a block of tiles, each with its own output blocks
   std::int64_t slots = 1;            // transformed slices alive at once
+  bool stream = false;               // outputs go past the caches where their alignment allows
 
   // Strides of the transformed input [point][slot][tile][channel] and of the sums
   // [output block][point][depth][tile][column]: the tiles of successive depths follow each other without a gap.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/checked.h"
+#include "cpu/streaming.h"
 
 namespace vkconv::cpu::winograd {
 namespace {
@@ -283,6 +284,7 @@ std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits,
   Search search(g, traits, lanes, limit_bytes);
   Blocking b;
   b.threads = traits.threads;
+  b.stream = g.problem.output_dtype == DType::f32 && outgrows_caches(traits, g.problem);
   if (prepared) {
     search.consider_cuts(b);
   } else {

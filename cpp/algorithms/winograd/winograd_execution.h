@@ -145,6 +145,7 @@ class Execution {
   const TileKernels& tile_;
   PanelLayout panels_;
   Range covered_h_, covered_w_;  // outputs that read more than padding
+  bool stream_;                  // outputs go past the caches
 };
 
 }  // namespace vkconv::cpu::winograd

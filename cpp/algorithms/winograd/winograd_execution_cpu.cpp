@@ -7,8 +7,10 @@
 #include "core/checked.h"
 #include "cpu/job.h"
 #include "cpu/memory.h"
+#include "cpu/streaming.h"
 #include "cpu/task_shares.h"
 #include "cpu/thread_pool.h"
+#include "hwy/cache_control.h"
 
 namespace vkconv::cpu::winograd {
 namespace {
@@ -59,7 +61,9 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
       tile_(k_.tiles[g.shape_index]),
       panels_(panel_layout(g, k_.columns())),
       covered_h_(g.outputs_with_input(1)),
-      covered_w_(g.outputs_with_input(2)) {}
+      covered_w_(g.outputs_with_input(2)),
+      stream_(b.stream && a_.output.data != a_.addend.data &&
+              whole_vectors(a_.output, DType::f32, {0, g.out_channels}, k_.lanes * sizeof(float))) {}
 
 void Execution::run(std::byte* workspace) const {
   if (b_.source == WeightSource::prepared)
@@ -108,6 +112,7 @@ void Execution::run_units(const float* weights) const {
           step(worker, {block, std::min(block + b_.blocks_per_step, blocks.end)}, d, group_weights);
       }
     });
+    if (stream_) hwy::FlushStream();
   });
 }
 

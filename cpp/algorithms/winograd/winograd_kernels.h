@@ -66,6 +66,7 @@ struct FinishRow {
   std::int64_t addend_stride;
   std::byte* output;
   std::int64_t output_stride;  // elements
+  bool stream;                 // past the caches; all vectors are whole and aligned, of float
 };
 
 // Weights of `outputs` x `channels` for the taps of one kernel part, to be staged as [rh * rw][channels][columns] with

@@ -65,7 +65,9 @@ HWY_INLINE void finish_pixels(const winograd::FinishRow& row, const Epilogue& ep
         v = hn::Add(v, n == lanes ? hn::LoadU(d, addend) : load_n(d, addend, n));
       }
       v = activate(d, v, epilogue);
-      if (n == lanes)
+      if (row.stream)
+        hn::Stream(v, d, reinterpret_cast<float*>(output) + c);
+      else if (n == lanes)
         store(v, d, output + c);
       else
         store_n(v, d, output + c, n);

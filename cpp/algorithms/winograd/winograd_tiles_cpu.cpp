@@ -189,7 +189,7 @@ void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::in
   Position pos = position(slab.tile_begin);
   for (std::int64_t t = 0; t < slab.tiles; ++t) {
     const Position next = after(pos);
-    if (t + 1 < slab.tiles) prefetch_outputs(block, next, d);
+    if (t + 1 < slab.tiles && !stream_) prefetch_outputs(block, next, d);
     store_tile(block, pos, d, sums + t * b_.columns);
     pos = next;
   }
@@ -224,7 +224,8 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   const Range h = covered_h_, w = covered_w_;
   const bool whole = rows == g_.shape.mh && pixels == g_.shape.mw && block.channels == b_.columns;
   const bool covered = pos.h >= h.begin && pos.h + rows <= h.end && pos.w >= w.begin && pos.w + pixels <= w.end;
-  const bool plain = !p.epilogue.addend && p.epilogue.activation == Activation::identity && whole && covered;
+  const bool plain =
+      !stream_ && !p.epilogue.addend && p.epilogue.activation == Activation::identity && whole && covered;
   if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, output, p.output_dtype, stride[2], stride[3]))
     return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
@@ -237,7 +238,7 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
     for (std::int64_t i = 0; i < g_.shape.outputs(); ++i)
       if (!h.contains(pos.h + i / g_.shape.mw) || !w.contains(pos.w + i % g_.shape.mw))
         std::copy_n(block.bias, b_.columns, staged + i * b_.columns);
-  FinishRow row{staged, pixels, block.channels, nullptr, a_.addend.stride[3], output, stride[3]};
+  FinishRow row{staged, pixels, block.channels, nullptr, a_.addend.stride[3], output, stride[3], stream_};
   if (p.epilogue.addend) row.addend = reinterpret_cast<const float*>(a_.addend.data) + offset(a_.addend, block, pos, d);
   for (std::int64_t i = 0; i < rows; ++i) {
     k_.finish(row, p.output_dtype, p.epilogue);

@@ -1,0 +1,34 @@
+// Stores past the caches: lines are not read before they are written, and the next reader finds them in memory.
+#pragma once
+#include <cstdint>
+
+#include "core/geometry.h"
+#include "core/view.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu {
+
+// Whether L3 is hardly faster than memory: it then keeps its rate only where long runs are read and written in order.
+inline bool shared_cache_is_slow(const Traits& t) {
+  constexpr double kFaster = 2;
+  return t.shared_cache_bytes_per_second <= kFaster * t.memory_bytes_per_second;
+}
+
+// Whether an output leaves the caches before its next reader comes, or lies in one that is as slow as memory. Past the
+// caches, outputs of twice all L2 are read again at half the rate, those of six times at the same.
+inline bool outgrows_caches(const Traits& t, const ConvProblem& p) {
+  constexpr double kOwnCaches = 6;
+  const double own = kOwnCaches * t.threads * static_cast<double>(t.l2_bytes);
+  const double bytes = static_cast<double>(p.output_elements()) * static_cast<double>(size_bytes(p.output_dtype));
+  return bytes > (shared_cache_is_slow(t) ? own : static_cast<double>(t.l3_bytes));
+}
+
+// Whether all vectors of these channels are whole and aligned in `y`.
+inline bool whole_vectors(const View<std::byte*>& y, DType t, Range channels, std::int64_t vector_bytes) {
+  const auto element = static_cast<std::int64_t>(size_bytes(t));
+  std::int64_t bits = (channels.begin | channels.size()) * element;
+  for (std::size_t axis = 0; axis < 4; ++axis) bits |= y.stride[axis] * element;
+  return (bits | static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y.data))) % vector_bytes == 0;
+}
+
+}  // namespace vkconv::cpu
