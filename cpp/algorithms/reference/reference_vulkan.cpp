@@ -56,6 +56,7 @@ Params make_params(const ConvProblem& p, const Operands<Device>& a) {
 // Upper bound of the loop iterations behind one element, the index map's own loops and the exits included.
 std::int64_t loop_iterations(const ConvProblem& p) {
   constexpr std::int64_t kIndexMap = 12;
+  if (p.written_elements() == 0) return 0;
   switch (p.pass) {
     case Pass::forward:
       return checked_mul(p.taps(), p.in_channels_per_group() + kIndexMap);
