@@ -258,3 +258,24 @@ def test_other_types_are_refused(dtype):
 def test_gaussians_of_one_element(order):
     x = array(9, 8)
     near(*(m.gaussian_filter(x, 1, order, truncate=0) for m in (ndimage, scipy_ndimage)))
+
+
+def test_numbers_may_be_arrays_without_axes():
+    x = array(7, 8)
+    for name, arguments, numbers in (
+        ("gaussian_filter", (), {"sigma": 1.5, "order": 1}),
+        ("gaussian_filter1d", (), {"sigma": 1.5, "axis": 0}),
+        ("uniform_filter", (), {"size": 4, "origin": 1}),
+        ("correlate1d", ([1.0, 2.0, -3.0],), {"axis": -2, "origin": -1}),
+        ("sobel", (), {"axis": 0}),
+    ):
+        given = {key: np.array(number) for key, number in numbers.items()}
+        near(getattr(ndimage, name)(x, *arguments, **given), getattr(scipy_ndimage, name)(x, *arguments, **numbers))
+
+
+@needs_axes
+@pytest.mark.parametrize("name", ["correlate", "convolve"])
+@pytest.mark.parametrize("weight", [-1.5, 2 - 1j])
+def test_filters_of_no_axis(name, weight):
+    for x, options in ((np.array(3.0), {}), (array(4, 5), {"axes": ()})):
+        near(*(getattr(module, name)(x, weight, **options) for module in (ndimage, scipy_ndimage)))

@@ -28,8 +28,11 @@ def call(signal: Array, kernel: Array, pads: PlainPads, mode: PaddingMode = "zer
 def correlate(signal: Array, kernel: Array, pads: PlainPads, mode: PaddingMode = "zeros") -> Array:
     """The result (N, spatial...), with `pads` around the signal (or cut off).
 
-    Of more than three axes, the first is summed here: its taps correlate slices of the signal.
+    Of more than three axes, the first is summed here: its taps correlate slices of the signal. Without an axis there is
+    nothing to sum.
     """
+    if kernel.ndim == 0:
+        return signal * kernel
     if kernel.ndim <= _MOST_AXES:
         made: Array = conv_general(**call(signal, kernel, pads, mode))
         return made[..., 0]

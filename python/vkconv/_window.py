@@ -139,7 +139,7 @@ def _check_type(dtype: np.dtype[Any]) -> None:
 
 
 def checked_axes(axes: int | Iterable[int] | None, ndim: int) -> list[int]:
-    given = range(ndim) if axes is None else axes if isinstance(axes, Iterable) else [axes]
+    given: Any = range(ndim) if axes is None else axes if np.iterable(axes) else [axes]
     made = [operator.index(a) for a in given]
     for axis in made:
         if not -ndim <= axis < ndim:
@@ -151,7 +151,7 @@ def checked_axes(axes: int | Iterable[int] | None, ndim: int) -> list[int]:
 
 
 def one_each(value: PerAxis, count: int, name: str) -> list[Any]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str) or not np.iterable(value):  # arrays without axes are not
         return [value] * count
     values = list(value)
     if len(values) != count:
@@ -189,7 +189,7 @@ def _along_some(array: Array, kernel: Array, axes: list[int], pads: PlainPads, b
     first = line.ndim - len(axes)
     line = line.astype(kernel.dtype, order="C", copy=False)
     result = _single_channel.correlate(line.reshape(-1, *line.shape[first:]), kernel, pads, border)
-    return np.moveaxis(result.reshape(*line.shape[:first], *result.shape[1:]), range(-len(axes), 0), axes)
+    return np.moveaxis(result.reshape((*line.shape[:first], *result.shape[1:])), range(-len(axes), 0), axes)
 
 
 def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, border: PaddingMode) -> Array:
