@@ -46,6 +46,12 @@ def test_two_dimensions(shapes, mode, boundary):
         near(getattr(signal, name)(a, b, mode, boundary, fill), getattr(scipy_signal, name)(a, b, mode, boundary, fill))
 
 
+@pytest.mark.parametrize(("name", "other"), [("fill", "pad"), ("wrap", "circular"), ("symm", "symmetric")])
+def test_boundaries_have_two_names(name, other):
+    a, b = normal(8, 9), normal(3, 4)
+    near(signal.convolve2d(a, b, "same", other, 1.5), scipy_signal.convolve2d(a, b, "same", name, 1.5))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.complex128, np.int32, np.uint8])
 def test_dtypes(dtype):
     a, b = (RNG.integers(0, 5, s).astype(dtype) for s in ((20, 40), (3, 4)))
@@ -148,6 +154,14 @@ def test_values_outside_have_the_type_of_the_result():
     got = signal.convolve2d(a, b, "same", fillvalue=2.5)
     assert got.dtype == np.uint16 and np.array_equal(got, signal.convolve2d(a, b, "same", fillvalue=2))
     assert np.array_equal(signal.convolve2d(a, b, fillvalue=0.5), signal.convolve2d(a, b))
+
+
+def test_objects():
+    a, b = np.arange(12, dtype=np.uint64), np.array([1, -2, 10**20], object)
+    want = scipy_signal.convolve(a.astype(object), b)
+    assert np.array_equal(signal.convolve(a, b), want)
+    plane = signal.convolve2d(a[None], b[None], fillvalue=5)
+    assert plane.dtype == object and np.array_equal(plane[0, 2:-2], want[2:-2])
 
 
 def test_the_order_of_bytes_is_no_type():

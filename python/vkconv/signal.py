@@ -23,13 +23,20 @@ import numpy as np
 from vkconv import _borders, _single_channel, _transforms
 from vkconv._explain import explain
 from vkconv._ops import conv_general
-from vkconv._types import Array, PlainPads
+from vkconv._types import Array, PaddingMode, PlainPads
 
 __all__ = ["choose_conv_method", "convolve", "convolve2d", "correlate", "correlate2d", "fftconvolve", "oaconvolve"]
 
 Mode = Literal["full", "same", "valid"]
 Axes = int | Iterable[int] | None
-_BOUNDARIES: dict[str, Any] = {"fill": "constant", "wrap": "circular", "symm": "symmetric"}
+_BOUNDARIES: dict[str, Any] = {
+    "fill": "constant",  # SciPy's names, of which it documents every other one
+    "pad": "constant",
+    "wrap": "circular",
+    "circular": "circular",
+    "symm": "symmetric",
+    "symmetric": "symmetric",
+}
 _MOST_DIRECT_AXES = 3
 
 
@@ -102,11 +109,12 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
         raise ValueError(f"`fillvalue` must be scalar or an array with one element, got {outside.size}")
     if np.iscomplexobj(outside) and not np.iscomplexobj(a) and not np.iscomplexobj(b):
         raise ValueError(f"could not cast `fillvalue` directly to the output type {np.result_type(a, b)}")
-    value = outside.astype(np.result_type(a, b)).reshape(-1)[0]
-    if mode == "valid" or (boundary == "fill" and value == 0) or a.size == 0 or b.size == 0:
+    value = outside.astype(np.result_type(a, b)).reshape(1)
+    border = _BOUNDARIES[boundary]
+    if mode == "valid" or (border == "constant" and value == 0) or a.size == 0 or b.size == 0:
         return convolve(a, b, mode)
     starts, counts = _region(a, b, mode, (0, 1))
-    around = _around(a, [(m - 1, m - 1) for m in b.shape], boundary, value)
+    around = _around(a, [(m - 1, m - 1) for m in b.shape], border, value)
     whole = [slice(s, s + n + m - 1) for s, n, m in zip(starts, counts, b.shape, strict=True)]
     return convolve(around[tuple(whole)], b, "valid")
 
@@ -212,11 +220,11 @@ def _cut(full: Array, starts: list[int], counts: list[int]) -> Array:
     return np.ascontiguousarray(full[tuple(slice(s, s + n) for s, n in zip(starts, counts, strict=True))])
 
 
-def _around(a: Array, border: PlainPads, boundary: str, value: Any) -> Array:
+def _around(a: Array, pads: PlainPads, border: PaddingMode, value: Array) -> Array:
     """A copy of `a` with its border."""
-    if boundary != "fill":
-        return _borders.bordered(a, border, _BOUNDARIES[boundary], 0)
-    return np.pad(a.astype(value.dtype, copy=False), border, constant_values=value)
+    if border != "constant":
+        return _borders.bordered(a, pads, border, 0)
+    return np.pad(a.astype(value.dtype, copy=False), pads, constant_values=value)
 
 
 # ---- transforms
@@ -266,7 +274,7 @@ def _needs_own_arithmetic(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def _tap_by_tap(a: Array, b: Array, starts: list[int], counts: list[int], dtype: np.dtype[Any]) -> Array:
-    signal, kernel = (a, b) if a.size >= b.size else (b, a)
+    signal, kernel = (v.astype(dtype, copy=False) for v in ((a, b) if a.size >= b.size else (b, a)))
     full = np.zeros(_transforms.full_shape(a, b, range(a.ndim)), dtype)
     for tap in np.ndindex(kernel.shape):
         full[tuple(slice(i, i + n) for i, n in zip(tap, signal.shape, strict=True))] += signal * kernel[tap]
