@@ -301,6 +301,16 @@ def test_complex_numbers(ours, theirs):
         torch.testing.assert_close(a, e)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_results_of_complex_numbers_have_pytorchs_format(layout):
+    x, w = (torch.randn(*s, dtype=torch.complex64) for s in ((2, 3, 5, 6), (4, 3, 3, 3)))
+    x = x.contiguous(memory_format=layout)
+    got, want = vt.conv2d(x, w), F.conv2d(x, w)
+    torch.testing.assert_close(got, want)
+    assert got.stride() == want.stride()
+    assert vt.conv2d(x[:0], w).shape == (0, *want.shape[1:])
+
+
 @pytest.mark.parametrize("f", [vt.conv1d, vt.conv_transpose1d])
 def test_forward_mode(f):
     x, w, b = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((1, 2, 5), (2, 2, 3), (2,)))

@@ -40,7 +40,7 @@ def _complex(op: Operator, input: Tensor, weight: Tensor, bias: Tensor | None, *
         None if bias is None else _parts(bias).flatten(),
         *geometry,
     )
-    return torch.view_as_complex(y.unflatten(1, (-1, 2)).movedim(2, -1).contiguous())
+    return torch.complex(*y.unflatten(1, (-1, 2)).unbind(2))
 
 
 def _parts(value: Tensor) -> Tensor:
