@@ -128,6 +128,7 @@ def test_the_environment_names_a_file(tmp_path):
         "fwd_f64_n2c4o6g2_i9x8_k3x2_s2x1_p1:0x1_bias_leaky_relu3",
         "fwd_f16_n1c6o5_i7x8x9_k2x3x3_t2x1x2_silu",
         "fwd_f32_n1c8o8_i9x9_k3x3_s1x2_p1x1_add_bias_relu",
+        "fwd_f32_n1c2o4_i9_k3_clip-inf:1",
         "fwd_f32_n3c8o60g4_i15_k1_t2_p-1_bias_gelu",  # of some results, the bias is all there is
         "fwd_f16_n1c40o8g8_i7x5x5_k1x2x3_s1x5x1_t2x1x1_p-2:1x1x3:-2_highest",  # a sum between two halves
         "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1",

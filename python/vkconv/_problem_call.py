@@ -68,7 +68,7 @@ def _options(tokens: list[str], geometry: dict[str, Any]) -> tuple[dict[str, Any
     options: dict[str, Any] = {}
     bias = False
     for token in " ".join(tokens).replace("leaky relu", "leaky_relu").split():
-        letter, number = token[0], re.fullmatch(r"(leaky_relu|clip)(-?[\d.e+-]+)(?::(.+))?", token)
+        letter, number = token[0], re.fullmatch(r"(leaky_relu|clip)([^:]+)(?::(.+))?", token)
         if letter in _AXES and re.fullmatch(r"[\dx]+", token[1:]):
             geometry[_AXES[letter]] = tuple(map(int, token[1:].split("x")))
         elif letter == "p" and re.fullmatch(r"[-\d:x]+", token[1:]):
