@@ -178,6 +178,16 @@ def test_the_fastest_is_taken(monkeypatch, tmp_path):
     assert plan() == OTHER
 
 
+def test_the_command_says_what_was_added(monkeypatch, tmp_path, capsys):
+    command = ["tune", PROBLEM, "--device", "cpu", "--seconds", "1", "--out", str(tmp_path / "t.json")]
+    make_up_times(monkeypatch, 1e-3, 2e-3)
+    assert main(command) == 0
+    assert "\n1 choice added;" in capsys.readouterr().out
+    assert main(command) == 0
+    assert "\nno choices to add;" in capsys.readouterr().out
+    assert vkconv.load_tuning(tmp_path / "t.json") == 1
+
+
 def test_a_gain_within_noise_changes_nothing(monkeypatch):
     make_up_times(monkeypatch, 0.98e-3, 1e-3)
     found = vkconv.tune(PROBLEM, seconds=5, device="cpu")

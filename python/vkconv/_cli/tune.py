@@ -36,5 +36,6 @@ def tune(arguments: argparse.Namespace) -> int:
     render.table("tuning", columns, rows, right=("ms", "ms ", "gain"))
     if arguments.out:
         count = len(found.choices)
-        print(f"\nVKCONV_TUNING_FILE={arguments.out} takes {count} more choice{'s' * (count != 1)} from now on")
+        took = f"{count} choice{'s' * (count != 1)} added" if count else "no choices to add"
+        print(f"\n{took}; VKCONV_TUNING_FILE={arguments.out} takes what the file has")
     return 1 if found.skipped else 0
