@@ -60,6 +60,16 @@ def test_ranks(rank):
         getattr(vd, f"conv_transpose{rank}d")(lazy, w, padding=99)
 
 
+def test_axes_without_elements():
+    w = integers(6, 2, 3, 4)
+    for shape, options in (((2, 0, 5, 4), {"padding": (2, 1)}), ((2, 4, 0, 4), {"padding": 3, "input_dilation": 3})):
+        x = integers(*shape)
+        want = vkconv.conv_general(x, w, **options, bias=np.ones(6, np.float32))
+        for tiles in (None, 2):
+            y = vd.conv_general(da.from_array(x), w, **options, bias=np.ones(6, np.float32), chunks=tiles)
+            assert y.shape == want.shape and np.array_equal(y.compute(scheduler="sync"), want)
+
+
 def test_only_what_is_seen_is_read():
     read = []
 
@@ -81,6 +91,8 @@ def test_errors():
         vd.conv1d(x, w[0])
     with pytest.raises(ValueError, match="padding is 'SAME', wanted numbers or one of 'valid', 'same'"):
         vd.conv_general(x, w, padding="SAME")
+    with pytest.raises(ValueError, match="stride is 0, wanted at least 1"):
+        vd.conv1d(x, w, stride=0)
     for chunks, message in ((0, "at least 1"), ((4, 4), "chunks has 2 values"), (-1, "at least 1")):
         with pytest.raises(ValueError, match=message):
             vd.conv1d(x, w, chunks=chunks)

@@ -199,6 +199,16 @@ def test_jax_decides_what_is_right():
             vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))
 
 
+def test_numbers_without_a_meaning_are_named():
+    x, w = operands()
+    with pytest.raises(ValueError, match="stride is 0, wanted at least 1"):
+        vj.conv2d(x, w, stride=0)
+    with pytest.raises(ValueError, match="dilation is -1, wanted at least 1"):
+        jax.jit(lambda x: vj.conv_transpose2d(x, w, dilation=(1, -1)))(x)
+    with pytest.raises(ValueError, match="output_padding is -2, wanted at least 0"):
+        vj.conv_transpose2d(x, w, output_padding=-2)
+
+
 def test_symbolic_shapes():
     export = pytest.importorskip("jax.export")
     x, w = operands()

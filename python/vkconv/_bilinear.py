@@ -6,6 +6,7 @@ of any order with them. Arrays may have axes of a `vmap` before their own.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +23,13 @@ from vkconv._types import Array, Axes, NumericPadding, Padding
 Pads = tuple[tuple[int, int], ...]
 
 
-def each(value: Axes, rank: int, name: str) -> tuple[int, ...]:
-    """One integer for each spatial axis."""
-    return tuple(map(operator.index, per_axis(value, rank, name, one_for_all=True)))
+def each(value: Axes, rank: int, name: str, least: float = -math.inf) -> tuple[int, ...]:
+    """One integer, of `least` or more, for each spatial axis."""
+    numbers = tuple(map(operator.index, per_axis(value, rank, name, one_for_all=True)))
+    for n in numbers:
+        if n < least:
+            raise ValueError(f"{name} is {n}, wanted at least {least}")
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,8 @@ class Geometry:
         input_dilation: Axes = 1, groups: int = 1, flip: bool = False,
     ) -> Geometry:  # fmt: skip
         rank = len(spatial)
-        strides = each(stride, rank, "stride")
-        dilations = each(kernel_dilation, rank, "dilation"), each(input_dilation, rank, "input_dilation")
+        strides = each(stride, rank, "stride", 1)
+        dilations = each(kernel_dilation, rank, "dilation", 1), each(input_dilation, rank, "input_dilation", 1)
         if isinstance(padding, str):
             signal = [dilated(n, e) for n, e in zip(spatial, dilations[1], strict=True)]
             pads = tuple(_core.resolved_pads(signal, kernel, strides, padding, dilations[0], None))
@@ -60,11 +65,11 @@ class Geometry:
     ) -> Geometry:  # fmt: skip
         """A transposed convolution of these extents is a convolution of the dilated signal with the mirrored kernel."""
         rank = len(kernel)
-        dilations, extra = each(dilation, rank, "dilation"), each(output_padding, rank, "output_padding")
+        dilations, extra = each(dilation, rank, "dilation", 1), each(output_padding, rank, "output_padding", 0)
         if isinstance(padding, str):
             raise ValueError(f"padding is {padding!r}, wanted numbers: a transposed convolution has no named padding")
         given = pairs(padding, rank)
-        strides = each(stride, rank, "stride")
+        strides = each(stride, rank, "stride", 1)
         reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
         for axis, (n, s, r, (lo, hi), e) in enumerate(zip(spatial, strides, reach, given, extra, strict=True)):
             whole = max(n - 1, 0) * s + min(n, 1) + r + e

@@ -21,7 +21,7 @@ import numpy as np
 
 from vkconv import _core
 from vkconv._axes import check_ranks
-from vkconv._bilinear import Geometry, each, named
+from vkconv._bilinear import Geometry, dilated, each, named
 from vkconv._ops import conv_general as _conv
 from vkconv._types import Activation, Array, Axes, NumericPadding, Padding
 
@@ -83,7 +83,7 @@ def _lazy(input: Any) -> Any:
 def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Axes | None) -> Any:
     rank = input.ndim - 2
     input = input.rechunk({input.ndim - 1: -1})
-    extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks")
+    extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks", 1)
     tiles = [_Axis(input, weight, g, a).tiles(extent) for a, extent in enumerate(extents)]
     run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
     _check(input, [t[0] for t in tiles], run)
@@ -102,7 +102,7 @@ class _Axis:
         self.stride, self.step, self.dilation = g.stride[a], g.input_dilation[a], g.kernel_dilation[a]
         self.reach = self.dilation * (weight.shape[1 + a] - 1)
         self.lo, hi = g.pads[a]
-        signal = (self.extent - 1) * self.step + 1
+        signal = dilated(self.extent, self.step)
         self.outputs = (signal + self.lo + hi - self.reach - 1) // self.stride + 1
         if self.outputs < 1:
             raise ValueError(f"input is smaller than the kernel along spatial axis {a}")
@@ -110,17 +110,16 @@ class _Axis:
     def tiles(self, chunk: int | None) -> list[tuple[slice, tuple[int, int], int]]:
         """For each chunk of outputs: the slice of the input, its pads, and how many outputs there are."""
         size = max(1, max(self.input_chunks) * self.step // self.stride) if chunk is None else chunk
-        if size < 1:
-            raise ValueError(f"chunks is {chunk} along an axis, wanted at least 1")
         starts = range(0, self.outputs, size)
         return [self._tile(start, min(start + size, self.outputs)) for start in starts]
 
     def _tile(self, start: int, stop: int) -> tuple[slice, tuple[int, int], int]:
         first = start * self.stride - self.lo  # in steps of the dilated input
         last = (stop - 1) * self.stride - self.lo + self.reach
-        begin = min(max(-(-first // self.step), 0), self.extent - 1)
-        end = max(min(last // self.step, self.extent - 1), begin)
-        return slice(begin, end + 1), (begin * self.step - first, last - end * self.step), stop - start
+        begin = min(max(-(-first // self.step), 0), max(self.extent - 1, 0))
+        end = min(max(last // self.step, begin) + 1, self.extent)
+        behind = begin * self.step + dilated(end - begin, self.step)
+        return slice(begin, end), (begin * self.step - first, last + 1 - behind), stop - start
 
 
 def _check(input: Any, tiles: list[Any], run: Callable[..., Array]) -> None:
