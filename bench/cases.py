@@ -1,4 +1,4 @@
-"""The layers that are timed: rows of suite.json and suite_peers.json as problems, arrays and scaled-down copies."""
+"""The layers that are timed: rows of the suite files as problems, arrays and scaled-down copies."""
 
 from __future__ import annotations
 
@@ -172,9 +172,9 @@ def load(path: Path) -> list[Case]:
 
 
 def select(suite: str) -> list[Case]:
-    """Cases of `all`, `core`, `peers`, of the families whose name has `suite` in it, or whose own name has."""
-    if suite == "peers":
-        return load(HERE / "suite_peers.json")
+    """Cases of `all`, `core`, `peers`, `gpu`, of the families whose name has `suite` in it, or whose own name has."""
+    if suite in ("peers", "gpu"):
+        return load(HERE / f"suite_{suite}.json")
     cases = load(HERE / "suite.json")
     if suite == "all":
         return cases
@@ -184,17 +184,22 @@ def select(suite: str) -> list[Case]:
     if not chosen:
         families = sorted({c.family for c in cases})
         raise SystemExit(
-            f"no suite '{suite}': it is all, core, peers, a case's name or a family: {', '.join(families)}"
+            f"no suite '{suite}': it is all, core, peers, gpu, a case's name or a family: {', '.join(families)}"
         )
     return chosen
 
 
-def chosen(options: argparse.Namespace, images: int | None = None) -> list[Case]:
-    """The cases that the options of `bench.machine.add_cases` name, with at most so many images a call."""
+def named(options: argparse.Namespace) -> list[Case]:
+    """The cases that the options of `bench.machine.add_names` name."""
     part, parts = (int(n) for n in options.part.split("/"))
     words = options.only.split(",")
-    named = [c for suite in options.suite.split(",") for c in select(suite) if any(w in c.name for w in words)]
-    return [c.batched(images).mini(options.gflop_limit * 1e9) for c in named[part - 1 :: parts]]
+    cases = [c for suite in options.suite.split(",") for c in select(suite) if any(w in c.name for w in words)]
+    return cases[part - 1 :: parts]
+
+
+def chosen(options: argparse.Namespace, images: int | None = None) -> list[Case]:
+    """The same under the limit of `bench.machine.add_cases`, with at most so many images a call."""
+    return [c.batched(images).mini(options.gflop_limit * 1e9) for c in named(options)]
 
 
 def _case(row: dict[str, Any]) -> Case:

@@ -24,16 +24,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import gpu, machine
-from bench.cases import Case
-from bench.cases import select as select_cases
+from bench.cases import Case, chosen
 from bench.random_layers import random_layers
 
 TIMEOUT_SECONDS = 900.0  # of a row; a software device compiles for a second a kernel
 
 
 def arguments() -> argparse.Namespace:
-    parser = gpu.parser_of("every_algorithm", __doc__, "f32,f16,bf16,f64")
-    parser.add_argument("--suite", default="all", help="cases of bench/run.py's --suite (default: all)")
+    parser = gpu.parser_of("every_algorithm", __doc__, "all", "f32,f16,bf16,f64")
     parser.add_argument("--gflop-limit", type=float, default=math.inf, help="scale larger cases down")
     parser.add_argument("--ratio", type=float, default=1e6, help="leave out algorithms so many times the best")
     parser.add_argument("--random", type=int, default=0, help="this many random layers, of at most --gflop-limit")
@@ -75,8 +73,7 @@ def main() -> int:
     options = arguments()
     suite = f"random, seed {options.seed}" if options.random else options.suite
     result = {"suite": suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
-    limit = options.gflop_limit * 1e9
-    cases = random_layers(options.random, options.seed, limit) or [c.mini(limit) for c in select_cases(options.suite)]
+    cases = random_layers(options.random, options.seed, options.gflop_limit * 1e9) or chosen(options)
     rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for dtype in options.dtypes.split(","):

@@ -4,10 +4,9 @@
     python bench/gpu.py --regret --no-peer
 
 vkconv is timed by `vkconv_bench --device-time` with prepared weights, cuDNN by bench/peers/cudnn.py where PyTorch with
-CUDA is installed: between timestamps of the device, the clocks warmed. The rows are the core ones of suite.json and
-those of suite_gpu.json, unscaled. --regret times every algorithm estimated at up to five times the best beside the
-planner's choice. No submit is longer than the longest plan, which stands at the
-end, with what is wrong.
+CUDA is installed: between timestamps of the device, the clocks warmed. No case is scaled down. --regret times every
+algorithm estimated at up to five times the best beside the planner's choice. No submit is longer than the longest plan,
+which stands at the end, with what is wrong.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine, planner_regret, report
-from bench.cases import HERE, Case, load
-from bench.cases import select as select_cases
+from bench.cases import Case, named
 
 Timing = dict[str, Any]
 QUIET_SECONDS = 40.0  # vkconv_bench compiles for seconds before it prints
 SMALL_FLOPS = 0.5e9  # of cases that leave most of a large GPU idle
 
 
-def parser_of(tool: str, doc: str | None, dtypes: str) -> argparse.ArgumentParser:
+def parser_of(tool: str, doc: str | None, suite: str, dtypes: str) -> argparse.ArgumentParser:
     """The options of what runs vkconv_bench on a Vulkan device."""
     parser = argparse.ArgumentParser(prog=f"bench/{tool}.py", description=(doc or "").partition("\n")[0])
     parser.add_argument("--bench", help="the vkconv_bench to run (default: that of build/dev or build/release)")
@@ -41,26 +39,18 @@ def parser_of(tool: str, doc: str | None, dtypes: str) -> argparse.ArgumentParse
     parser.add_argument("--dtypes", default=dtypes, help=f"default: {dtypes}")
     parser.add_argument("--commit", help="of vkconv_bench, where this is no git checkout")
     parser.add_argument("--json", type=Path, help="also write the results here")
+    machine.add_names(parser, suite)
     return parser
 
 
 def arguments() -> argparse.Namespace:
-    parser = parser_of("gpu", __doc__, "f32,f16,bf16")
-    parser.add_argument("--suite", default="core,gpu", help="gpu and suites of bench/run.py (default: core,gpu)")
-    parser.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
+    parser = parser_of("gpu", __doc__, "core,gpu", "f32,f16,bf16")
     parser.add_argument("--seconds", type=float, default=0.05, help="timing budget of a case (default: 0.05)")
     parser.add_argument("--regret", action="store_true", help="time the other algorithms too")
     parser.add_argument("--no-peer", action="store_true", help="vkconv alone")
     options = parser.parse_args()
     options.bench = options.bench or machine.find_tool()
     return options
-
-
-def chosen(options: argparse.Namespace, dtype: str) -> list[Case]:
-    words = options.only.split(",")
-    suites = {"gpu": load(HERE / "suite_gpu.json")}
-    cases = [c for suite in options.suite.split(",") for c in suites.get(suite) or select_cases(suite)]
-    return [replace(c, dtype=dtype) for c in cases if any(w in c.name for w in words)]
 
 
 def problem_of(case: Case) -> str:
@@ -201,7 +191,7 @@ def main() -> int:
     about = about_machine(options.commit)
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):
-        version, of_dtype = measure(options, chosen(options, dtype))
+        version, of_dtype = measure(options, [replace(case, dtype=dtype) for case in named(options)])
         rows += of_dtype
         result = {"suite": options.suite, "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
         if options.json:
@@ -212,8 +202,8 @@ def main() -> int:
     wrong = [f"{row['case']} {row['dtype']}" for row in rows if "wrong" in own(row)]
     print(f"wrong: {', '.join(wrong) or 'none'}")
     if options.regret:
-        named = [row | {"case": f"{row['case']} {row['dtype']}"} for row in rows if "ms" in row]
-        print(planner_regret.summary(named))
+        titled = [row | {"case": f"{row['case']} {row['dtype']}"} for row in rows if "ms" in row]
+        print(planner_regret.summary(titled))
     return 0
 
 

@@ -48,15 +48,20 @@ def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def add_cases(made: argparse.ArgumentParser, suite: str, gflop_limit: float) -> None:
-    """The options that `bench.cases.chosen` reads, with these defaults."""
+def add_names(made: argparse.ArgumentParser, suite: str) -> None:
+    """The options that `bench.cases.named` reads, with this default."""
     made.add_argument(
         "--suite",
         default=suite,
-        help="comma-separated: all, core, peers, a family or a case's name (default: %(default)s)",
+        help="comma-separated: all, core, peers, gpu, a family or a case's name (default: %(default)s)",
     )
     made.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     made.add_argument("--part", default="1/1", help="only the i-th of n parts of the cases: i/n (default: %(default)s)")
+
+
+def add_cases(made: argparse.ArgumentParser, suite: str, gflop_limit: float) -> None:
+    """The options that `bench.cases.chosen` reads, with these defaults."""
+    add_names(made, suite)
     made.add_argument(
         "--gflop-limit", type=float, default=gflop_limit, help="larger cases are scaled down (default: %(default)s)"
     )

@@ -198,7 +198,7 @@ def test_the_committed_rates_are_those_of_calibrate() -> None:
 
 
 def test_gpu_cases_are_problems_and_make_a_table() -> None:
-    gpu_cases = cases.load(cases.HERE / "suite_gpu.json")
+    gpu_cases = cases.select("gpu")
     assert len({case.name for case in gpu_cases + cases.select("core")}) == len(gpu_cases) + len(cases.select("core"))
     rows = []
     for case in gpu_cases:
@@ -217,7 +217,7 @@ def test_no_layer_is_long_for_a_large_gpu() -> None:
     """What is estimated at 50 ms or less is one submit; what was measured is below the limit of 200 ms."""
     h200 = vkconv.describe_device("h200")
     seconds = {}
-    for case in [*cases.select("all"), *cases.load(cases.HERE / "suite_gpu.json"), *cases.select("peers")]:
+    for case in [*cases.select("all"), *cases.select("gpu"), *cases.select("peers")]:
         told = vkconv.explain(case.problem, device=h200)
         seconds[case.name] = next(c.seconds for c in told.candidates if c.algorithm == told.algorithm)
     assert len(seconds) > 100 and max(seconds.values()) < 0.05, max(seconds, key=seconds.__getitem__)
