@@ -67,6 +67,8 @@ def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
         "fwd_f16_n1c3o2_i8x8_k3x3_clip-1:2",
         "igrad_f32_n1c8o8_i9x9_k3x3_s2x2_p1x1",
         "wgrad_f32_n1c8o8_i9x9_k3x3_p1x1",
+        "fwd_f32_n0c8o8_i9x9_k3x3",
+        "fwd_f32_n2c0o8_i9x9_k3x3",
     ],
 )
 def test_bench_times_and_checks_every_algorithm(capsys: pytest.CaptureFixture[str], problem: str) -> None:

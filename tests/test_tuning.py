@@ -186,6 +186,9 @@ def test_the_command_says_what_was_added(monkeypatch, tmp_path, capsys):
     assert main(command) == 0
     assert "\nno choices to add;" in capsys.readouterr().out
     assert vkconv.load_tuning(tmp_path / "t.json") == 1
+    assert main([*command[:-1], str(tmp_path / "nowhere" / "t.json")]) == 2
+    told = capsys.readouterr()
+    assert PROBLEM in told.out and "No such file" in told.err
 
 
 def test_a_gain_within_noise_changes_nothing(monkeypatch):

@@ -78,8 +78,8 @@ def exact(
     for tap, pixels in _shifted_pixels(x, w.shape[1:-1], where, stride, low, (kernel_dilation, input_dilation)):
         chosen = tuple(k - 1 - t for t, k in zip(tap, w.shape[1:-1], strict=True)) if flip else tap
         at = (slice(None), *chosen)
-        weight = w[at].astype(np.float64).reshape(groups, y.shape[2], -1).swapaxes(1, 2)
-        columns = np.ascontiguousarray(pixels.reshape(math.prod(shape), groups, -1).swapaxes(0, 1))
+        weight = w[at].astype(np.float64).reshape(groups, y.shape[2], w.shape[-1]).swapaxes(1, 2)
+        columns = np.ascontiguousarray(pixels.reshape(math.prod(shape), groups, w.shape[-1]).swapaxes(0, 1))
         y += columns @ weight
         magnitude += np.abs(columns) @ np.abs(weight)
     return _ungroup(y, shape), _ungroup(magnitude, shape)
@@ -132,4 +132,4 @@ def check(y: Array, x: Array, w: Array, *, work: float = WORK_LIMIT, **geometry:
 
 
 def _ungroup(y: Array, shape: tuple[int, ...]) -> Array:
-    return np.reshape(y.swapaxes(0, 1), (*shape, -1))
+    return np.reshape(y.swapaxes(0, 1), (*shape, y.shape[0] * y.shape[2]))

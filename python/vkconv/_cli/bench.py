@@ -61,7 +61,7 @@ def bench(arguments: argparse.Namespace) -> int:
                 progress.step(f"{told.problem} {c.algorithm}")
                 seconds = math.nan if c.seconds is None else c.seconds
                 if seconds > arguments.limit:
-                    print(f"{c.algorithm}: left out, estimated to take {seconds:.0f} s", file=sys.stderr)
+                    print(f"{c.algorithm}: left out, estimated to take {seconds:.2g} s", file=sys.stderr)
                     continue
                 options = {"device": arguments.device, "algorithm": c.algorithm}
                 rows.append(_row(told.problem, call, c.algorithm, seconds, options, reference))

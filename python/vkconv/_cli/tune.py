@@ -10,15 +10,24 @@ from vkconv._cli import render
 
 
 def tune(arguments: argparse.Namespace) -> int:
-    """Tunes, saves and prints; the status is 1 when a problem was skipped."""
+    """Tunes, prints and saves; the status is 1 when a problem was skipped."""
     found = vkconv.tune(
         arguments.problems, seconds=arguments.seconds, device=arguments.device, prepared=arguments.prepared
     )
-    if arguments.out:
-        found.save(arguments.out)
     if arguments.json:
         print(render.as_json(dataclasses.asdict(found)))
-        return 1 if found.skipped else 0
+    else:
+        _print(found)
+    if arguments.out:
+        found.save(arguments.out)
+    if arguments.out and not arguments.json:
+        count = len(found.choices)
+        took = f"{count} choice{'s' * (count != 1)} added" if count else "no choices to add"
+        print(f"\n{took}; VKCONV_TUNING_FILE={arguments.out} takes what the file has")
+    return 1 if found.skipped else 0
+
+
+def _print(found: vkconv.Tuning) -> None:
     rows = [
         (
             c.problem,
@@ -34,8 +43,3 @@ def tune(arguments: argparse.Namespace) -> int:
     rows += [(problem, f"skipped: {reason}", "", "", "", "") for problem, reason in found.skipped.items()]
     columns = ("problem", "planned", "ms", "tuned", "ms ", "gain")
     render.table("tuning", columns, rows, right=("ms", "ms ", "gain"))
-    if arguments.out:
-        count = len(found.choices)
-        took = f"{count} choice{'s' * (count != 1)} added" if count else "no choices to add"
-        print(f"\n{took}; VKCONV_TUNING_FILE={arguments.out} takes what the file has")
-    return 1 if found.skipped else 0
