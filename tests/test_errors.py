@@ -244,6 +244,7 @@ def test_messages_say_what_came_and_what_was_wanted():
         (lambda: vkconv.unfold(X, (2,)), "kernel has 1 value, wanted an integer or 2 values"),
         (lambda: vkconv.unfold(X[0, 0], 2), "input has 2 dimensions, wanted 3 to 5"),
         (lambda: vkconv.fold(X, X.shape[:2]), "input_shape has 2 values, wanted 3"),
+        (lambda: vkconv.fold(np.ones((1, 6, 0, 3)), (1, 8, 3)), "kernel extent is 0, wanted at least 1"),
         (lambda: vkconv.causal_conv3d(X[None], W[None], dilation=(1, 2)), "dilation has 2 values, wanted an integer"),
         (lambda: vkconv.causal_conv1d(X, W), "input has 4 dimensions, wanted 3"),
         (lambda: vkconv.depthwise_conv(X, W), "weight has 4 input channels per group, wanted 1"),

@@ -1,4 +1,4 @@
-"""Objects of the package as Python treats any object: made, copied, pickled."""
+"""Objects of the package as Python treats any object: made, copied, pickled; and objects of others that run code."""
 
 from __future__ import annotations
 
@@ -45,3 +45,32 @@ def test_no_object_is_half_made(kind):
     with pytest.raises(TypeError):
         kind()
     assert kind.__module__ == "vkconv"
+
+
+class Clears:
+    """An integer that empties a list when it is read."""
+
+    def __init__(self, items: list, value: int) -> None:
+        self.items, self.value = items, value
+
+    def __index__(self) -> int:
+        self.items.clear()
+        return self.value
+
+
+def emptying_itself(*values: int) -> list:
+    items: list = []
+    items += [Clears(items, value) for value in values]
+    return items
+
+
+def test_sequences_are_read_as_they_were():
+    x = np.ones((1, 8, 8, 3), np.float32)
+    assert vkconv.conv2d(x, W, stride=emptying_itself(1, 2)).shape == (1, 6, 3, 4)
+    for options in (
+        {"pads": [emptying_itself(1, 0), emptying_itself(0, 2)]},
+        {"padding": (emptying_itself(1, 0), emptying_itself(0, 2))},
+    ):
+        assert vkconv.conv2d(x, W, **options).shape == (1, 7, 8, 4)
+    grad = np.ones((1, 6, 6, 4), np.float32)
+    assert vkconv.conv_input_grad(grad, W, emptying_itself(1, 8, 8, 3)).shape == x.shape

@@ -16,25 +16,26 @@ bool is_text(py::handle value) {
   return PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || PyByteArray_Check(value.ptr());
 }
 
-// The items of a list, tuple, 1-D array or other sequence; nothing for text and for what cannot be iterated.
-std::optional<py::object> sequence_of(py::handle value) {
+// The items of a list, tuple, 1-D array or other sequence, as they are before code of theirs runs; nothing for text and
+// for what cannot be iterated.
+std::optional<py::tuple> sequence_of(py::handle value) {
   if (PyLong_Check(value.ptr()) || is_text(value) || !PySequence_Check(value.ptr())) return std::nullopt;
-  PyObject* fast = PySequence_Fast(value.ptr(), "");
-  if (!fast) {
+  PyObject* items = PySequence_Tuple(value.ptr());
+  if (!items) {
     PyErr_Clear();  // a zero-dimensional array
     return std::nullopt;
   }
-  return py::reinterpret_steal<py::object>(fast);
+  return py::reinterpret_steal<py::tuple>(items);
 }
 
-Py_ssize_t length_of(const py::object& sequence) { return PySequence_Fast_GET_SIZE(sequence.ptr()); }
-py::handle item_of(const py::object& sequence, Py_ssize_t i) { return PySequence_Fast_GET_ITEM(sequence.ptr(), i); }
+Py_ssize_t length_of(const py::tuple& items) { return PyTuple_GET_SIZE(items.ptr()); }
+py::handle item_of(const py::tuple& items, Py_ssize_t i) { return PyTuple_GET_ITEM(items.ptr(), i); }
 
 [[noreturn]] void wrong_type(const std::string& name, const std::string& wanted, py::handle got) {
   throw py::type_error(name + " must be " + wanted + ", got " + type_name(got));
 }
 
-Extent3 parse_axes(const py::object& items, const std::string& name, int rank, std::int64_t minimum,
+Extent3 parse_axes(const py::tuple& items, const std::string& name, int rank, std::int64_t minimum,
                    std::int64_t absent) {
   if (length_of(items) != rank)
     throw py::value_error(name + " has " + counted(length_of(items), "value") + ", wanted an integer or " +
@@ -76,7 +77,7 @@ std::atomic<Precision>& process_precision() {
 }
 
 // (lo..., hi...): two sequences with one number an axis each, as in MLX.
-Padding parse_lo_hi(const py::object& items, int rank) {
+Padding parse_lo_hi(const py::tuple& items, int rank) {
   if (length_of(items) != 2)
     throw py::value_error("padding has " + counted(length_of(items), "sequence") +
                           ", wanted the pair (lo..., hi...); pads=[(lo, hi), ...] takes one pair an axis");
