@@ -32,10 +32,11 @@ class LruCache {
     return it->second->second;
   }
 
-  // Keeps the value already there when two threads computed the same key.
-  void insert(const Key& key, Value value) {
+  // Keeps the value already there when two threads computed the same key, and none that was begun in a `generation`
+  // before.
+  void insert(const Key& key, Value value, std::optional<std::uint64_t> generation = std::nullopt) {
     std::lock_guard lock(mutex_);
-    if (capacity_ == 0 || index_.contains(key)) return;
+    if (capacity_ == 0 || index_.contains(key) || generation.value_or(generation_) != generation_) return;
     Entries made;
     made.emplace_front(key, std::move(value));
     index_.emplace(key, made.begin());  // the last that may throw
@@ -48,6 +49,13 @@ class LruCache {
     index_.clear();
     order_.clear();
     hits_ = misses_ = 0;
+    ++generation_;
+  }
+
+  // How often it was cleared.
+  std::uint64_t generation() const {
+    std::lock_guard lock(mutex_);
+    return generation_;
   }
 
   void set_capacity(std::size_t capacity) {
@@ -74,7 +82,7 @@ class LruCache {
   std::size_t capacity_;
   Entries order_;  // most recently used first
   std::map<Key, typename Entries::iterator> index_;
-  std::uint64_t hits_ = 0, misses_ = 0;
+  std::uint64_t hits_ = 0, misses_ = 0, generation_ = 0;
 };
 
 }  // namespace vkconv

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <any>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <memory>
@@ -55,9 +56,10 @@ class Planner {
   // cannot run.
   PlanPtr plan(const PlanRequest& request) {
     if (auto hit = cache_.find(request)) return *hit;
+    const std::uint64_t generation = cache_.generation();
     const Context<Device> context = context_for(request.workspace_limit_bytes, request.siblings);
     PlanPtr made = choose(request, context).make(request.problem, context);
-    cache_.insert(request, made);
+    cache_.insert(request, made, generation);  // unless the preferences changed meanwhile
     return made;
   }
 

@@ -74,6 +74,17 @@ TEST(LruCache, ClearForgetsValuesAndCounters) {
   EXPECT_FALSE(cache.find(1));
 }
 
+TEST(LruCache, TakesNothingFromBeforeItWasCleared) {
+  Cache cache(4);
+  const auto before = cache.generation();
+  cache.insert(1, "one", before);
+  cache.clear();
+  cache.insert(1, "early", before);
+  EXPECT_FALSE(cache.find(1));
+  cache.insert(1, "late", cache.generation());
+  EXPECT_EQ(cache.find(1), "late");
+}
+
 // Far more keys than places: every insert evicts, nothing throws, nothing grows.
 TEST(LruCache, ThrashingOnlyEvicts) {
   LruCache<int, int> cache(8);

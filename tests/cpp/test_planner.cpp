@@ -99,6 +99,22 @@ TEST(Planner, APreferredAlgorithmIsTakenWhereItCanRun) {
   EXPECT_EQ(chosen(plain), "fast");
 }
 
+// As when another thread changes them.
+TEST(Planner, APlanOfPreferencesThatChangedMeanwhileIsNotKept) {
+  const auto runs = [](const ConvProblem&, const FakeContext&) { return Support::yes(); };
+  const Algorithm<FakeDevice> table[] = {
+      {"slow", runs, [](const ConvProblem&, const FakeContext&) { return 2.0; },
+       [](const ConvProblem&, const FakeContext&) -> PlanPtr { return std::make_shared<FakePlan>("slow"); }},
+      {"fast", runs, [](const ConvProblem&, const FakeContext&) { return 1.0; },
+       [](const ConvProblem& p, const FakeContext& c) -> PlanPtr {
+         c.planner.set_preferences({{p, "slow"}});
+         return std::make_shared<FakePlan>("fast");
+       }}};
+  Planner<FakeDevice> planner(table, {});
+  EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "fast");
+  EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "slow");
+}
+
 TEST(Planner, ADescribedDeviceDecides) {
   Planner<FakeDevice> planner(kTable, {.fast_seconds = 3, .slow_seconds = 2});
   EXPECT_EQ(planner.plan({ConvProblem{}, ""})->describe(), "slow");
