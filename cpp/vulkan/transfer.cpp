@@ -107,11 +107,16 @@ std::size_t copied_bytes(std::int64_t elements, std::size_t element_bytes) {
   return static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(element_bytes), 4));
 }
 
+// A slice whose copy the device may be at. The stream keeps the buffer, as an interruption may end the transfer first.
 struct StagedSlice {
-  Buffer staging;
+  const Buffer* staging;
   std::uint64_t submitted;
   std::int64_t begin, end;
 };
+
+const Buffer& make_staging(Stream& stream, const HostArray& array) {
+  return stream.keep(stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging));
+}
 
 }  // namespace
 
@@ -138,22 +143,20 @@ Pointer upload_new(Stream& stream, const HostArray& array) {
 void upload_staged(Stream& stream, const HostArray& array, Pointer to) {
   std::deque<StagedSlice> in_flight;
   for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
-    StagedSlice slice{{}, 0, begin, end};
+    const Buffer* staging = nullptr;
     if (in_flight.size() == kSlicesInFlight) {
       stream.wait_for(in_flight.front().submitted);
-      slice.staging = std::move(in_flight.front().staging);
+      staging = in_flight.front().staging;
       in_flight.pop_front();
     } else {
-      slice.staging = stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
+      staging = &make_staging(stream, array);
     }
-    pack(array, begin, end, slice.staging.mapped());
-    stream.copy(to + static_cast<std::uint64_t>(begin) * array.element_bytes, slice.staging.pointer(),
+    pack(array, begin, end, staging->mapped());
+    stream.copy(to + static_cast<std::uint64_t>(begin) * array.element_bytes, staging->pointer(),
                 copied_bytes(end - begin, array.element_bytes));
     const bool more = end < array.elements();
-    slice.submitted = more ? stream.submit() : 0;  // the last slice goes with what follows
-    in_flight.push_back(std::move(slice));
+    in_flight.push_back({staging, more ? stream.submit() : 0, begin, end});  // the last goes with what follows
   });
-  for (StagedSlice& slice : in_flight) stream.keep(std::move(slice.staging));
 }
 
 void download(Stream& stream, const Buffer& from, const HostArray& array) {
@@ -187,21 +190,17 @@ void download_view(Stream& stream, const Buffer& from, const HostArray& view, co
 void download_staged(Stream& stream, Pointer from, const HostArray& array) {
   std::deque<StagedSlice> in_flight;
   const auto finish_first = [&] {
-    StagedSlice slice = std::move(in_flight.front());
+    const StagedSlice slice = in_flight.front();
     in_flight.pop_front();
     stream.wait_for(slice.submitted);
-    unpack(array, slice.begin, slice.end, slice.staging.mapped());
-    return std::move(slice.staging);
+    unpack(array, slice.begin, slice.end, slice.staging->mapped());
+    return slice.staging;
   };
   for_slices(stream, array, [&](std::int64_t begin, std::int64_t end) {
-    StagedSlice slice{{}, 0, begin, end};
-    slice.staging = in_flight.size() == kSlicesInFlight
-                        ? finish_first()
-                        : stream.allocate(std::min<std::size_t>(kSliceBytes, array.bytes() + 4), MemoryKind::staging);
-    stream.copy(slice.staging.pointer(), from + static_cast<std::uint64_t>(begin) * array.element_bytes,
+    const Buffer* staging = in_flight.size() == kSlicesInFlight ? finish_first() : &make_staging(stream, array);
+    stream.copy(staging->pointer(), from + static_cast<std::uint64_t>(begin) * array.element_bytes,
                 copied_bytes(end - begin, array.element_bytes));
-    slice.submitted = stream.submit();
-    in_flight.push_back(std::move(slice));
+    in_flight.push_back({staging, stream.submit(), begin, end});
   });
   while (!in_flight.empty()) finish_first();
   stream.wait();

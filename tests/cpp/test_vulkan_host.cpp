@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/error.h"
+#include "core/interruption.h"
 #include "harness.h"
 #include "vulkan/backend.h"
 #include "vulkan/device.h"
@@ -127,6 +129,19 @@ TEST_F(VulkanHost, MovesArraysThroughStaging) {
   upload_staged(stream, flat(from), a.pointer());
   download_staged(stream, a.pointer(), flat(to));
   EXPECT_TRUE(from == to);
+}
+
+// The device may still write what an interrupted transfer leaves behind.
+TEST_F(VulkanHost, AnInterruptedTransferKeepsItsStaging) {
+  std::vector<std::uint32_t> to(20'000'003);
+  Stream stream(device_);
+  const Buffer from = stream.allocate(to.size() * 4);
+  const Interruptible by([] { throw ProblemError("interrupted"); });
+  const auto download_for_ever = [&] {
+    for (;;) download_staged(stream, from.pointer(), flat(to));
+  };
+  EXPECT_THROW(download_for_ever(), ProblemError);
+  EXPECT_GT(stream.kept_bytes(), 0u);
 }
 
 TEST(VulkanTransfer, PacksAnyStrides) {
