@@ -84,11 +84,14 @@ def test_without_scipy(monkeypatch):
 
 
 def test_empty_and_errors():
-    assert signal.convolve(np.zeros(0), np.ones(3)).shape == (0,)
+    assert signal.convolve(np.zeros(0), np.ones(3), "same").shape == (0,)
     assert signal.convolve(2.0, 3.0) == 6
     for call in (
         lambda: signal.convolve(np.ones(3), np.ones((3, 3))),
         lambda: signal.convolve(np.ones(3), np.ones(3), "middle"),
+        lambda: signal.convolve(np.zeros(0), np.ones(3)),
+        lambda: signal.convolve(np.ones(3), [], "valid"),
+        lambda: signal.correlate(np.ones((3, 4)), np.ones((2, 0)), "same"),
         lambda: signal.convolve(np.ones(3), np.ones(3), method="slow"),
         lambda: signal.convolve(np.ones((3, 5)), np.ones((5, 3)), "valid"),
         lambda: signal.convolve2d(np.ones(3), np.ones(3)),
@@ -96,6 +99,20 @@ def test_empty_and_errors():
     ):
         with pytest.raises(ValueError):
             call()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shapes", [((4, 5), (2, 0)), ((4, 5), (0, 7)), ((0, 5), (2, 3))], ids=str)
+def test_planes_that_are_empty(shapes, mode):
+    a, b = (normal(*s) for s in shapes)
+    for name in ("convolve2d", "correlate2d"):
+        try:
+            want = getattr(scipy_signal, name)(a, b, mode)
+        except ValueError:
+            with pytest.raises(ValueError):
+                getattr(signal, name)(a, b, mode)
+        else:
+            near(getattr(signal, name)(a, b, mode), want)
 
 
 @pytest.mark.parametrize("mode", MODES)

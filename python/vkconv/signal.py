@@ -56,7 +56,9 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
     axes = range(a.ndim)
     starts, counts = _region(a, b, mode, axes)
     result_type = np.result_type(a, b)
-    if a.size == 0 or b.size == 0:
+    if b.size == 0 or (a.size == 0 and mode != "same"):
+        raise ValueError(f"in1 has the shape {a.shape}, in2 has {b.shape}: neither can be empty")
+    if a.size == 0:
         return np.zeros(counts, result_type)
     if method == "auto":
         method = choose_conv_method(a, b, mode)
@@ -111,9 +113,11 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
         raise ValueError(f"could not cast `fillvalue` directly to the output type {np.result_type(a, b)}")
     value = outside.astype(np.result_type(a, b)).reshape(1)
     border = _BOUNDARIES[boundary]
-    if mode == "valid" or (border == "constant" and value == 0) or a.size == 0 or b.size == 0:
-        return convolve(a, b, mode)
     starts, counts = _region(a, b, mode, (0, 1))
+    if a.size == 0 or b.size == 0:
+        return np.zeros(counts, value.dtype)
+    if mode == "valid" or (border == "constant" and value == 0):
+        return convolve(a, b, mode)
     around = _around(a, [(m - 1, m - 1) for m in b.shape], border, value)
     whole = [slice(s, s + n + m - 1) for s, n, m in zip(starts, counts, b.shape, strict=True)]
     return convolve(around[tuple(whole)], b, "valid")
@@ -123,7 +127,8 @@ def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill",
     """`scipy.signal.correlate2d`."""
     a, b = _operands(in1, in2)
     flipped = np.flip(b).conj()
-    if mode == "same" and a.ndim == 2:  # SciPy's centre of a kernel of even extent is that of the flipped one
+    if mode == "same" and a.ndim == 2 and b.size > 0:
+        # SciPy's centre of a kernel of even extent is that of the flipped one.
         full = convolve2d(a, flipped, "full", boundary, fillvalue)
         at = [slice(m // 2, m // 2 + n) for n, m in zip(a.shape, b.shape, strict=True)]
         return full[tuple(at)]
@@ -201,8 +206,7 @@ def _checked_axes(a: Array, b: Array, axes: Axes) -> list[int]:
 def _region(a: Array, b: Array, mode: Mode, axes: Sequence[int]) -> tuple[list[int], list[int]]:
     """Where the result begins in the full convolution along `axes`, and its shape."""
     pairs = list(zip(a.shape, b.shape, strict=True))
-    full = [n + m - 1 if min(n, m) else 0 for n, m in pairs]
-    full = [f if axis in axes else max(pairs[axis]) for axis, f in enumerate(full)]
+    full = [sum(pair) - 1 if axis in axes else max(pair) for axis, pair in enumerate(pairs)]
     if mode == "full":
         return [0] * a.ndim, full
     if mode == "same":
