@@ -128,24 +128,6 @@ def test_functional_code(name):
     assert (len(steps) == 1) == (most == 1), steps
 
 
-class WritesBetween(nn.Module):
-    """The convolution reads x before it is changed in place, so it cannot run at the place of the addition."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x):
-        x = x * 2
-        y = self.conv(x)
-        x.relu_()
-        return y + x
-
-
-def test_order_of_writes():
-    check(WritesBetween().eval(), torch.randn(1, 4, 5, 5))
-
-
 class Branches(nn.Module):
     """Python decides on values, and takes two arguments: it cannot be traced, its parts can."""
 

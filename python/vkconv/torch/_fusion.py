@@ -284,7 +284,7 @@ class Fusion:
 
     def _fuse_at(self, node: fx.Node, scale: Attribute | None = None) -> None:
         conv = self._module(node)
-        last, addend = node, None
+        last, place, addend = node, node, None
         following = self._only_user(last)
         norm = None if following is None else self._norm(following, conv)
         if norm is not None:
@@ -293,14 +293,16 @@ class Fusion:
         if following is not None and isinstance(conv, (*CONVOLUTIONS, nn.Linear)):
             addend = self._addend(following, node, last)
             if addend is not None:
-                last = following
+                last = place = following
                 following = self._only_user(last)
         activation = None if following is None else self._activation(following)
         if addend is not None and activation == "hardsigmoid":  # which becomes part of the weights
             activation = None
         if following is not None and activation is not None:
             last = following
-        self._replace(node, last, self.prepare(conv, norm, activation, any_format=True, scale=scale), addend)
+        made = self.prepare(conv, norm, activation, any_format=True, scale=scale)
+        with self.graph.inserting_before(place):  # what comes later may write into what is read here
+            self._replace(node, last, made, addend)
 
     def _norm(self, node: fx.Node, conv: Any) -> Any:
         """The batch norm by running statistics that the node computes; of a function, the module that has them."""
@@ -358,8 +360,7 @@ class Fusion:
 
     def _replace(self, first: fx.Node, last: fx.Node, made: nn.Module, addend: fx.Node | None) -> None:
         arguments = (first.args[0],) if addend is None else (first.args[0], addend)
-        with self.graph.inserting_before(last):
-            replacement = call_new(self.made, str(first.target).replace(".", "_"), made, arguments)
+        replacement = call_new(self.made, str(first.target).replace(".", "_"), made, arguments)
         last.replace_all_uses_with(replacement)
         node = last
         while node is not first:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import operator
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +21,29 @@ _DICTIONARIES = ("builtins", "collections", "torch.fx.immutable_collections")
 _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
 
 
+class _Proxy(fx.Proxy):
+    """`x += y` writes into x, which may have other names, where a proxy of torch.fx makes x = x + y of it."""
+
+    def __getattr__(self, k: str) -> fx.proxy.Attribute:
+        return _Attribute(self, k)
+
+
+class _Attribute(_Proxy, fx.proxy.Attribute):
+    """The same of `x.data`."""
+
+
+def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+    return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
+
+
+for _name in ("iadd", "isub", "imul", "imatmul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"):
+    setattr(_Proxy, f"__{_name}__", _in_place(getattr(operator, _name)))
+
+
 class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
         if super().is_leaf_module(m, qualified_name) or "_conv_forward" in vars(m):
             return True
