@@ -116,7 +116,7 @@ def test_views_of_tensors():
     assert to_array(torch.zeros(3)).base is not None
 
 
-@pytest.mark.parametrize("two", [np.int64(2), torch.Size([2, 2]), [2]], ids=repr)
+@pytest.mark.parametrize("two", [np.int64(2), torch.tensor(2), torch.Size([2, 2]), [2]], ids=repr)
 def test_integers_of_any_type(two):
     x, w, _ = conv_tensors(2)
     assert_near(vt.conv2d(x, w, stride=two, padding=two), F.conv2d(x, w, stride=two, padding=two))

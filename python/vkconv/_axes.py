@@ -13,6 +13,8 @@ def per_axis(value: Axes, rank: int, name: str, *, one_for_all: bool = False) ->
 
     The numbers stay as they are: those of a trace may be symbols.
     """
+    if getattr(value, "ndim", None) == 0:  # an array that is a number
+        value = value.item()  # type: ignore[union-attr]
     values = tuple(value) if isinstance(value, Iterable) else (value,) * rank
     if one_for_all and len(values) == 1:
         values *= rank
