@@ -52,7 +52,7 @@ def jax() -> None:
 
     import vkconv.jax
 
-    for module in (convolution, lax, jax.lax):
+    for module in (convolution, lax, jax._src.lax, jax.lax):
         module.conv_general_dilated = vkconv.jax.conv_general_dilated
 
 

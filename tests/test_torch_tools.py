@@ -1,4 +1,4 @@
-"""PyTorch's tools on models of vkconv.torch: operations counted, oneDNN's tensors, warnings of a trace."""
+"""PyTorch's tools on models of vkconv.torch: operations counted, scripts, oneDNN's tensors, warnings of a trace."""
 
 from __future__ import annotations
 
@@ -86,6 +86,16 @@ def test_what_is_no_tensor_or_no_module_is_refused():
     for thing in (None, torch.relu, nn.Conv2d):
         with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
             vt.accelerate(thing)
+
+
+def test_scripts_call_pytorchs_own():
+    def both(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return vt.conv_transpose2d(vt.conv2d(x, w, None, 1, "same"), w, stride=[2, 1])
+
+    x, w = image(), torch.randn(4, 4, 3, 3) / 8
+    scripted = torch.jit.script(both)
+    assert "aten::conv2d" in str(scripted.graph)
+    torch.testing.assert_close(scripted(x, w), both(x, w))
 
 
 def test_a_trace_warns_of_nothing_and_takes_other_sizes():
