@@ -137,15 +137,16 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   // The busiest of the bounds, or more where they are near each other.
   const double multiplying = subgroups / double(kSchedulers) * products;
   const double reading = subgroups * (t.fragments_m + t.fragments_n) * parts * c.operand;
-  const double busy = std::cbrt(cube(multiplying) + cube(reading) + cube(fetching));
+  const double busy = cube(multiplying) + cube(reading) + cube(fetching), alone = products + c.step;
   const double runs = g.body_steps < g.stage_steps ? double(g.stage_steps / g.body_steps) : 0;
   const double load = subgroups * (problem.taps_are_channels ? c.gather : c.load) + c.load_wait;
   const bool brings = parts == 1 && !problem.taps_are_channels, slides = p.kernel[1] * p.kernel[2] > 1;
   // Under several taps the octets of a strip lie in a line, which takes fewer registers.
   const bool crowded = brings && sums == kMostSums && g.stages > 1 && !(t.strip && slides);
   const double steps = double(g.stage_steps) * (parts > 1 && runs > 0 ? kSplitRuns : crowded ? kCrowded : 1);
-  const double stage = steps * std::max(products + c.step, busy) + runs * kRunCycles + t.subgroups() * c.barrier +
-                       double(g.loads) * load + (brings && slides && g.stages == 1 ? kLoneStageCycles : 0);
+  const double stage = steps * (busy > cube(alone) ? std::cbrt(busy) : alone) + runs * kRunCycles +
+                       t.subgroups() * c.barrier + double(g.loads) * load +
+                       (brings && slides && g.stages == 1 ? kLoneStageCycles : 0);
   const double quads = double(t.fragments_m * quads_finished(p, unit, t)) / t.subgroups_k;
   return double(g.share_stages) * stage + c.workgroup + quads * (subgroups * c.quad + c.quad_wait);
 }
@@ -169,15 +170,19 @@ double estimate(const MatrixProblem& problem, const MatrixUnit& unit, const Matr
 // been seen to compute NaN.
 std::int64_t most_registers(const ConvProblem& p) { return parts_of(p.dtype) > 1 ? 205 : 197; }
 
+// What does not depend on the problem is known before its grid.
+bool possible(const MatrixUnit& unit, const MatrixTile& t, const Traits& traits) {
+  const std::uint32_t sums = t.fragments_m * t.fragments_n;
+  return sums <= kMostSums && t.subgroups() / t.subgroups_k * sums <= kMostWorkgroupSums &&
+         t.fragments_n * unit.shape.n / 4 <= unit.lanes &&  // which finish a row of sums together
+         t.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
+}
+
 bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
-  const std::uint32_t most_sums = g.block_steps != 0 ? kMostBlockSums : kMostSums;
   return g.shared_octets <= most_tile_octets(traits) &&
+         (g.block_steps == 0 || g.tile.fragments_m * g.tile.fragments_n <= kMostBlockSums) &&
          (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(problem, unit, g) <= most_registers(problem.p)) &&
-         g.tile.fragments_m * g.tile.fragments_n <= most_sums &&
-         g.tile.subgroups() / g.tile.subgroups_k * g.tile.fragments_m * g.tile.fragments_n <= kMostWorkgroupSums &&
-         (unit.emulated || g.tile.subgroups_k == 1 || g.body_steps == g.stage_steps) &&
-         g.tile.fragments_n * unit.shape.n / 4 <= unit.lanes &&  // which finish a row of sums together
-         g.tile.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
+         (unit.emulated || g.tile.subgroups_k == 1 || g.body_steps == g.stage_steps);
 }
 
 // With nothing that depends on the number of workgroups that share a sum.
@@ -251,12 +256,15 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
   const ConvProblem& p = problem.p;
   std::optional<MatrixGrid> best;
   const auto consider = [&](MatrixTile t, std::int64_t most_shares) {
+    if (!possible(unit, t, traits)) return;
     t.strip = p.output[1] == 1;
     MatrixGrid g = unshared_grid(problem, unit, t);
     if (!fits(problem, unit, g, traits)) return;
     bool long_sums = true;  // which shares make shorter, however many workgroups there are
-    for (std::int64_t shares = 1;
-         shares == 1 || (shares <= most_shares && (long_sums || g.tiles * shares <= kSharedGroups)); ++shares) {
+    const std::int64_t most = std::min(most_shares, g.stages);
+    for (std::int64_t shares = 1; shares == 1 || (shares <= most && (long_sums || g.tiles * shares <= kSharedGroups));
+         ++shares) {
+      if (ceil_div(g.stages, ceil_div(g.stages, shares)) < shares) continue;  // fewer would have as few stages each
       set_shares(problem, unit, shares, traits, g);
       long_sums = g.block_steps == kStageBlock;
       if (fits(problem, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
