@@ -26,6 +26,9 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c4o6_i12x12_k3x2_s2x3_d3x2_p1x1",
         "fwd_f32_n1c4o4_i5x6x7_k2x2x3_d3x2x2_p1x1x1",
         "fwd_f32_n1c8o8_i40_k3_d8_p8",
+        "fwd_f32_n1c17o24_i9x20_k3x3_d6x7_p6x7",
+        "fwd_f32_n2c16o12_i9x7_k3x3_d12x4_p12x4",
+        "fwd_f32_n1c4o6_i5_k2_d20_p10_bias",
     ],
     "padding": [
         "fwd_f32_n1c4o6_i9_k3_p2:0",

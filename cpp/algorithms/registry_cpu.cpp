@@ -6,6 +6,7 @@
 #include "algorithms/small_kernel_depth/small_kernel_depth.h"
 #include "algorithms/split/split.h"
 #include "algorithms/transpose_phases/transpose_phases.h"
+#include "algorithms/trimmed_kernel/trimmed_kernel.h"
 
 namespace vkconv {
 
@@ -26,6 +27,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       transpose_phases<cpu::Device>(),
       phase_channels<cpu::Device>(),
       dilation_phases<cpu::Device>(),
+      trimmed_kernel<cpu::Device>(),
       input_grad<cpu::Device>(),
       split<cpu::Device>(),
   };

@@ -6,6 +6,7 @@
 #include "algorithms/small_kernel_depth/small_kernel_depth.h"
 #include "algorithms/split/split.h"
 #include "algorithms/transpose_phases/transpose_phases.h"
+#include "algorithms/trimmed_kernel/trimmed_kernel.h"
 
 namespace vkconv {
 
@@ -27,6 +28,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       transpose_phases<vulkan::Device>(),
       phase_channels<vulkan::Device>(),
       dilation_phases<vulkan::Device>(),
+      trimmed_kernel<vulkan::Device>(),
       input_grad<vulkan::Device>(),
       split<vulkan::Device>(),
   };
