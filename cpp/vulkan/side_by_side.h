@@ -32,9 +32,12 @@ inline SideBySide side_by_side(const ConvProblem& p, std::int64_t tile_columns) 
   return apart.columns() < round_up(straddled.columns(), tile_columns) ? apart : straddled;
 }
 
-// A kernel without rows over a problem without depth: rows become depths, which lie side by side in a strip.
+// Of a problem without depth the rows of a kernel that has one, or whose rows are far apart, become depths: output rows
+// lie side by side in a strip, and no tile holds the input between its taps' rows.
+constexpr std::int64_t kFarRows = 6;
 inline bool rows_are_slices(const ConvProblem& p) {
-  return p.kernel[1] == 1 && p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+  const bool flat = p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+  return flat && (p.kernel[1] == 1 || p.dilation[1] >= kFarRows);
 }
 
 // The problem, and the operands of problem `p`, with such rows as depths.

@@ -32,6 +32,9 @@ TEST_F(DirectMatrix, Geometry) {
            "fwd_f32_n1c70o16_i2x3x4_k1x1x1",   // and their sums are shared
            "fwd_f16_n3c16o20_i5x9_k1x1_s1x2",  // rows become slices
            "fwd_f16_n2c16o24_i9x20_k1x5_s2x1_p0x2",
+           "fwd_f16_n2c16o24_i9x20_k3x3_d6x6_p6x6",  // and those that are far apart
+           "fwd_bf16_n1c20o16_i17x13_k3x2_s2x1_d7x2_p7:9x1_bias",
+           "fwd_f32_n1c24o9_i15x40_k2x3_d14x6_p-1:8x6_add",
            "fwd_f16_n2c24o40_i33_k5_d3_p6",
            "fwd_f16_n1c8o12_i130_k11_p5",
            "fwd_f16_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",

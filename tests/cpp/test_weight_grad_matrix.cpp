@@ -30,6 +30,8 @@ TEST_F(WeightGradMatrix, Geometry) {
            "wgrad_f16_n3c33o29_i5x7_k1x1",              // pixels become one row
            "wgrad_f16_n3c24o16_i5x14_k1x1_s1x2",        // rows become slices
            "wgrad_f16_n2c16o24_i9x20_k1x5_s2x1_p0x2",
+           "wgrad_f16_n2c16o24_i9x20_k3x3_d6x6_p6x6",  // and those that are far apart
+           "wgrad_f16_n1c20o16_i17x13_k3x2_s2x1_d7x2_p7:9x1",
            "wgrad_f16_n2c24o40_i33_k5_d3_p6",
            "wgrad_f16_n1c8o12_i330_k11_p5",
            "wgrad_f16_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
