@@ -84,6 +84,24 @@ TEST_F(VulkanKernels, DepthwiseRowsOnGpus) {
   expect_exact("depthwise", "fwd_f32_n2c5o5g5_i6x9_k2x3_s3x2_p5x1");
 }
 
+// Strips of GPUs, as wide as those that run few or many invocations at once have them.
+TEST_F(VulkanKernels, DepthwiseStripsOnGpus) {
+  traits_.type = vulkan::DeviceType::discrete;
+  for (const char* text : {"fwd_f32_n1c8o8g8_i90_k33_s2_d3_p48", "fwd_f32_n1c6o6g6_i130_k55_d2_p54",
+                           "fwd_f16_n2c4o8g4_i9x9_k9x9_p4x4_bias", "fwd_f32_n1c8o8g8_i3x24x24_k3x3x3_s1x8x8_p1x1x1",
+                           "fwd_f32_n3c4o4g4_i60_k31_p15"}) {
+    const ConvProblem p = parse_problem(text);
+    const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
+    std::vector<std::vector<double>> results;
+    for (const double rate : {1e9, 1e15}) {
+      traits_.rates.f32_flops_per_second = rate;
+      for (const bool prepare : {false, true}) expect_exact("depthwise", text, prepare);
+      results.push_back(run(p, arrays, "depthwise"));
+    }
+    EXPECT_EQ(results[0], results[1]) << text << ": other bits by another tile";
+  }
+}
+
 TEST_F(VulkanKernels, DepthwisePreparedWeights) {
   for (const char* text : {"fwd_f32_n1c8o8g8_i9x11_k3x3_p1x1_flip", "fwd_f32_n1c5o15g5_i9x9_k3x3_s2x2_p1x1",
                            "fwd_f16_n1c8o8g8_i9x11_k3x3_p1x1_bias_relu"})

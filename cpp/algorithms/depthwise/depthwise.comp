@@ -27,7 +27,8 @@ layout(constant_id = 16) const bool kBranches = false;
 layout(local_size_x_id = 5, local_size_y_id = 6, local_size_z_id = 7) in;
 
 const uint kInputColumns = (kColumns - 1) * kStride + (kTaps - 1) * kDilation + 1;
-const int kBlockTaps = 49;  // the longest run of taps added up before the sum joins the total
+// The longest run of taps added up before the sum joins the total; a multiple of kTaps where rows are longer.
+const int kBlockTaps = 48;
 
 struct Params {
   uint64_t input_array, weight_array, output_array;

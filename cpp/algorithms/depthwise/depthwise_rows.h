@@ -11,6 +11,8 @@ class DepthwiseRows {
  public:
   // Whether the problem has a form it computes; its operands must also be aligned, see run.
   static bool supports(const ConvProblem& p);
+  // Whether neighbouring outputs share columns; long kernels leave no room for more than two of them.
+  static bool shares_columns(const ConvProblem& p);
 
   DepthwiseRows(const ConvProblem& p, const Traits& traits);
 

@@ -147,6 +147,11 @@ bool DepthwiseRows::supports(const ConvProblem& p) {
          p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
 }
 
+bool DepthwiseRows::shares_columns(const ConvProblem& p) {
+  constexpr std::int64_t columns = 4;
+  return p.kernel[1] > 1 || inputs(p, columns) <= kMaxInputs;
+}
+
 // Where strips are short the time is that of an invocation's chain of loads: more of them with shorter vectors may wait
 // at once.
 DepthwiseRows::DepthwiseRows(const ConvProblem& p, const Traits& traits) : p_(p) {

@@ -17,7 +17,8 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kBlockTaps = 49;            // as in depthwise.comp
+constexpr std::int64_t kBlockTaps = 48;  // as in depthwise.comp
+constexpr std::int64_t kMostTaps = 8, kMostColumns = 8;
 constexpr std::int64_t kInvocations = 128;         // a workgroup; every device has them
 constexpr std::int64_t kMaxInputColumns = 18;      // in registers, four channels each
 constexpr std::int64_t kPackAboveBytes = 1 << 20;  // smaller inputs do not repay a second dispatch
@@ -29,38 +30,76 @@ struct Tile {
   std::int64_t input_columns() const { return (columns - 1) * stride + (taps - 1) * dilation + 1; }
 };
 
+// The next smaller number of taps that divides kBlockTaps: sums are cut into blocks at the same taps by every tile.
+std::uint32_t chunk_below(std::uint32_t taps) {
+  do --taps;
+  while (kBlockTaps % taps != 0);
+  return taps;
+}
+
 std::uint32_t power_of_two_below(std::int64_t limit, std::int64_t count) {
   const auto most = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(limit)));
   return narrow(std::min(most, power_of_two_above(count)));
 }
 
-// The width from 8 down to 4 that computes the fewest columns past the edge; narrow outputs take one strip.
-std::uint32_t best_columns(std::int64_t outputs) {
-  if (outputs <= 8) return static_cast<std::uint32_t>(std::max<std::int64_t>(outputs, 1));
-  std::int64_t best = 8;
-  for (std::int64_t c = 7; c >= 4; --c)
-    if (round_up(outputs, c) < round_up(outputs, best)) best = c;
-  return static_cast<std::uint32_t>(best);
+// A kernel of one width a workgroup: wide for software devices, which compile every tile for a second.
+std::uint32_t even_columns(const ConvProblem& p) {
+  const std::int64_t most = p.stride[2] > 1 ? 6 : 8;
+  if (p.output[2] <= most) return narrow(std::max<std::int64_t>(p.output[2], 1));
+  std::int64_t best = most;
+  for (std::int64_t c = most - 1; c >= 4; --c)
+    if (round_up(p.output[2], c) < round_up(p.output[2], best)) best = c;
+  return narrow(best);
 }
 
+// A strip of so many columns that takes the taps of a row in chunks, as many at a time as registers hold columns for.
 // Columns that stride and dilation both skip are never looked at.
-void set_column_sharing(Tile& t, const ConvProblem& p) {
+Tile strip_tile(const ConvProblem& p, std::int64_t columns, std::int64_t most_taps) {
   const std::int64_t step = std::gcd(p.stride[2], p.dilation[2]);
+  Tile t{};
+  t.columns = narrow(columns);
+  t.column_step = static_cast<std::int32_t>(step);
   t.stride = static_cast<std::uint32_t>(p.stride[2] / step);
   t.dilation = static_cast<std::uint32_t>(p.dilation[2] / step);
-  t.column_step = static_cast<std::int32_t>(step);
-  t.taps = static_cast<std::uint32_t>(std::clamp<std::int64_t>(p.kernel[2], 1, 8));
-  if (p.stride[2] > 8 * step || p.dilation[2] > 8 * step || t.input_columns() > kMaxInputColumns) {
+  t.taps = static_cast<std::uint32_t>(std::clamp<std::int64_t>(p.kernel[2], 1, most_taps));
+  const bool near = p.stride[2] <= 8 * step && p.dilation[2] <= 8 * step;
+  while (near && t.taps > 1 && t.input_columns() > kMaxInputColumns) t.taps = chunk_below(t.taps);
+  if (!near || t.taps == 1 || t.input_columns() > kMaxInputColumns) {
     t.taps = t.stride = t.dilation = 1;
     t.column_step = static_cast<std::int32_t>(p.stride[2]);
   }
+  return t;
 }
 
-Tile choose_tile(const ConvProblem& p) {
-  Tile t{};
-  t.columns = best_columns(p.output[2]);
-  if (p.stride[2] > 1) t.columns = std::min(t.columns, 6u);
-  set_column_sharing(t, p);
+// Nanoseconds that an invocation takes for a chunk of taps, and for each input column, tap and product of it; how many
+// invocations run as if they were alone on an H200, and others by their rate; and nanoseconds of a dispatch besides.
+// Fitted to 336 tiles of 14 problems (root mean square of the logarithm's error 0.16).
+constexpr double kChunkCost = 12, kColumnCost = 20, kTapCost = 4.4, kProductCost = 18.5, kInvocationsAtOnce = 19300;
+constexpr double kStripsCost = 6000, kReferenceRate = 57e12;
+
+double strip_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) {
+  const double chunks = double(p.kernel[0] * p.kernel[1]) * double(ceil_div(p.kernel[2], t.taps));
+  const double chunk =
+      kChunkCost + kColumnCost * double(t.input_columns()) + kTapCost * t.taps + kProductCost * t.columns * t.taps;
+  const double rows = double(p.batch) * double(p.output[0]) * double(p.output[1]);
+  const double invocations = rows * double(ceil_div(p.output[2], t.columns)) * double(ceil_div(p.out_channels, 4));
+  const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kReferenceRate;
+  return (std::max(1.0, invocations / at_once) * chunks * chunk + kStripsCost) * 1e-9;
+}
+
+Tile best_strip(const ConvProblem& p, const Traits& traits) {
+  if (traits.type == DeviceType::software) return strip_tile(p, even_columns(p), kMostTaps);
+  std::optional<Tile> best;
+  for (const std::int64_t taps : {kMostTaps, kMostTaps / 2})
+    for (std::int64_t columns = std::clamp<std::int64_t>(p.output[2], 1, kMostColumns); columns > 0; --columns) {
+      const Tile t = strip_tile(p, columns, taps);
+      if (!best || strip_seconds(p, t, traits) < strip_seconds(p, *best, traits)) best = t;
+    }
+  return *best;
+}
+
+Tile choose_tile(const ConvProblem& p, const Traits& traits) {
+  Tile t = best_strip(p, traits);
   const std::int64_t quads = ceil_div(p.out_channels, 4), strips = ceil_div(p.output[2], t.columns);
   t.quads = power_of_two_below(8, quads);
   while (t.quads > 4 && round_up(quads, t.quads) * 8 > quads * 9) t.quads /= 2;
@@ -105,26 +144,45 @@ WeightView<Pointer> packed_view(const ConvProblem& p, Pointer data) {
   return w;
 }
 
-// Shares of the multiply-add rate, measured: an H200's, and a rasteriser's that gathers every operand lane by lane.
-constexpr double kRowsShare = 0.4, kShare = 0.04, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
+// Shares of the multiply-add rate, measured: an H200's of rows, those of columns that are not shared, and a
+// rasteriser's that gathers every operand lane by lane.
+constexpr double kRowsShare = 0.4, kLoneRowsShare = 0.07, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
+
+double rows_seconds(const ConvProblem& p, const Traits& traits) {
+  const double share = traits.type == DeviceType::software ? kSoftwareRowsShare
+                       : DepthwiseRows::shares_columns(p)  ? kRowsShare
+                                                           : kLoneRowsShare;
+  return p.flops() / (share * flops_per_second(traits, p.dtype));
+}
+
+double strips_seconds(const ConvProblem& p, const Traits& traits) {
+  if (traits.type != DeviceType::software) return strip_seconds(p, best_strip(p, traits), traits);
+  const auto channels = static_cast<double>(p.out_channels);
+  const double used = channels / static_cast<double>(round_up(p.out_channels, 4));  // of each four
+  return p.flops() / (kSoftwareShare * used * flops_per_second(traits, p.dtype));
+}
+
+// Both kernels add the taps in the same order, so that the batch may decide.
+bool walks_rows(const ConvProblem& p, const Traits& traits) {
+  return DepthwiseRows::supports(p) && rows_seconds(p, traits) <= strips_seconds(p, traits);
+}
+
+double multiplying(const ConvProblem& p, const Traits& traits) {
+  return walks_rows(p, traits) ? rows_seconds(p, traits) : strips_seconds(p, traits);
+}
 
 double estimate(const ConvProblem& p, const Traits& traits) {
-  const bool rows = DepthwiseRows::supports(p), software = traits.type == DeviceType::software;
-  const double share = rows ? (software ? kSoftwareRowsShare : kRowsShare) : (software ? kSoftwareShare : kShare);
-  const auto channels = static_cast<double>(p.out_channels);
-  const double used = rows ? 1 : channels / static_cast<double>(round_up(p.out_channels, 4));  // of each four
-  return std::max(p.flops() / (share * used * flops_per_second(traits, p.dtype)),
-                  p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second);
+  return std::max(multiplying(p, traits), p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second);
 }
 
 class DepthwisePlan final : public Plan<Device> {
  public:
   DepthwisePlan(const ConvProblem& p, const Context<Device>& c)
       : p_(p),
-        tile_(choose_tile(p)),
+        tile_(choose_tile(p, c.traits)),
         grid_(grid_of(p, tile_)),
         seconds_(estimate(p, c.traits)),
-        rows_(DepthwiseRows::supports(p) ? std::optional<DepthwiseRows>(std::in_place, p, c.traits) : std::nullopt),
+        rows_(walks_rows(p, c.traits) ? std::optional<DepthwiseRows>(std::in_place, p, c.traits) : std::nullopt),
         branches_(c.traits.type != DeviceType::software),
         packs_(branches_ && !rows_ && p.bytes_moved() > double(kPackAboveBytes) &&
                packed_bytes(p) <= c.workspace_limit_bytes) {}
@@ -188,7 +246,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (!supports_packing(p)) return Support::no("the weights exceed 2^31 elements");
-  return workgroup_support(grid_of(p, choose_tile(p)).count);
+  return workgroup_support(grid_of(p, choose_tile(p, c.traits)).count);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
