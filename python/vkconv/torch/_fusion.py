@@ -334,7 +334,7 @@ class Fusion:
             return None
         first, second = node.args
         in_place = node.target in (operator.iadd, "add_")
-        if first is second or (in_place and first is not last):
+        if first is second or (in_place and first is not last and not self._is_lost(first)):
             return None
         between = conv.next
         while between is not node:
@@ -344,10 +344,21 @@ class Fusion:
         other = second if first is last else first
         return other if isinstance(other, fx.Node) else None
 
+    def _is_lost(self, term: fx.Node) -> bool:
+        """Whether nothing but the sum reads the term, whose memory is its own: what is written there shows nowhere."""
+        if len(term.users) != 1:
+            return False
+        if term.target is operator.getitem and isinstance(term.args[0], fx.Node):
+            return self._is_lost(term.args[0])
+        return self._is_layer(term) or term.target in (operator.add, torch.add, torch.cat)
+
     def _pure(self, node: fx.Node) -> bool:
         """A node that writes into none of its arguments, as far as can be known."""
-        module, known = self._module(node), (*LAYERS, *NORMS)
-        return node.op == "placeholder" or type(module) in known or isinstance(module, Prepared | Attribute)
+        return node.op == "placeholder" or self._is_layer(node) or isinstance(self._module(node), Attribute)
+
+    def _is_layer(self, node: fx.Node) -> bool:
+        module = self._module(node)
+        return type(module) in (*LAYERS, *NORMS) or isinstance(module, Prepared)
 
     def _activation(self, node: fx.Node) -> Activation | None:
         module = self._module(node)
