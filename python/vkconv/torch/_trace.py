@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import operator
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 from torch import fx, nn
 
 from vkconv.torch._modules import plain
+from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
 _SIMPLE = (bool, int, float, str)
@@ -36,8 +36,8 @@ def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[fx.Proxy, Any], 
     return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
 
 
-for _name in ("iadd", "isub", "imul", "imatmul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"):
-    setattr(_Proxy, f"__{_name}__", _in_place(getattr(operator, _name)))
+for _function in IN_PLACE:
+    setattr(_Proxy, f"__{_function.__name__}__", _in_place(_function))
 
 
 class _Tracer(fx.Tracer):
@@ -90,7 +90,8 @@ def _traced(module: nn.Module) -> fx.Graph | None:
             graph = _Tracer().trace(module)
     except Exception:  # whatever user code raises on meeting a proxy
         graph = None
-    return None if _restored(before) else graph
+    restored = _restored(before)
+    return None if graph is None or restored or not Writes(module, graph).are_kept() else graph
 
 
 @contextmanager
