@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -205,6 +206,19 @@ def test_files_are_added_to(tmp_path):
     path.write_text("damaged")
     vkconv.Tuning((vkconv.Choice("cpu", PROBLEM, OTHER, 1.0, "winograd", 2.0),), (), {}).save(path)
     assert vkconv.load_tuning(path) == 1
+
+
+def test_processes_may_save_at_once(tmp_path):
+    path = tmp_path / "t.json"
+    tuning = vkconv.Tuning((vkconv.Choice("cpu", PROBLEM, OTHER, 1.0, "winograd", 2.0),), (), {})
+    fork = multiprocessing.get_context("fork")
+    savers = [fork.Process(target=lambda: [tuning.save(path) for _ in range(200)]) for _ in range(2)]
+    for saver in savers:
+        saver.start()
+    for saver in savers:
+        saver.join()
+    assert [saver.exitcode for saver in savers] == [0, 0]
+    assert vkconv.load_tuning(path) == 1 and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_problems_of_a_callable_are_tuned():

@@ -52,7 +52,8 @@ class Tuning:
             if math.isfinite(c.planned_seconds):
                 row["planned_ms"] = c.planned_seconds * 1e3
             devices.setdefault(_core.device_identity(c.device), {})[c.problem] = row
-        part = f"{os.fspath(path)}.part"  # a reader sees the old file or the new one
+        # A reader sees the old file or the new one, and another process that saves has its own.
+        part = f"{os.fspath(path)}.{os.getpid()}.part"
         with open(part, "w") as file:
             file.write(_json().dumps({"format": FORMAT, "version": _version(), "devices": devices}, indent=1) + "\n")
         os.replace(part, path)
