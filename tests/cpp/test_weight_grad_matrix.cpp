@@ -1,6 +1,7 @@
 #if VKCONV_VULKAN
 #include "algorithms/weight_grad_matrix/weight_grad_matrix_tile.h"
 #include "matrix_kernel_test.h"
+#include "vulkan/description.h"
 
 namespace vkconv {
 namespace {
@@ -104,6 +105,22 @@ TEST_F(WeightGradMatrix, SplitSinglePrecisionRange) {
     const auto a = tools::accuracy(p, arrays, run(p, arrays, kName), cpu_);
     EXPECT_TRUE(a.finite) << scale;
     EXPECT_LE(a.c, 16) << scale;
+  }
+}
+
+// However few workgroups would fill the device: halves are as exact as sums of 8,192 pixels.
+TEST(WeightGradMatrixTile, LongSumsOfHalvesAreCut) {
+  const auto known = vulkan::descriptions();
+  const auto h200 = std::ranges::find(known, "h200", &vulkan::Description::name);
+  ASSERT_NE(h200, known.end());
+  const vulkan::Traits traits = vulkan::traits_from_json(h200->json);
+  for (const char* text : {"wgrad_f16_n8c512o512_i17x64x64_k3x3x3_p1x1x1", "wgrad_bf16_n2c320o320g320_i1x12560_k1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const auto unit = *vulkan::matrix_unit(traits, p.dtype);
+    const auto grid = vulkan::choose_gradient_grid(p, unit, traits);
+    ASSERT_TRUE(grid) << text;
+    EXPECT_LE(grid->chunk_tiles * grid->tile.pixel_rows() * grid->tile.pixel_columns(unit), 8192) << text;
+    EXPECT_GE(grid->chunks * grid->chunk_tiles, grid->pixel_tiles) << text;
   }
 }
 

@@ -133,6 +133,14 @@ GradientGrid make_grid(const ConvProblem& p, const MatrixUnit& unit, const Gradi
   return g;
 }
 
+// An H200's accumulators cut off up to a 2^24th with each product of 16 pixels: of so many a 16th of a half's roundoff.
+std::int64_t least_chunks(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g) {
+  constexpr std::int64_t most_pixels = 8192;
+  if (flushes(p)) return 1;  // which sums leave before
+  const std::int64_t tile_pixels = g.tile.pixel_rows() * g.tile.pixel_columns(unit);
+  return ceil_div(g.pixel_tiles, std::max<std::int64_t>(most_pixels / tile_pixels, 1));
+}
+
 // Matrices that do not fit registers go to memory, which costs time. Those of the count above; accumulators that sums
 // leave take some more.
 std::int64_t most_registers(const ConvProblem& p, std::int64_t invocations) {
@@ -168,9 +176,9 @@ std::optional<GradientGrid> choose_gradient_grid(const ConvProblem& p, const Mat
       best = g;
       return true;
     }
-    const std::int64_t a_round = workgroups_at_once(p, unit, g) * kProcessors;
+    const std::int64_t a_round = workgroups_at_once(p, unit, g) * kProcessors, least = least_chunks(p, unit, g);
     for (std::int64_t rounds = 1; rounds <= kMostRounds; ++rounds) {
-      set_chunks(p, unit, std::clamp<std::int64_t>(rounds * a_round / g.tiles, 1, g.pixel_tiles), traits, g);
+      set_chunks(p, unit, std::clamp(rounds * a_round / g.tiles, least, g.pixel_tiles), traits, g);
       if (!best || g.seconds < best->seconds) best = g;
     }
     return true;
