@@ -251,6 +251,7 @@ def conv_transpose3d(
 
 for _name in ("_conv", "_conv_transpose"):  # one node of a graph that torch.fx traces
     torch.fx.wrap(_name)
-for _function in (conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d):
-    # What torch.jit.script compiles calls no Python: there PyTorch's own convolution runs.
-    torch.jit._builtins._register_builtin(_function, f"aten::{_function.__name__}")
+# What torch.jit.script compiles calls no Python: there PyTorch's own convolution runs, in releases that still script.
+if _register := getattr(getattr(torch.jit, "_builtins", None), "_register_builtin", None):
+    for _function in (conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d):
+        _register(_function, f"aten::{_function.__name__}")
