@@ -98,6 +98,17 @@ def test_every_algorithm():
             assert_same_bits(conv(x), vkconv.conv2d(x, w, padding=1, algorithm=candidate.algorithm))
 
 
+def test_sizes_that_read_other_taps(device):
+    """Of a dilated kernel small images read the middle alone, larger ones more."""
+    rng = np.random.default_rng(5)
+    w = rng.integers(-3, 4, (6, 3, 3, 4)).astype(np.float32)
+    geometry = {"padding": (6, 7), "kernel_dilation": (6, 7), "device": device}
+    conv = vkconv.prepare(w, **geometry)
+    for shape in ((5, 20), (20, 5), (4, 3), (9, 9), (1, 7)):
+        x = rng.integers(-3, 4, (1, *shape, 4)).astype(np.float32)
+        np.testing.assert_array_equal(conv(x), vkconv.conv_general(x, w, algorithm="reference", **geometry), str(shape))
+
+
 @pytest.mark.parametrize("view", [lambda w: w, lambda w: w[::-1], lambda w: w[:, ::2], np.asfortranarray])
 def test_weights_are_copied(view):
     w, bias, x = dense(4, 5, 3, 4), dense(4), dense(1, 8, 8, 4)

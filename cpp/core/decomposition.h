@@ -45,6 +45,7 @@ class Children {
  public:
   struct Child {
     Slice slice;
+    Extent3 kernel;
     std::shared_ptr<const Plan<Device>> plan;
   };
 
@@ -54,7 +55,7 @@ class Children {
     for (const auto& [problem, slice] : problems) {
       auto& plan = plans[problem];
       if (!plan) plan = context.planner.plan({problem, "", context.workspace_limit_bytes, siblings});
-      list_.push_back({slice, plan});
+      list_.push_back({slice, problem.kernel, plan});
       workspace_bytes_ = std::max(workspace_bytes_, plan->workspace_bytes());
       prepared_workspace_bytes_ = std::max(prepared_workspace_bytes_, plan->prepared_workspace_bytes());
     }
@@ -75,7 +76,8 @@ class Children {
     std::string s;
     for (const Child& c : list_) {
       for (int a = 0; a < 3; ++a)
-        s += std::to_string(c.slice.tap_start[a]) + "/" + std::to_string(c.slice.tap_step[a]) + " ";
+        for (const std::int64_t v : {c.slice.tap_start[a], c.slice.tap_step[a], c.kernel[a]})
+          s += std::to_string(v) + " ";
       s += c.plan->weight_layout() + ";";
     }
     return s;
