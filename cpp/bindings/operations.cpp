@@ -236,7 +236,7 @@ py::list resolved_pads(Object spatial, Object kernel, const GeometryArguments& a
   const Geometry geometry = parse_geometry(rank, arguments, "dilation");
   ConvProblem p;
   p.input = parse_extents(spatial, "input", rank, 0, 1);
-  p.kernel = parse_extents(kernel, "kernel extent", rank, 1, 1);
+  p.kernel = parse_extents(kernel, "weight's kernel extent", rank, 1, 1);
   geometry.apply(p);
   py::list pads;
   for (int a = 3 - rank; a < 3; ++a) pads.append(py::make_tuple(p.pad_lo[a], pad_hi(p, a)));

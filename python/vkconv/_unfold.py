@@ -86,6 +86,8 @@ def fold(
     rank = windows.ndim // 2 - 1
     input_shape = _core.parsed_shape(input_shape, "input_shape", rank + 2)
     kernel = windows.shape[1 + rank : -1]
+    if 0 in kernel:
+        raise ValueError(f"windows has the kernel {kernel}, wanted at least 1 along each axis")
     stride, dilation = _core.parsed_axes(stride, "stride", rank, 1), _core.parsed_axes(dilation, "dilation", rank, 1)
     mode, _ = _core.parsed_border(padding_mode)
     numbers = _core.resolved_pads(input_shape[1:-1], kernel, stride, padding, dilation, pads)
