@@ -89,7 +89,7 @@ TEST_F(VulkanKernels, DepthwiseStripsOnGpus) {
   traits_.type = vulkan::DeviceType::discrete;
   for (const char* text : {"fwd_f32_n1c8o8g8_i90_k33_s2_d3_p48", "fwd_f32_n1c6o6g6_i130_k55_d2_p54",
                            "fwd_f16_n2c4o8g4_i9x9_k9x9_p4x4_bias", "fwd_f32_n1c8o8g8_i3x24x24_k3x3x3_s1x8x8_p1x1x1",
-                           "fwd_f32_n3c4o4g4_i60_k31_p15"}) {
+                           "fwd_f32_n3c4o4g4_i60_k31_p15", "fwd_f32_n1c4o4g4_i2x260_k2x45_d1x5_p1x110"}) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     std::vector<std::vector<double>> results;

@@ -62,7 +62,9 @@ Tile strip_tile(const ConvProblem& p, std::int64_t columns, std::int64_t most_ta
   t.stride = static_cast<std::uint32_t>(p.stride[2] / step);
   t.dilation = static_cast<std::uint32_t>(p.dilation[2] / step);
   t.taps = static_cast<std::uint32_t>(std::clamp<std::int64_t>(p.kernel[2], 1, most_taps));
-  const bool near = p.stride[2] <= 8 * step && p.dilation[2] <= 8 * step;
+  // The last chunk of such a row would reach the end of a block by some tiles and not by others.
+  const bool ragged = p.taps() > kBlockTaps && p.kernel[2] < kBlockTaps && p.kernel[2] > kBlockTaps - kMostTaps;
+  const bool near = p.stride[2] <= 8 * step && p.dilation[2] <= 8 * step && !ragged;
   while (near && t.taps > 1 && t.input_columns() > kMaxInputColumns) t.taps = chunk_below(t.taps);
   if (!near || t.taps == 1 || t.input_columns() > kMaxInputColumns) {
     t.taps = t.stride = t.dilation = 1;
