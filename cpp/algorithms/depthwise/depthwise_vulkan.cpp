@@ -42,7 +42,7 @@ std::uint32_t power_of_two_below(std::int64_t limit, std::int64_t count) {
   return narrow(std::min(most, power_of_two_above(count)));
 }
 
-// A kernel of one width a workgroup: wide for software devices, which compile every tile for a second.
+// The width of a strip, of at most eight or six outputs, that computes the fewest columns past the edge.
 std::uint32_t even_columns(const ConvProblem& p) {
   const std::int64_t most = p.stride[2] > 1 ? 6 : 8;
   if (p.output[2] <= most) return narrow(std::max<std::int64_t>(p.output[2], 1));
@@ -170,7 +170,8 @@ bool walks_rows(const ConvProblem& p, const Traits& traits) {
 }
 
 double multiplying(const ConvProblem& p, const Traits& traits) {
-  return walks_rows(p, traits) ? rows_seconds(p, traits) : strips_seconds(p, traits);
+  const double strips = strips_seconds(p, traits);
+  return DepthwiseRows::supports(p) ? std::min(rows_seconds(p, traits), strips) : strips;
 }
 
 double estimate(const ConvProblem& p, const Traits& traits) {
