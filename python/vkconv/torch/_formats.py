@@ -13,6 +13,18 @@ from vkconv.torch._chain import Chain
 from vkconv.torch._graphs import module_of
 from vkconv.torch._prepared import Prepared
 
+_IN_MEMORY = frozenset((
+    "as_strided", "as_strided_", "data_ptr", "is_contiguous", "resize_", "set_", "storage", "stride", "untyped_storage",
+    "view_as_complex", "bernoulli", "bernoulli_", "normal_", "rand_like", "randint_like", "randn_like", "uniform_",
+))  # fmt: skip
+
+
+def asks_for_format(graph: fx.Graph) -> bool:
+    """Whether code that reads tensors, or draws random ones, in the order of their memory would find another one where
+    channels come last."""
+    names = (n.target if n.op == "call_method" else getattr(n.target, "__name__", "") for n in graph.nodes)
+    return not _IN_MEMORY.isdisjoint(names)
+
 
 def normalize_contiguous(made: fx.GraphModule) -> None:
     """Group norms of sequences read contiguous ones: else PyTorch makes them so, in ten times the time."""

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import fx, nn
 
+from vkconv.torch._formats import asks_for_format
 from vkconv.torch._modules import plain
 from vkconv.torch._writes import IN_PLACE, Writes
 
@@ -41,8 +43,19 @@ for _function in IN_PLACE:
 
 
 class _Tracer(fx.Tracer):
+    proxy_buffer_attributes = True  # buffers change
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes = _modes()
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if _modes() != self.modes:
+            raise ValueError("a trace would lose the modes that code runs in")
+        return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
         if super().is_leaf_module(m, qualified_name) or "_conv_forward" in vars(m):
@@ -87,11 +100,28 @@ def _traced(module: nn.Module) -> fx.Graph | None:
     before = {m: {k: (v, _content(v)) for k, v in vars(m).items()} for m in module.modules()}
     try:
         with _no_questions_of_type():
-            graph = _Tracer().trace(module)
+            graph = _certain_graph(module)
     except Exception:  # whatever user code raises on meeting a proxy
         graph = None
     restored = _restored(before)
-    return None if graph is None or restored or not Writes(module, graph).are_kept() else graph
+    if graph is None or restored or asks_for_format(graph) or not Writes(module, graph).are_kept():
+        return None
+    return graph
+
+
+def _certain_graph(module: nn.Module) -> fx.Graph | None:
+    """The one that two traces agree about. Where code asks for modes or draws random numbers, they do not."""
+    graphs = []
+    for other in (True, False):
+        with torch.set_grad_enabled(other), torch.autocast("cpu", torch.bfloat16, enabled=other):
+            graphs.append(_Tracer().trace(module))
+    return graphs[0] if str(graphs[0]) == str(graphs[1]) else None
+
+
+def _modes() -> tuple[Any, ...]:
+    """What of PyTorch's state changes the results of operators."""
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *autocast
 
 
 @contextmanager

@@ -1,0 +1,146 @@
+"""What a trace of a module would freeze: buffers, modes, random numbers and the order of memory."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812
+from torch import fx, nn  # noqa: E402
+
+from test_torch_accelerate import runs  # noqa: E402 - after the skip
+from vkconv import torch as vt  # noqa: E402
+
+
+class Code(nn.Module):
+    def __init__(self, code) -> None:
+        super().__init__()
+        self.code, self.first, self.second = code, nn.Conv2d(4, 8, (3, 5), padding=(1, 0)), nn.Conv2d(8, 8, 1)
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x):
+        return self.code(self, F.relu(self.first(x)))
+
+
+def made(code) -> tuple[nn.Module, nn.Module, bool]:
+    """The model, its fast copy, and whether a trace is what that runs."""
+    torch.manual_seed(0)
+    model = Code(code).eval()
+    fast = vt.accelerate(model)
+    return model, fast, isinstance(runs(fast), fx.GraphModule)
+
+
+def image() -> torch.Tensor:
+    return torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(1))
+
+
+def count(m, y):
+    m.scale.add_(1)
+    return y * m.scale
+
+
+BUFFERS = {
+    "in Python": (lambda m, y: y * m.scale.item(), True),
+    "a function of it": (lambda m, y: y * (m.scale * 2).sqrt(), True),
+    "written": (count, True),
+    "a decision": (lambda m, y: y if m.scale > 2 else -y, False),
+}
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+@torch.no_grad()
+def test_buffers_are_read_in_every_call(name):
+    code, traced = BUFFERS[name]
+    model, fast, is_trace = made(code)
+    assert is_trace == traced
+    for value in (1, 3):
+        for m in (model, fast):
+            m.load_state_dict(m.state_dict() | {"scale": torch.tensor(float(value))})
+        for _ in range(2):
+            torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
+    assert fast.scale == model.scale
+
+
+def wide(m, y):
+    with torch.autocast("cpu", enabled=False):
+        return m.second(y.float())
+
+
+def alone(m, y):
+    with torch.no_grad():
+        return y * 2
+
+
+class Alone(Code):
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
+
+
+MODES = {
+    "autocast is left": (wide, False),
+    "gradients are off": (alone, False),
+    "asks for autocast": (lambda m, y: -y if torch.is_autocast_enabled("cpu") else y, False),
+    "asks for gradients": (lambda m, y: -y if torch.is_grad_enabled() else y, False),
+    "asks without need": (lambda m, y: m.second(y) if torch.is_grad_enabled() and m.training else y, True),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("mode", ["plain", "autocast", "no_grad"])
+def test_modes_are_those_of_the_call(name, mode):
+    code, traced = MODES[name]
+    model, fast, is_trace = made(code)
+    assert is_trace == traced
+    model.requires_grad_(False)
+    x = image().requires_grad_()
+    around = {"plain": nullcontext, "autocast": lambda: torch.autocast("cpu", torch.bfloat16), "no_grad": torch.no_grad}
+    with around[mode]():
+        want, got = model(x), fast(x)
+    assert (got.dtype, got.requires_grad) == (want.dtype, want.requires_grad)
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.05)  # bfloat16, rounded once
+
+
+def test_a_forward_without_gradients():
+    model = Alone(lambda m, y: m.second(y)).eval()
+    assert not vt.accelerate(model)(image().requires_grad_()).requires_grad
+
+
+NUMBERS = {
+    "Python's": lambda m, y: y * random.random(),
+    "PyTorch's, in Python": lambda m, y: y * torch.rand(()).item(),
+    "of the result's shape": lambda m, y: y + torch.randn_like(y),
+}
+
+
+@pytest.mark.parametrize("code", NUMBERS.values(), ids=NUMBERS)
+@torch.no_grad()
+def test_random_numbers_are_drawn_in_every_call(code):
+    model, fast, _ = made(code)
+    results = []
+    for m in (model, fast):
+        random.seed(3)
+        torch.manual_seed(3)
+        results.append([m(image()), m(image())])
+    (want, other), got = results
+    assert not torch.equal(want, other)
+    torch.testing.assert_close(got, [want, other], rtol=1e-4, atol=1e-5)
+
+
+ORDER = {
+    "strides": lambda m, y: y * y.stride(0) + y.is_contiguous(),
+    "complex numbers": lambda m, y: torch.view_as_complex(y).abs(),
+    "windows": lambda m, y: y.as_strided((2, 8, 3), (96, 12, 1)),
+}
+
+
+@pytest.mark.parametrize("code", ORDER.values(), ids=ORDER)
+@torch.no_grad()
+def test_code_that_reads_memory_finds_the_order_of_pytorch(code):
+    model, fast, is_trace = made(code)
+    assert not is_trace
+    torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
