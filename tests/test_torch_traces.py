@@ -144,3 +144,40 @@ def test_code_that_reads_memory_finds_the_order_of_pytorch(code):
     model, fast, is_trace = made(code)
     assert not is_trace
     torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+NUMBERS_ADDED = {
+    "extent": lambda m, y: F.relu(y.shape[1] + m.second(y)),
+    "of a buffer": lambda m, y: F.relu(m.scale.item() + m.second(y)),
+}
+
+
+@pytest.mark.parametrize("code", NUMBERS_ADDED.values(), ids=NUMBERS_ADDED)
+@pytest.mark.parametrize("autocast", [False, True])
+@torch.no_grad()
+def test_what_is_added_may_be_no_array(code, autocast):
+    model, fast, is_trace = made(code)
+    assert is_trace
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        least = 0.02 if autocast else 1e-5
+        torch.testing.assert_close(fast(image()), model(image()), rtol=least, atol=least)
+
+
+class Optional(Code):
+    """An image, or a pair of an image and what may be None."""
+
+    def forward(self, x):
+        if x is None:
+            return None
+        image, other = x
+        return self.first(image) if other is None else self.second(self.first(image)) + other
+
+
+@torch.no_grad()
+def test_inputs_may_be_missing():
+    model = Optional(None).eval()
+    fast = vt.accelerate(model)
+    assert isinstance(runs(fast), fx.GraphModule)
+    for x in ((image(), 1), [image(), None], (image(), 2.5)):
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert fast(None) is None

@@ -218,7 +218,8 @@ class Prepared(nn.Module, StandIn):
         return result
 
     def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Tensor) or not has_strides(input) or self._needs_operators(input, addend):
+        operands = (input,) if addend is None else (input, addend)  # of which the latter may be a number
+        if not all(isinstance(x, Tensor) and has_strides(x) for x in operands) or self._needs_operators(*operands):
             return self._by_operators(input, addend)
         if not torch.is_autocast_enabled("cpu"):
             return self._by_packed(input, addend)
@@ -233,7 +234,7 @@ class Prepared(nn.Module, StandIn):
             dtype = torch.promote_types(dtype, self.scale().dtype)
         return self._by_packed(input.to(own), addend).to(dtype)
 
-    def _needs_operators(self, *operands: Tensor | None) -> bool:
+    def _needs_operators(self, *operands: Tensor) -> bool:
         if self.weight_is_computed() or stored():
             return True
         return followed() and (differentiated(*operands, *(sources := tensors_in(self.stores()))) or batched(*sources))
