@@ -55,14 +55,15 @@ std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t str
   return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
 }
 
-// Products along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest:
-// often for fp32 results, with each stage for long sums of 16-bit ones, else never: their own rounding is far coarser.
+// Steps along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest: often
+// for fp32 results, in equal parts of a body, with each stage for long sums of 16-bit ones, else never: their own
+// rounding is far coarser.
 constexpr std::int64_t kStageBlock = 1 << 16;
 std::int64_t block_steps(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
-  constexpr std::int64_t long_sum = 24576;
+  constexpr std::int64_t long_sum = 24576, most_products = 80;
   if (p.output_dtype != DType::f32) return g.share_stages * g.stage_steps * unit.shape.k > long_sum ? kStageBlock : 0;
-  const std::int64_t block = (p.dtype == DType::f32 ? 96 : 64) / unit.shape.k;
-  return g.stages == 1 && g.stage_steps == g.body_steps && g.stage_steps <= block ? 0 : block;
+  const std::int64_t blocks = ceil_div(g.body_steps * unit.shape.k, most_products);
+  return blocks == 1 && g.stages == 1 && g.stage_steps == g.body_steps ? 0 : ceil_div(g.body_steps, blocks);
 }
 
 double cube(double v) { return v * v * v; }
