@@ -40,14 +40,15 @@ constexpr std::int64_t sums_stride() {
   return kMostVectors * HWY_MAX_BYTES / sizeof(A);
 }
 
-// Adds one staged row to rows [kFirst, kFirst + kCount) of the tile; `weights` are those of row kFirst, and the next
-// row's are one kernel row before them.
+// Adds one staged row under some taps of a kernel row to rows [kFirst, kFirst + kCount) of the tile; `weights` are
+// those of row kFirst, and the next row's are one kernel row before them.
 template <class A, int kFirst, int kCount, int kRows, int kColumns, class V>
-HWY_INLINE void add_row(const ConvProblem& p, const A* HWY_RESTRICT x, const A* HWY_RESTRICT weights,
+HWY_INLINE void add_row(const ConvProblem& p, const A* HWY_RESTRICT x, const A* HWY_RESTRICT weights, const Range& taps,
                         V (&sum)[kRows][kColumns]) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), width = p.kernel[2], step = p.dilation[2];
-  for (std::int64_t k = 0; k < width; ++k, x += step) {
+  x += taps.begin * step;
+  for (std::int64_t k = taps.begin; k < taps.end; ++k, x += step) {
     V column[kColumns];
     unroll<kColumns>([&](auto v) __attribute__((always_inline)) { column[v] = hn::LoadU(d, x + v * lanes); });
     unroll<kCount>([&](auto r) __attribute__((always_inline)) {
@@ -62,27 +63,27 @@ HWY_INLINE void add_row(const ConvProblem& p, const A* HWY_RESTRICT x, const A* 
 // Staged row i meets tap row i - r of output row r: of kRows rows those with 0 <= i - r < kernel height. Four rows may
 // be more than the kernel has; of eight, a row meets all or is cut at one end.
 template <class A, int kRows, int kColumns, class V>
-HWY_INLINE void add_shared_row(const ConvProblem& p, const A* x, const A* weights, std::int64_t i,
+HWY_INLINE void add_shared_row(const ConvProblem& p, const A* x, const A* weights, std::int64_t i, const Range& taps,
                                V (&sum)[kRows][kColumns]) {
   const std::int64_t first = std::max<std::int64_t>(0, i - p.kernel[1] + 1);
   const std::int64_t count = std::min<std::int64_t>(i, kRows - 1) - first + 1;
   weights += (i - first) * p.kernel[2];
-  if (count == kRows) return add_row<A, 0, kRows>(p, x, weights, sum);
+  if (count == kRows) return add_row<A, 0, kRows>(p, x, weights, taps, sum);
   unroll<kRows>([&](auto f) __attribute__((always_inline)) {
     unroll<kRows - f>([&](auto c) __attribute__((always_inline)) {
       if constexpr (kRows <= 4 || f == 0 || f + c + 1 == kRows)
-        if (first == f && count == c + 1) add_row<A, f, c + 1>(p, x, weights, sum);
+        if (first == f && count == c + 1) add_row<A, f, c + 1>(p, x, weights, taps, sum);
     });
   });
 }
 
-// The sums of one tile. Chains are closed after the staged row that completes block_terms() terms.
+// The sums of one tile. Chains are closed after the part of a kernel row that completes block_terms() terms.
 template <class A, int kRows, int kColumns>
 HWY_NOINLINE void sum_tile(const ConvProblem& p, const Tile<A>& t) {
   const hn::ScalableTag<A> d;
   using V = hn::Vec<decltype(d)>;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), width = p.kernel[2], height = p.kernel[1];
-  const std::int64_t block = block_terms(p.taps());
+  const std::int64_t block = block_terms(p.taps()), part = ceil_div(width, ceil_div(width, block));
   V sum[kRows][kColumns];
   bool closed = false;
   const auto clear = [&]() __attribute__((always_inline)) {
@@ -108,12 +109,15 @@ HWY_NOINLINE void sum_tile(const ConvProblem& p, const Tile<A>& t) {
     for (std::int64_t i = 0; i < height + kRows - 1; ++i) {
       const std::int64_t row = i * p.dilation[1];
       if (!t.inside.contains(row)) continue;
-      if constexpr (kRows > 1)
-        add_shared_row<A>(p, input + row * t.row_stride, weights, i, sum);
-      else
-        add_row<A, 0, 1>(p, input + row * t.row_stride, weights + i * width, sum);
-      chain += width;
-      if (chain + width > block) close(), chain = 0;
+      for (std::int64_t k = 0; k < width; k += part) {
+        const Range taps{k, std::min(k + part, width)};
+        if constexpr (kRows > 1)
+          add_shared_row<A>(p, input + row * t.row_stride, weights, i, taps, sum);
+        else
+          add_row<A, 0, 1>(p, input + row * t.row_stride, weights + i * width, taps, sum);
+        chain += part;
+        if (chain + part > block) close(), chain = 0;
+      }
     }
   }
   if (chain > 0 || !closed) close();
