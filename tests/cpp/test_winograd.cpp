@@ -150,6 +150,9 @@ TEST(Winograd, AllPositiveDataStaysWithinTheBound) {
     const ConvProblem p = parse_problem(text);
     expect_accurate(p, tools::magnitudes(tools::make_arrays(p, tools::Data::random)));
   }
+  const ConvProblem p = parse_problem("fwd_f32_n1c256o64_i28x28_k3x3_p2x2");  // corners sum one tap of nine
+  const auto arrays = tools::magnitudes(tools::make_arrays(p, tools::Data::random));
+  EXPECT_LE(tools::accuracy(p, arrays, tools::run_cpu(p, arrays, planner(), "winograd"), planner()).c, 64);
 }
 
 TEST(Winograd, F2IsExactOnSmallIntegers) {

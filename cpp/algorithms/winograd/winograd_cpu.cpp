@@ -22,15 +22,19 @@ std::int64_t lanes_of(const Traits& traits) { return traits.vector_bytes / stati
 // Rounding in a tile is relative to all its products: an output that sums few of them could be off by many of its own
 // roundings.
 constexpr std::int64_t kShortestSum = 16;
-constexpr std::int64_t kFewTerms = 16;  // at a point
+constexpr std::int64_t kMostTimesShortest = 4;  // the products of a whole sum, for tiles of medium error
+constexpr std::int64_t kFewTerms = 16;          // at a point
 
 // Whether the error of the tiles suits the precision. The error of a medium tile is small where few terms are summed,
 // and nothing beside the rounding of 16-bit results. Between, in sums of less than a chain, results are so small that
-// tests compare them at 1e-4 of a normally distributed input's unit, which medium tiles miss.
+// tests compare them at 1e-4 of a normally distributed input's unit, which medium tiles miss. Neither do they suit
+// padding as wide as the kernel, whose corners sum one tap of nine.
 bool allowed(const Geometry& g, const ConvProblem& p) {
   if (p.precision == Precision::fast || g.shape.error == TileError::small) return true;
   if (g.shape.error == TileError::large) return false;
-  return g.terms() <= kFewTerms || g.terms() >= kMaxChainTerms || size_bytes(p.dtype) == 2;
+  if (size_bytes(p.dtype) == 2) return true;
+  const bool even = g.problem.kernel[1] * g.problem.kernel[2] * g.in_channels <= kMostTimesShortest * g.shortest_sum();
+  return even && (g.terms() <= kFewTerms || g.terms() >= kMaxChainTerms);
 }
 
 // The same geometry for every batch, thread count and limit, so that results do not depend on them.
