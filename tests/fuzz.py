@@ -62,7 +62,8 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
         options["algorithm"] = algorithm
     try:
         got = call(case, a, options)
-        check = functools.partial(checks.assert_right, integers=case.integers, independent=case.independent)
+        about = {"integers": case.integers, "independent": case.independent, "cancelling": not case.positive}
+        check = functools.partial(checks.assert_right, **about)
         c = check(case.problem, a, got, tree=tree)
         if "transpose" in case.entry and case.integers and "winograd" not in tree and not case.problem.activation:
             scattered = oracle.conv_transpose(a.input, a.weight, **transpose_geometry(case.problem), bias=a.bias)

@@ -35,6 +35,7 @@ class Case:
     grad: str = "plain"
     bias: str = "plain"
     addend: str = "plain"
+    positive: bool = False  # no signs, so that roundings of sums do not cancel
     narrow: bool = False  # the bias has the dtype of the operands
     outside: str = "zeros"  # the padding mode
     scale: int = 0  # times two to this power: everything but what input or grad is multiplied with
@@ -115,12 +116,16 @@ def around(case: Case, rng: np.random.Generator, kinds: np.random.Generator) -> 
         drawn["into"] = bool(rng.random() < 0.2)
         if rng.random() < 0.15:
             drawn["change"] = str(pick(rng, list(CHANGES)))
+    if not case.integers:
+        drawn["positive"] = bool(rng.random() < 0.4)
     return dataclasses.replace(case, **drawn)
 
 
 def operands(case: Case) -> checks.Operands:
     p = case.problem
     a = checks.operands(p, case.seed, case.integers)
+    if case.positive:
+        a = checks.positive(a)
     arrays = a.arrays()
     if p.bias and case.narrow:
         arrays["bias"] = arrays["bias"].astype(dtype_of(p.dtype))
