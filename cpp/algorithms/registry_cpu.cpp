@@ -24,12 +24,12 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kWeightGrad,
       cpu::kWinogradWeightGrad,
       small_kernel_depth<cpu::Device>(),
-      transpose_phases<cpu::Device>(),
+      disjoint_algorithm<cpu::Device, TransposePhases>(),
       phase_channels<cpu::Device>(),
-      dilation_phases<cpu::Device>(),
-      trimmed_kernel<cpu::Device>(),
+      disjoint_algorithm<cpu::Device, DilationPhases>(),
+      disjoint_algorithm<cpu::Device, TrimmedKernel>(),
       input_grad<cpu::Device>(),
-      split<cpu::Device>(),
+      disjoint_algorithm<cpu::Device, Split>(),
   };
   return table;
 }

@@ -25,12 +25,12 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kWeightGradMatrix,
       vulkan::kWinograd,
       small_kernel_depth<vulkan::Device>(),
-      transpose_phases<vulkan::Device>(),
+      disjoint_algorithm<vulkan::Device, TransposePhases>(),
       phase_channels<vulkan::Device>(),
-      dilation_phases<vulkan::Device>(),
-      trimmed_kernel<vulkan::Device>(),
+      disjoint_algorithm<vulkan::Device, DilationPhases>(),
+      disjoint_algorithm<vulkan::Device, TrimmedKernel>(),
       input_grad<vulkan::Device>(),
-      split<vulkan::Device>(),
+      disjoint_algorithm<vulkan::Device, Split>(),
   };
   return table;
 }

@@ -67,7 +67,18 @@ class Children {
 
   // `8x implicit_gemm, 1x reference`
   std::string describe() const {
-    return join([](const Plan<Device>& plan) { return plan.describe(); });
+    std::vector<std::pair<std::string, int>> counted;
+    for (const Child& c : list_) {
+      const std::string name = c.plan->describe();
+      const auto same = std::ranges::find(counted, name, &std::pair<std::string, int>::first);
+      if (same == counted.end())
+        counted.emplace_back(name, 1);
+      else
+        ++same->second;
+    }
+    std::string s;
+    for (const auto& [name, count] : counted) s += (s.empty() ? "" : ", ") + std::to_string(count) + "x " + name;
+    return s;
   }
   std::string weight_layout() const {
     const auto has_layout = [](const Child& c) { return !c.plan->weight_layout().empty(); };
@@ -101,22 +112,6 @@ class Children {
   }
 
  private:
-  template <class F>
-  std::string join(F&& name) const {
-    std::vector<std::pair<std::string, int>> counted;
-    for (const Child& c : list_) {
-      const std::string n = name(*c.plan);
-      auto it = std::find_if(counted.begin(), counted.end(), [&](auto& e) { return e.first == n; });
-      if (it == counted.end())
-        counted.emplace_back(n, 1);
-      else
-        ++it->second;
-    }
-    std::string s;
-    for (const auto& [n, count] : counted) s += (s.empty() ? "" : ", ") + std::to_string(count) + "x " + n;
-    return s;
-  }
-
   std::vector<Child> list_;
   std::size_t workspace_bytes_ = 0, prepared_workspace_bytes_ = 0;
 };
@@ -169,10 +164,20 @@ double sum_of_seconds(const std::vector<ChildProblem>& problems, const Context<D
   return sum;
 }
 
-// Estimate of a DisjointPlan.
-template <class Device>
-double disjoint_seconds(const std::vector<ChildProblem>& problems, const Context<Device>& context) {
-  return sum_of_seconds(problems, context, static_cast<int>(problems.size()));
+// An algorithm with a DisjointPlan: Decomposition has its `name`, and of a problem `supports(p, traits)` and
+// `children(p)`.
+template <class Device, class Decomposition>
+Algorithm<Device> disjoint_algorithm() {
+  return {
+      Decomposition::name,
+      [](const ConvProblem& p, const Context<Device>& context) { return Decomposition::supports(p, context.traits); },
+      [](const ConvProblem& p, const Context<Device>& context) {
+        const auto children = Decomposition::children(p);
+        return sum_of_seconds(children, context, static_cast<int>(children.size()));
+      },
+      [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
+        return std::make_shared<DisjointPlan<Device>>(Decomposition::name, p, Decomposition::children(p), context);
+      }};
 }
 
 }  // namespace vkconv

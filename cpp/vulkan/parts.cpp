@@ -9,7 +9,7 @@ namespace {
 std::vector<Part> forward_halves(const ConvProblem& p, const HostOperands& operands) {
   std::vector<Part> parts;
   if (p.batch == 1 && p.output_pixels() == 1) return parts;
-  for (const auto& [problem, slice] : split_children(p)) parts.push_back({problem, sliced(operands, slice, p)});
+  for (const auto& [problem, slice] : Split::children(p)) parts.push_back({problem, sliced(operands, slice, p)});
   return parts;
 }
 

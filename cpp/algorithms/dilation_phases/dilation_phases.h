@@ -6,28 +6,22 @@
 
 namespace vkconv {
 
-inline std::vector<ChildProblem> dilation_phase_children(const ConvProblem& p) {
-  std::vector<AxisPhase> axes[3];
-  for (int a = 0; a < 3; ++a)
-    axes[a] = p.dilation[a] > 1 ? kernel_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
-  return phase_children(p, axes);
-}
+struct DilationPhases {
+  static constexpr const char* name = "dilation_phases";
 
-template <class Device>
-Algorithm<Device> dilation_phases() {
-  return {"dilation_phases",
-          [](const ConvProblem& p, const Context<Device>&) {
-            if (Support s = forward_support(p); !s) return s;
-            if (p.input_dilated()) return Support::no("the input is dilated");
-            if (p.dilation == Extent3{1, 1, 1}) return Support::no("the kernel is not dilated");
-            return Support::yes();
-          },
-          [](const ConvProblem& p, const Context<Device>& context) {
-            return disjoint_seconds(dilation_phase_children(p), context);
-          },
-          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-            return std::make_shared<DisjointPlan<Device>>("dilation_phases", p, dilation_phase_children(p), context);
-          }};
-}
+  static Support supports(const ConvProblem& p, const auto&) {
+    if (Support s = forward_support(p); !s) return s;
+    if (p.input_dilated()) return Support::no("the input is dilated");
+    if (p.dilation == Extent3{1, 1, 1}) return Support::no("the kernel is not dilated");
+    return Support::yes();
+  }
+
+  static std::vector<ChildProblem> children(const ConvProblem& p) {
+    std::vector<AxisPhase> axes[3];
+    for (int a = 0; a < 3; ++a)
+      axes[a] = p.dilation[a] > 1 ? kernel_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
+    return phase_children(p, axes);
+  }
+};
 
 }  // namespace vkconv

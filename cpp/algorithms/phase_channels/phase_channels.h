@@ -66,7 +66,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
       return context.planner.plan({c, algorithm, context.workspace_limit_bytes});
     };
     dense_ = plan(phase_rows_problem(p), "");
-    strided_ = plan(p, "transpose_phases");
+    strided_ = plan(p, TransposePhases::name);
     if (p.epilogue.bias) {
       bias_ = plan(phase_bias_problem(p), "");
       bias_bytes_ = round_up(p.input_dilation[2] * 8, 256);

@@ -36,30 +36,25 @@ inline int split_axis(const ConvProblem& p) {
   return 1 + static_cast<int>(std::max_element(p.output.begin(), p.output.end()) - p.output.begin());
 }
 
-inline std::vector<ChildProblem> split_children(const ConvProblem& p) {
-  const int axis = split_axis(p);
-  const std::int64_t n = axis == 0 ? p.batch : p.output[axis - 1];
-  return {split_part(p, axis, 0, n / 2), split_part(p, axis, n / 2, n)};
-}
+struct Split {
+  static constexpr const char* name = "split";
 
-template <class Device>
-Algorithm<Device> split() {
-  return {
-      "split",
-      [](const ConvProblem& p, const Context<Device>& context) {
-        if (Support s = forward_support(p); !s) return s;
-        const std::int64_t limit = context.traits.max_operand_elements;
-        const std::int64_t largest = std::max(p.input_elements(), p.output_elements());
-        if (limit == std::numeric_limits<std::int64_t>::max()) return Support::no("every array fits one execution");
-        if (largest <= limit)
-          return Support::no("no array exceeds the " + std::to_string(limit) + " elements one execution can address");
-        if (p.batch == 1 && p.output_pixels() == 1) return Support::no("a single output cannot be split");
-        return Support::yes();
-      },
-      [](const ConvProblem& p, const Context<Device>& context) { return disjoint_seconds(split_children(p), context); },
-      [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-        return std::make_shared<DisjointPlan<Device>>("split", p, split_children(p), context);
-      }};
-}
+  static Support supports(const ConvProblem& p, const auto& traits) {
+    if (Support s = forward_support(p); !s) return s;
+    const std::int64_t limit = traits.max_operand_elements;
+    const std::int64_t largest = std::max(p.input_elements(), p.output_elements());
+    if (limit == std::numeric_limits<std::int64_t>::max()) return Support::no("every array fits one execution");
+    if (largest <= limit)
+      return Support::no("no array exceeds the " + std::to_string(limit) + " elements one execution can address");
+    if (p.batch == 1 && p.output_pixels() == 1) return Support::no("a single output cannot be split");
+    return Support::yes();
+  }
+
+  static std::vector<ChildProblem> children(const ConvProblem& p) {
+    const int axis = split_axis(p);
+    const std::int64_t n = axis == 0 ? p.batch : p.output[axis - 1];
+    return {split_part(p, axis, 0, n / 2), split_part(p, axis, n / 2, n)};
+  }
+};
 
 }  // namespace vkconv

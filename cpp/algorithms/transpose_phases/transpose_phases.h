@@ -7,27 +7,21 @@
 
 namespace vkconv {
 
-inline std::vector<ChildProblem> transpose_phase_children(const ConvProblem& p) {
-  std::vector<AxisPhase> axes[3];
-  for (int a = 0; a < 3; ++a)
-    axes[a] = p.input_dilation[a] > 1 ? input_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
-  return phase_children(p, axes);
-}
+struct TransposePhases {
+  static constexpr const char* name = "transpose_phases";
 
-template <class Device>
-Algorithm<Device> transpose_phases() {
-  return {"transpose_phases",
-          [](const ConvProblem& p, const Context<Device>&) {
-            if (Support s = forward_support(p); !s) return s;
-            if (!p.input_dilated()) return Support::no("the input is not dilated");
-            return Support::yes();
-          },
-          [](const ConvProblem& p, const Context<Device>& context) {
-            return disjoint_seconds(transpose_phase_children(p), context);
-          },
-          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-            return std::make_shared<DisjointPlan<Device>>("transpose_phases", p, transpose_phase_children(p), context);
-          }};
-}
+  static Support supports(const ConvProblem& p, const auto&) {
+    if (Support s = forward_support(p); !s) return s;
+    if (!p.input_dilated()) return Support::no("the input is not dilated");
+    return Support::yes();
+  }
+
+  static std::vector<ChildProblem> children(const ConvProblem& p) {
+    std::vector<AxisPhase> axes[3];
+    for (int a = 0; a < 3; ++a)
+      axes[a] = p.input_dilation[a] > 1 ? input_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
+    return phase_children(p, axes);
+  }
+};
 
 }  // namespace vkconv

@@ -19,27 +19,21 @@ inline AxisPhase reading_taps(const ConvProblem& p, int a) {
   return phase;
 }
 
-inline std::vector<ChildProblem> trimmed_children(const ConvProblem& p) {
-  const AxisPhase axes[] = {reading_taps(p, 0), reading_taps(p, 1), reading_taps(p, 2)};
-  return {phase_child(p, {&axes[0], &axes[1], &axes[2]})};
-}
+struct TrimmedKernel {
+  static constexpr const char* name = "trimmed_kernel";
 
-template <class Device>
-Algorithm<Device> trimmed_kernel() {
-  return {"trimmed_kernel",
-          [](const ConvProblem& p, const Context<Device>&) {
-            if (Support s = forward_support(p); !s) return s;
-            if (p.input_dilated()) return Support::no("the input is dilated");
-            for (int a = 0; a < 3; ++a)
-              if (reading_taps(p, a).kernel < p.kernel[a]) return Support::yes();
-            return Support::no("every tap reads the input for some output");
-          },
-          [](const ConvProblem& p, const Context<Device>& context) {
-            return disjoint_seconds(trimmed_children(p), context);
-          },
-          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-            return std::make_shared<DisjointPlan<Device>>("trimmed_kernel", p, trimmed_children(p), context);
-          }};
-}
+  static Support supports(const ConvProblem& p, const auto&) {
+    if (Support s = forward_support(p); !s) return s;
+    if (p.input_dilated()) return Support::no("the input is dilated");
+    for (int a = 0; a < 3; ++a)
+      if (reading_taps(p, a).kernel < p.kernel[a]) return Support::yes();
+    return Support::no("every tap reads the input for some output");
+  }
+
+  static std::vector<ChildProblem> children(const ConvProblem& p) {
+    const AxisPhase axes[] = {reading_taps(p, 0), reading_taps(p, 1), reading_taps(p, 2)};
+    return {phase_child(p, {&axes[0], &axes[1], &axes[2]})};
+  }
+};
 
 }  // namespace vkconv
