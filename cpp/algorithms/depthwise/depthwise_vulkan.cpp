@@ -11,6 +11,7 @@
 #include "algorithms/depthwise/depthwise_rows.h"
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
+#include "core/planner.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/pack_weights.h"
 
@@ -91,17 +92,19 @@ double strip_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) 
 
 Tile best_strip(const ConvProblem& p, const Traits& traits) {
   if (traits.type == DeviceType::software) return strip_tile(p, even_columns(p), kMostTaps);
-  std::optional<Tile> best;
+  Tile best{};
+  double best_seconds = 0;
   for (const std::int64_t taps : {kMostTaps, kMostTaps / 2})
     for (std::int64_t columns = std::clamp<std::int64_t>(p.output[2], 1, kMostColumns); columns > 0; --columns) {
       const Tile t = strip_tile(p, columns, taps);
-      if (!best || strip_seconds(p, t, traits) < strip_seconds(p, *best, traits)) best = t;
+      const double seconds = strip_seconds(p, t, traits);
+      if (best.columns == 0 || seconds < best_seconds) best = t, best_seconds = seconds;
     }
-  return *best;
+  return best;
 }
 
-Tile choose_tile(const ConvProblem& p, const Traits& traits) {
-  Tile t = best_strip(p, traits);
+// The workgroup of a strip.
+Tile with_workgroup(const ConvProblem& p, Tile t) {
   const std::int64_t quads = ceil_div(p.out_channels, 4), strips = ceil_div(p.output[2], t.columns);
   t.quads = power_of_two_below(8, quads);
   while (t.quads > 4 && round_up(quads, t.quads) * 8 > quads * 9) t.quads /= 2;
@@ -157,35 +160,39 @@ double rows_seconds(const ConvProblem& p, const Traits& traits) {
   return p.flops() / (share * flops_per_second(traits, p.dtype));
 }
 
-double strips_seconds(const ConvProblem& p, const Traits& traits) {
-  if (traits.type != DeviceType::software) return strip_seconds(p, best_strip(p, traits), traits);
+double strips_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) {
+  if (traits.type != DeviceType::software) return strip_seconds(p, t, traits);
   const auto channels = static_cast<double>(p.out_channels);
   const double used = channels / static_cast<double>(round_up(p.out_channels, 4));  // of each four
   return p.flops() / (kSoftwareShare * used * flops_per_second(traits, p.dtype));
 }
 
+struct Choice {
+  Tile tile;  // of strips, which also serve operands that are not aligned for rows
+  Grid grid;
+  bool walks_rows;
+  double seconds;
+};
+
 // Both kernels add the taps in the same order, so that the batch may decide.
-bool walks_rows(const ConvProblem& p, const Traits& traits) {
-  return DepthwiseRows::supports(p) && rows_seconds(p, traits) <= strips_seconds(p, traits);
+Choice choose(const ConvProblem& p, const Traits& traits) {
+  const Tile strip = best_strip(p, traits), tile = with_workgroup(p, strip);
+  const double strips = strips_seconds(p, strip, traits);
+  const bool rows = DepthwiseRows::supports(p) && rows_seconds(p, traits) <= strips;
+  const double memory = p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second;
+  return {tile, grid_of(p, tile), rows, std::max(rows ? rows_seconds(p, traits) : strips, memory)};
 }
 
-double multiplying(const ConvProblem& p, const Traits& traits) {
-  const double strips = strips_seconds(p, traits);
-  return DepthwiseRows::supports(p) ? std::min(rows_seconds(p, traits), strips) : strips;
-}
-
-double estimate(const ConvProblem& p, const Traits& traits) {
-  return std::max(multiplying(p, traits), p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second);
+Choice choice_of(const ConvProblem& p, const Context<Device>& c) {
+  return c.planner.remembered({p, "depthwise", 0}, [&] { return choose(p, c.traits); });
 }
 
 class DepthwisePlan final : public Plan<Device> {
  public:
   DepthwisePlan(const ConvProblem& p, const Context<Device>& c)
       : p_(p),
-        tile_(choose_tile(p, c.traits)),
-        grid_(grid_of(p, tile_)),
-        seconds_(estimate(p, c.traits)),
-        rows_(walks_rows(p, c.traits) ? std::optional<DepthwiseRows>(std::in_place, p, c.traits) : std::nullopt),
+        choice_(choice_of(p, c)),
+        rows_(choice_.walks_rows ? std::optional<DepthwiseRows>(std::in_place, p, c.traits) : std::nullopt),
         branches_(c.traits.type != DeviceType::software),
         packs_(branches_ && !rows_ && p.bytes_moved() > double(kPackAboveBytes) &&
                packed_bytes(p) <= c.workspace_limit_bytes) {}
@@ -202,7 +209,7 @@ class DepthwisePlan final : public Plan<Device> {
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
     const WeightView<Pointer> weight = a.prepared ? packed_view(p_, a.prepared->data.pointer()) : a.weight;
-    if (rows_ && rows_->run(stream, a, weight, seconds_)) return;
+    if (rows_ && rows_->run(stream, a, weight, choice_.seconds)) return;
     if (a.prepared) return run(stream, a, weight, true);
     if (!packs_) return run(stream, a, a.weight, false);
     stream.barrier();
@@ -213,32 +220,32 @@ class DepthwisePlan final : public Plan<Device> {
 
  private:
   void run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight, bool packed) const {
+    const Grid& grid = choice_.grid;
     const Params params{operand_params(p_, a, weight),
                         geometry_params(p_),
                         static_cast<std::int32_t>(p_.out_channels_per_group()),
-                        tile_.column_step,
-                        narrow(grid_.quads),
-                        narrow(grid_.strips),
-                        narrow(grid_.rows),
-                        narrow(grid_.count)};
-    stream.dispatch(kernel(a, packed), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.count)), seconds_);
+                        choice_.tile.column_step,
+                        narrow(grid.quads),
+                        narrow(grid.strips),
+                        narrow(grid.rows),
+                        narrow(grid.count)};
+    stream.dispatch(kernel(a, packed), params, stream.linear_groups(grid.count), choice_.seconds);
   }
 
   Kernel kernel(const Operands<Device>& a, bool packed) const {
     Kernel k{shader_name("depthwise", p_.dtype), epilogue_constants(p_, a)};
     const bool fours = p_.out_channels_per_group() == 1 && aligned_to_fours(a.input, p_.in_channels, p_.dtype);
     const bool zeros = p_.input_dilated();
-    for (const std::uint32_t v : {tile_.quads, tile_.strips, tile_.rows, tile_.columns, tile_.taps, tile_.stride,
-                                  tile_.dilation, std::uint32_t{fours}, std::uint32_t{packed}, std::uint32_t{zeros},
-                                  std::uint32_t{p_.taps() > kBlockTaps}, std::uint32_t{branches_}})
+    const Tile& t = choice_.tile;
+    for (const std::uint32_t v :
+         {t.quads, t.strips, t.rows, t.columns, t.taps, t.stride, t.dilation, std::uint32_t{fours},
+          std::uint32_t{packed}, std::uint32_t{zeros}, std::uint32_t{p_.taps() > kBlockTaps}, std::uint32_t{branches_}})
       k.constants.push_back(v);
     return k;
   }
 
   ConvProblem p_;
-  Tile tile_;
-  Grid grid_;
-  double seconds_;
+  Choice choice_;
   std::optional<DepthwiseRows> rows_;
   bool branches_;
   bool packs_;
@@ -249,11 +256,11 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (!supports_packing(p)) return Support::no("the weights exceed 2^31 elements");
-  return workgroup_support(grid_of(p, choose_tile(p, c.traits)).count);
+  return workgroup_support(choice_of(p, c).grid.count);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return c.traits.rates.launch_seconds + estimate(p, c.traits);
+  return c.traits.rates.launch_seconds + choice_of(p, c).seconds;
 }
 
 }  // namespace
