@@ -110,9 +110,12 @@ Strides4 pixel_strides(const View<Pointer>& v) { return {v.stride[0], v.stride[1
 
 WeightStrides weight_strides(const WeightView<Pointer>& v) { return {v.group, v.out, v.in, v.tap}; }
 
+bool aligned(const View<Pointer>& v, std::int64_t elements, std::size_t bytes) {
+  return v.data % bytes == 0 && std::ranges::all_of(pixel_strides(v), [&](auto s) { return s % elements == 0; });
+}
+
 bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t) {
-  return channels % 4 == 0 && v.data % (4 * size_bytes(t)) == 0 &&
-         std::all_of(v.stride.begin(), v.stride.begin() + 4, [](std::int64_t s) { return s % 4 == 0; });
+  return channels % 4 == 0 && aligned(v, 4, 4 * size_bytes(t));
 }
 
 std::string shader_name(std::string_view algorithm, DType t) {

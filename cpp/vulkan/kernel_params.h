@@ -69,6 +69,8 @@ std::vector<std::uint32_t> group_epilogue_constants(const ConvProblem& p, const 
 
 Strides4 pixel_strides(const View<Pointer>& v);
 WeightStrides weight_strides(const WeightView<Pointer>& v);
+// Whether `v` begins at a multiple of `bytes`, and its pixels lie multiples of `elements` apart.
+bool aligned(const View<Pointer>& v, std::int64_t elements, std::size_t bytes);
 // Whether every group of four channels that starts at a multiple of four is aligned like a vector of four.
 bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t);
 

@@ -50,7 +50,7 @@ void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, con
                       narrow(panels.chunks),
                       narrow(fours)};
   stream.dispatch({shader_name("pack_panels", p.dtype), {kGroupSize}}, params,
-                  stream.linear_groups(static_cast<std::uint64_t>(ceil_div(fours, kGroupSize))));
+                  stream.linear_groups(ceil_div(fours, kGroupSize)));
 }
 
 PreparedWeights<Device> prepare_panels(Stream& stream, const ConvProblem& p, const Panels& panels,

@@ -146,12 +146,12 @@ void Stream::dispatch_bytes(const Kernel& kernel, std::span<const std::byte> par
   }
 }
 
-Groups Stream::linear_groups(std::uint64_t count) const {
+Groups Stream::linear_groups(std::int64_t count) const {
   const auto& limit = traits().limits.workgroup_count;
   if (count <= limit[0]) return {static_cast<std::uint32_t>(count), 1, 1};
-  const std::uint64_t rows = (count + limit[0] - 1) / limit[0];
+  const std::int64_t rows = ceil_div(count, limit[0]);
   if (rows > limit[1]) throw DeviceError("a dispatch of " + std::to_string(count) + " workgroups is too large");
-  return {static_cast<std::uint32_t>((count + rows - 1) / rows), static_cast<std::uint32_t>(rows), 1};
+  return {static_cast<std::uint32_t>(ceil_div(count, rows)), static_cast<std::uint32_t>(rows), 1};
 }
 
 void Stream::barrier() { state_->waits = true; }

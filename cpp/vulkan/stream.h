@@ -40,7 +40,7 @@ class Stream {
   }
   // The workgroups of a one-dimensional count, folded into two axes under the device's limits. The shader's index
   // is linear_group(), and it returns when that is not below `count`.
-  Groups linear_groups(std::uint64_t count) const;
+  Groups linear_groups(std::int64_t count) const;
 
   // Each dispatch, copy and fill waits for the ones before it, except here: f(0) .. f(count - 1) write disjoint
   // memory and may run at the same time. What one call records is in order. Calls that share a workspace run one

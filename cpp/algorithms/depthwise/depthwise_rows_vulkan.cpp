@@ -116,11 +116,6 @@ bool has_vectors(const ConvProblem& p, std::int64_t words) {
   return words == 1 || channels == 1 || channels * p.taps() <= kMaxWeights;
 }
 
-bool aligned(const View<Pointer>& v, std::int64_t elements, DType t) {
-  return v.data % (static_cast<std::uint64_t>(elements) * size_bytes(t)) == 0 &&
-         std::all_of(v.stride.begin(), v.stride.begin() + 4, [&](std::int64_t s) { return s % elements == 0; });
-}
-
 // What an invocation adds to an address for each of many columns, if it is one number; else 0.
 std::int64_t column_bytes(const ConvProblem& p, const Operands<Device>& a) {
   const auto bytes = a.input.stride[3] * static_cast<std::int64_t>(size_bytes(p.dtype));
@@ -128,14 +123,13 @@ std::int64_t column_bytes(const ConvProblem& p, const Operands<Device>& a) {
   return same && bytes > 0 && bytes < (std::int64_t{1} << 31) ? bytes : 0;
 }
 
-bool aligned(const WeightView<Pointer>& w, std::int64_t elements, DType t) {
-  return w.group == 1 && w.data % (static_cast<std::uint64_t>(elements) * size_bytes(t)) == 0 &&
-         std::ranges::all_of(w.tap, [&](std::int64_t s) { return s % elements == 0; });
-}
+std::size_t vector_bytes(std::int64_t channels, DType t) { return static_cast<std::size_t>(channels) * size_bytes(t); }
 
 // Whether invocations load weights as they load inputs. For few taps of several outputs sharing them is as fast.
 bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointer>& w) {
-  return (p.taps() > kFewTaps || s.columns * s.rows == 1) && aligned(w, s.vector, p.dtype);
+  const bool aligned = w.group == 1 && w.data % vector_bytes(s.vector, p.dtype) == 0 &&
+                       std::ranges::all_of(w.tap, [&](std::int64_t stride) { return stride % s.vector == 0; });
+  return aligned && (p.taps() > kFewTaps || s.columns * s.rows == 1);
 }
 
 }  // namespace
@@ -169,7 +163,8 @@ bool DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
   const auto fits = [&](const Shape& s) {
     // A result in the accumulator type is stored value by value.
     const std::int64_t stored = p_.output_dtype == p_.dtype ? s.vector : 1;
-    return s.words > 0 && aligned(a.input, s.vector, p_.dtype) && aligned(a.output, stored, p_.output_dtype);
+    return s.words > 0 && aligned(a.input, s.vector, vector_bytes(s.vector, p_.dtype)) &&
+           aligned(a.output, stored, vector_bytes(stored, p_.output_dtype));
   };
   const auto found = std::ranges::find_if(shapes_, fits);
   if (found == shapes_.end()) return false;
@@ -188,7 +183,7 @@ bool DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
        {s.vectors, s.strips, s.words, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2], p_.stride[1], p_.stride[2],
         s.ahead, std::int64_t{has_padding(p_)}, column_bytes(p_, a), std::int64_t{loads_weights(p_, s, weight)}})
     k.constants.push_back(narrow(v));
-  stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(g.count)), seconds);
+  stream.dispatch(k, params, stream.linear_groups(g.count), seconds);
   return true;
 }
 

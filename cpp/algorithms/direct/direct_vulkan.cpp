@@ -119,14 +119,12 @@ class DirectPlan final : public Plan<Device> {
                         narrow(layout_.grid.part_chunks),
                         narrow(layout_.block),
                         narrow(layout_.grid.workgroups)};
-    stream.dispatch(kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(layout_.grid.workgroups)),
-                    seconds_);
+    stream.dispatch(kernel(a), params, stream.linear_groups(layout_.grid.workgroups), seconds_);
     if (layout_.grid.parts == 1) return;
     stream.barrier();
     Kernel sum{shader_name("direct_parts", p_.dtype), epilogue_constants(p_, a)};
     sum.constants.push_back(kLinearGroupSize);
-    stream.dispatch(sum, params,
-                    stream.linear_groups(static_cast<std::uint64_t>(ceil_div(p_.output_elements(), kLinearGroupSize))));
+    stream.dispatch(sum, params, stream.linear_groups(ceil_div(p_.output_elements(), kLinearGroupSize)));
   }
 
   Kernel kernel(const Operands<Device>& a) const {

@@ -124,8 +124,7 @@ bool far_output(const ConvProblem& p, const Operands<Device>& a) {
 // Eight channels of an output pixel are 16 aligned bytes.
 bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
   return size_bytes(p.output_dtype) == 2 && epilogue_constants(p, a)[4] != 0 && p.out_channels_per_group() % 8 == 0 &&
-         a.output.data % 16 == 0 &&
-         std::all_of(a.output.stride.begin(), a.output.stride.begin() + 4, [](auto s) { return s % 8 == 0; });
+         aligned(a.output, 8, 16);
 }
 
 class DirectMatrixPlan final : public Plan<Device> {
@@ -188,7 +187,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     Kernel sum{shader("direct_matrix_sum"), group_epilogue_constants(p_, a)};
     sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
     const std::int64_t outputs = p_.output_elements() / (sum.constants[4] ? 4 : 1);
-    stream.dispatch(sum, params, stream.linear_groups(static_cast<std::uint64_t>(ceil_div(outputs, kSumGroupSize))));
+    stream.dispatch(sum, params, stream.linear_groups(ceil_div(outputs, kSumGroupSize)));
   }
 
  private:
@@ -203,8 +202,7 @@ class DirectMatrixPlan final : public Plan<Device> {
 
   void multiply(Stream& stream, const Operands<Device>& a, const ConvProblem& p, const MatrixGrid& grid,
                 const Params& params) const {
-    stream.dispatch(kernel(stream, a, p, grid), params, stream.linear_groups(static_cast<std::uint64_t>(grid.groups)),
-                    grid.seconds);
+    stream.dispatch(kernel(stream, a, p, grid), params, stream.linear_groups(grid.groups), grid.seconds);
   }
 
   void pack(Stream& stream, const Operands<Device>& a, Pointer packed) const {
@@ -220,7 +218,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     Kernel k{shader("direct_matrix_pack"), unit_constants(stream), required_subgroup(stream)};
     k.constants.insert(k.constants.end(),
                        {grid_.tile.fragments_n, grid_.tile.chunk_octets, std::uint32_t{taps_are_channels_}});
-    stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(grid_.packed_blocks)));
+    stream.dispatch(k, params, stream.linear_groups(grid_.packed_blocks));
   }
 
   // Whether sums have zero terms that an infinity turns into NaN.
@@ -277,9 +275,8 @@ class DirectMatrixPlan final : public Plan<Device> {
     Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
     std::ranges::copy(group_epilogue_constants(p, a), k.constants.begin());
     const MatrixTile& t = grid.tile;
-    const auto octet_aligned = [](std::int64_t v) { return v % 8 == 0; };
-    const bool octets = !taps_are_channels_ && octet_aligned(p_.in_channels_per_group()) && a.input.data % 16 == 0 &&
-                        std::all_of(a.input.stride.begin(), a.input.stride.begin() + 4, octet_aligned);
+    const bool octets =
+        !taps_are_channels_ && p_.in_channels_per_group() % kOctet == 0 && aligned(a.input, kOctet, kOctetBytes);
     // One emulated kernel serves every size; a GPU's knows its own.
     const std::int64_t shared = most_tile_octets(stream.traits());
     const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid.loads);

@@ -140,7 +140,7 @@ class FilterPlan final : public Plan<Device> {
   void execute(Stream& stream, const Operands<Device>& a, Pointer) const override {
     const Params params{operand_params(p_, a, a.weight), geometry_params(p_),   narrow(grid_.tiles_o),
                         narrow(grid_.tiles_x),           narrow(grid_.tiles_y), narrow(grid_.workgroups)};
-    stream.dispatch(kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(grid_.workgroups)), seconds_);
+    stream.dispatch(kernel(a), params, stream.linear_groups(grid_.workgroups), seconds_);
   }
 
  private:

@@ -55,7 +55,7 @@ bool weight_fours(const WeightView<Pointer>& w, DType t) {
 }
 
 Groups workgroups_for(const Stream& stream, std::int64_t invocations) {
-  return stream.linear_groups(static_cast<std::uint64_t>(ceil_div(invocations, kLinearGroupSize)));
+  return stream.linear_groups(ceil_div(invocations, kLinearGroupSize));
 }
 
 }  // namespace
@@ -154,7 +154,7 @@ void MatrixProduct::run(Stream& stream, const Operands<Device>& a, Pointer works
   Params params = make_params(a);
   params.workspace = workspace;
   stream.barrier();
-  stream.dispatch(kernel(a, false), params, stream.linear_groups(static_cast<std::uint64_t>(workgroups_)), seconds_);
+  stream.dispatch(kernel(a, false), params, stream.linear_groups(workgroups_), seconds_);
   if (!split_) return;
   stream.barrier();
   Kernel sum{shader_name("implicit_gemm_sum", p_.dtype), epilogue_constants(p_, a)};
@@ -181,7 +181,7 @@ void MatrixProduct::run_unfolded(Stream& stream, const Operands<Device>& a, cons
   stream.dispatch(unfold, params, workgroups_for(stream, rows.rows * rows.groups * unfolded_columns() / 4),
                   seconds_ * share);
   stream.barrier();
-  stream.dispatch(product, params, stream.linear_groups(static_cast<std::uint64_t>(workgroups)), seconds_ * share);
+  stream.dispatch(product, params, stream.linear_groups(workgroups), seconds_ * share);
 }
 
 Support product_support(const ConvProblem& p, const Context<Device>& c) {

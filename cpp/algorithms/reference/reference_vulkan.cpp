@@ -82,8 +82,8 @@ class ReferencePlan final : public Plan<Device> {
   void execute(Stream& stream, const Operands<Device>& a, Pointer) const override {
     Kernel kernel{shader_name("reference", p_.dtype), epilogue_constants(p_, a)};
     kernel.constants.push_back(static_cast<std::uint32_t>(p_.pass));
-    const auto groups = static_cast<std::uint64_t>(ceil_div(p_.written_elements(), kInvocations));
-    stream.dispatch(kernel, make_params(p_, a), stream.linear_groups(groups), seconds_);
+    const Groups groups = stream.linear_groups(ceil_div(p_.written_elements(), kInvocations));
+    stream.dispatch(kernel, make_params(p_, a), groups, seconds_);
   }
 
  private:

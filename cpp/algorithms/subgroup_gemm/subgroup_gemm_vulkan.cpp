@@ -104,7 +104,7 @@ class SubgroupGemmPlan final : public Plan<Device> {
     const bool zeros = p_.input_dilated();
     k.constants.insert(k.constants.end(), {layout_.lanes, layout_.lanes * layout_.loads, layout_.columns,
                                            std::uint32_t{fours}, std::uint32_t{has_padding(p_)}, std::uint32_t{zeros}});
-    stream.dispatch(k, params, stream.linear_groups(static_cast<std::uint64_t>(layout_.workgroups)), seconds_);
+    stream.dispatch(k, params, stream.linear_groups(layout_.workgroups), seconds_);
   }
 
   ConvProblem p_;

@@ -109,13 +109,13 @@ class WeightGradPlan final : public Plan<Device> {
       params.first_tile = narrow(first);
       params.tile_count = narrow(tiles);
       stream.barrier();
-      stream.dispatch(product_kernel(a), params, stream.linear_groups(static_cast<std::uint64_t>(tiles * grid_.chunks)),
+      stream.dispatch(product_kernel(a), params, stream.linear_groups(tiles * grid_.chunks),
                       seconds_ * double(tiles) / double(grid_.tiles));
       if (grid_.chunks == 1) continue;
       stream.barrier();
-      const std::uint64_t elements = static_cast<std::uint64_t>(tiles) * tile_.o * tile_.k;
+      const std::int64_t elements = tiles * tile_.o * tile_.k;
       stream.dispatch({shader_name("weight_grad_sum", p_.dtype), {kSumGroupSize, stores_real(), tile_.o, tile_.k}},
-                      params, stream.linear_groups((elements + kSumGroupSize - 1) / kSumGroupSize));
+                      params, stream.linear_groups(ceil_div(elements, kSumGroupSize)));
     }
   }
 
