@@ -4,6 +4,7 @@
 // Copies weights into panels of output channels, widened, in the order that pack_panels.h gives. Channels that do not
 // exist are zeros. An invocation writes four neighbouring output channels.
 #include "vulkan/glsl/types.glsl"
+#include "vulkan/glsl/geometry.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 0) const uint kGroupSize = 64;
@@ -17,12 +18,6 @@ struct Params {
   uint count;  // fours to write
 };
 #include "vulkan/glsl/dispatch.glsl"
-
-uint take_digit(inout uint index, uint extent) {
-  const uint quotient = index / extent, digit = index - quotient * extent;
-  index = quotient;
-  return digit;
-}
 
 void main() {
   const uint i = linear_group() * kGroupSize + gl_LocalInvocationID.x;

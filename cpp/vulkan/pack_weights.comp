@@ -3,6 +3,7 @@
 //
 // Copies weights from one strided order into another, element by element.
 #include "vulkan/glsl/types.glsl"
+#include "vulkan/glsl/geometry.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
 
 layout(constant_id = 0) const uint kGroupSize = 64;
@@ -24,15 +25,9 @@ void main() {
   // Neighbouring invocations write neighbouring output channels.
   uint i = linear_group() * kGroupSize + gl_LocalInvocationID.x;
   if (i >= params.count) return;
-  const uint o = i % params.out_channels;
-  i /= params.out_channels;
-  const uint c = i % params.in_channels;
-  i /= params.in_channels;
+  const uint o = take_digit(i, params.out_channels), c = take_digit(i, params.in_channels);
   uint tap[3];
-  for (int axis = 2; axis >= 0; --axis) {
-    tap[axis] = i % params.kernel[axis];
-    i /= params.kernel[axis];
-  }
+  for (int axis = 2; axis >= 0; --axis) tap[axis] = take_digit(i, params.kernel[axis]);
   ElementAt from = ElementAt(params.source + uint64_t(offset(params.source_stride, i, o, tap, c)) * ELEMENT_BYTES);
   ElementAt to = ElementAt(params.target + uint64_t(offset(params.target_stride, i, o, tap, c)) * ELEMENT_BYTES);
   to.value = from.value;
