@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <concepts>
 #include <iterator>
+#include <type_traits>
 
 #include "algorithms/registry_vulkan.h"
 #include "core/json.h"
@@ -12,10 +14,13 @@
 namespace vkconv::vulkan {
 namespace {
 
-// ---- the fields: f(name, member) for each
+// ---- the fields: field(name, member) for each
 
-template <class T, class F>
-void each_feature(T& f, F&& field) {
+template <class T, class U>
+concept Is = std::same_as<std::remove_const_t<T>, U>;
+
+template <Is<Features> T, class F>
+void each_field(T& f, F&& field) {
   field("float16", f.float16);
   field("float64", f.float64);
   field("int16", f.int16);
@@ -30,8 +35,8 @@ void each_feature(T& f, F&& field) {
   field("memory_budget", f.memory_budget);
 }
 
-template <class T, class F>
-void each_limit(T& l, F&& field) {
+template <Is<Limits> T, class F>
+void each_field(T& l, F&& field) {
   field("shared_memory_bytes", l.shared_memory_bytes);
   field("workgroup_invocations", l.workgroup_invocations);
   field("workgroup_size", l.workgroup_size);
@@ -45,8 +50,8 @@ void each_limit(T& l, F&& field) {
   field("host_import_alignment_bytes", l.host_import_alignment_bytes);
 }
 
-template <class T, class F>
-void each_rate(T& r, F&& field) {
+template <Is<Rates> T, class F>
+void each_field(T& r, F&& field) {
   field("f32_flops_per_second", r.f32_flops_per_second);
   field("f16_flops_per_second", r.f16_flops_per_second);
   field("f64_flops_per_second", r.f64_flops_per_second);
@@ -56,8 +61,8 @@ void each_rate(T& r, F&& field) {
   field("submit_seconds", r.submit_seconds);
 }
 
-template <class T, class F>
-void each_matrix_field(T& m, F&& field) {
+template <Is<CooperativeMatrix> T, class F>
+void each_field(T& m, F&& field) {
   field("m", m.m);
   field("n", m.n);
   field("k", m.k);
@@ -65,7 +70,7 @@ void each_matrix_field(T& m, F&& field) {
   field("sum", m.sum);
 }
 
-template <class T, class F>
+template <Is<Traits> T, class F>
 void each_field(T& t, F&& field) {
   field("name", t.name);
   field("driver", t.driver);
@@ -81,6 +86,11 @@ void each_field(T& t, F&& field) {
   field("rates", t.rates);
   field("cooperative_matrices", t.cooperative_matrices);
 }
+
+template <class T>
+concept Described = requires(T& t) {
+  each_field(t, [](const char*, auto&) {});
+};
 
 // ---- writing
 
@@ -103,21 +113,12 @@ struct Writer {
   void write(const std::array<std::uint32_t, 3>& v) {
     text += "[" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) + "]";
   }
-  void write(const Features& v) {
-    write_object([&](auto&& field) { each_feature(v, field); });
-  }
-  void write(const Limits& v) {
-    write_object([&](auto&& field) { each_limit(v, field); });
-  }
-  void write(const Rates& v) {
-    write_object([&](auto&& field) { each_rate(v, field); });
-  }
   void write(const std::vector<CooperativeMatrix>& v) {
     text += "[";
     for (const CooperativeMatrix& m : v) {
       text += &m == v.data() ? "\n    {" : ",\n    {";
       std::size_t begin = text.size();
-      each_matrix_field(m, [&](const char* name, const auto& member) {
+      each_field(m, [&](const char* name, const auto& member) {
         text += (text.size() == begin ? "\"" : ", \"") + std::string(name) + "\": ";
         write(member);
       });
@@ -125,12 +126,12 @@ struct Writer {
     }
     text += v.empty() ? "]" : "\n  ]";
   }
-  template <class Each>
-  void write_object(Each&& each) {
+  template <Described T>
+  void write(const T& v) {
     const std::string indent(2 * static_cast<std::size_t>(++depth), ' ');
     bool first = true;
     text += "{";
-    each([&](const char* name, const auto& member) {
+    each_field(v, [&](const char* name, const auto& member) {
       text += (first ? "\n" : ",\n") + indent + quoted(name) + ": ";
       first = false;
       write(member);
@@ -176,16 +177,13 @@ void read(const Json& j, const char* what, std::array<std::uint32_t, 3>& v) {
   for (std::size_t i = 0; i < v.size(); ++i) read(items[i], what, v[i]);
 }
 
-void read(const Json& j, const char* what, Features& v);
-void read(const Json& j, const char* what, Limits& v);
-void read(const Json& j, const char* what, Rates& v);
 void read(const Json& j, const char* what, std::vector<CooperativeMatrix>& v);
 
-template <class Each>
-void read_object(const Json& json, const char* what, Each&& each) {
-  for (const auto& [name, value] : json.object(what)) {
+template <Described T>
+void read(const Json& j, const char* what, T& v) {
+  for (const auto& [name, value] : j.object(what)) {
     bool known = false;
-    each([&, &name = name, &value = value](const char* field, auto& member) {
+    each_field(v, [&, &name = name, &value = value](const char* field, auto& member) {
       if (name != field) return;
       known = true;
       read(value, field, member);
@@ -194,19 +192,9 @@ void read_object(const Json& json, const char* what, Each&& each) {
   }
 }
 
-void read(const Json& j, const char* what, Features& v) {
-  read_object(j, what, [&](auto&& field) { each_feature(v, field); });
-}
-void read(const Json& j, const char* what, Limits& v) {
-  read_object(j, what, [&](auto&& field) { each_limit(v, field); });
-}
-void read(const Json& j, const char* what, Rates& v) {
-  read_object(j, what, [&](auto&& field) { each_rate(v, field); });
-}
 void read(const Json& j, const char* what, std::vector<CooperativeMatrix>& v) {
   v.clear();
-  for (const Json& item : j.array(what))
-    read_object(item, what, [&, &m = v.emplace_back()](auto&& field) { each_matrix_field(m, field); });
+  for (const Json& item : j.array(what)) read(item, what, v.emplace_back());
 }
 
 void require_at_least(const std::string& what, std::uint64_t value, std::uint64_t least) {
@@ -251,13 +239,13 @@ class PlanningOnly final : public PlanningBackend<Device> {
 
 std::string to_json(const Traits& traits) {
   Writer writer;
-  writer.write_object([&](auto&& field) { each_field(traits, field); });
+  writer.write(traits);
   return writer.text + "\n";
 }
 
 Traits traits_from_json(std::string_view json) {
   Traits traits;
-  read_object(Json::parse(json), "a description", [&](auto&& field) { each_field(traits, field); });
+  read(Json::parse(json), "a description", traits);
   validate(traits);
   return traits;
 }
