@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "core/checked.h"
 
@@ -59,6 +60,16 @@ Support loop_support(std::int64_t iterations) {
 
 std::int64_t power_of_two_above(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+}
+
+std::uint32_t tile_width(std::int64_t channels) {
+  if (channels <= 32) return narrow(power_of_two_above(channels));
+  return round_up(channels, 32) * 10 < round_up(channels, 64) * 9 ? 32 : 64;
+}
+
+double block_length(std::int64_t terms) {
+  constexpr double kLeastTerms = 32;
+  return std::max(double(terms) / std::cbrt(2.0 * double(terms)), kLeastTerms);
 }
 
 bool has_padding(const ConvProblem& p) {

@@ -56,6 +56,14 @@ Support loop_support(std::int64_t iterations);
 // The least power of two that is not below n; 1 for n below it.
 std::int64_t power_of_two_above(std::int64_t n);
 
+// Output channels of a tile, at most 64: as many as compute the fewest past the last, since narrower tiles read the
+// other operand more often.
+std::uint32_t tile_width(std::int64_t channels);
+
+// Terms of a block of a long sum, whose own sum joins the total: about as many blocks as the cube root of twice the
+// terms leave the least rounding error when both levels of the sum are counted.
+double block_length(std::int64_t terms);
+
 // Whether some tap of some output reads padding or an inserted zero.
 bool has_padding(const ConvProblem& p);
 

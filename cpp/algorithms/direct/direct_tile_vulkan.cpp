@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "algorithms/direct/direct_tile.h"
 #include "core/checked.h"
@@ -25,12 +24,6 @@ constexpr std::int64_t kMostQuads = 8;
 // one that has it for itself takes kLoneCost of the half that the pair would.
 constexpr double kLoadCost = 200, kCrowdedCost = 1.08, kStepCost = 90, kTileCost = 5000, kLoneCost = 1.43;
 constexpr double kManySums = 64;
-
-std::uint32_t tile_width(std::int64_t channels) {
-  if (channels <= 32)
-    return std::max(4u, static_cast<std::uint32_t>(std::bit_ceil(static_cast<std::uint64_t>(channels))));
-  return round_up(channels, 32) * 10 < round_up(channels, 64) * 9 ? 32 : 64;
-}
 
 // The next smaller extent that cuts an axis evenly, ceil(extent / parts) for some number of parts; 0 after 1.
 std::int64_t next_cut(std::int64_t extent, std::int64_t size) {
@@ -182,7 +175,7 @@ std::optional<DirectTile> choose_direct_tile(const ConvProblem& p, const Traits&
     return search.best;
   }
   TileSearch search(p, traits, std::min(traits.limits.shared_memory_bytes, kSharedBytes));
-  const std::uint32_t n = tile_width(p.out_channels_per_group());
+  const std::uint32_t n = std::max(4u, tile_width(p.out_channels_per_group()));
   const std::size_t sum_words = size_bytes(accumulator(p.dtype)) / 4;
   for (const std::uint32_t reg_m : {10u, 8u, 7u, 6u, 4u}) {
     const DirectTile blank = blank_tile(p, n, reg_m, kGroupSize);

@@ -19,7 +19,6 @@ namespace vkconv::vulkan {
 namespace {
 
 constexpr std::uint32_t kLinearGroupSize = 64;
-constexpr std::int64_t kLeastBlockTerms = 32;
 // Of the multiply-add rate, for the cost of direct_grid. A software device loads shared memory lane by lane.
 constexpr double kGpuEfficiency = 0.86, kSoftwareEfficiency = 0.5;
 
@@ -32,18 +31,12 @@ struct Params {
   std::uint32_t tiles_n, chunks, parts, part_chunks, block_steps, groups;
 };
 
-// Steps of chunk_channels terms whose sum joins the total: chains of about the cube root of twice the terms leave the
-// least rounding error when both levels of a sum are counted.
-std::int64_t block_steps(std::int64_t part_terms, std::int64_t chunk_channels) {
-  const double terms = double(part_terms) / std::cbrt(2.0 * double(part_terms));
-  return std::max<std::int64_t>(1, std::llround(std::max(terms, double(kLeastBlockTerms)) / double(chunk_channels)));
-}
-
 struct Layout {
   Layout(const ConvProblem& p, const Traits& traits, const DirectTile& t)
       : tile(t), grid(direct_grid(p, t, traits)), panels(p, t.n, std::int64_t{4} * t.quads) {
     steps = p.taps() * grid.part_chunks;
-    block = block_steps(steps * panels.chunk_channels, panels.chunk_channels);
+    const double block_terms = block_length(steps * panels.chunk_channels);
+    block = std::max<std::int64_t>(1, std::llround(block_terms / double(panels.chunk_channels)));
     if (grid.parts > 1)
       parts_bytes =
           static_cast<std::size_t>(checked_mul(p.output_elements(), grid.parts)) * size_bytes(accumulator(p.dtype));
@@ -57,7 +50,7 @@ struct Layout {
   DirectTile tile;
   DirectGrid grid;
   Panels panels;
-  std::int64_t steps = 0, block = 0;
+  std::int64_t steps = 0, block = 0;  // of chunk_channels terms: of a part, and those whose sum joins the total
   std::size_t parts_bytes = 0;
 };
 

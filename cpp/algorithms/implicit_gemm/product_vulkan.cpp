@@ -28,12 +28,6 @@ constexpr double kOutputFlops = 60, kChainLaunches = 2;
 constexpr double kSmallSoftwareFlops = 5e7;
 constexpr ProductTile kSmallSoftwareTile{16, 16, 4, 2, 4};
 
-// The width that computes the fewest columns past the edge; narrower tiles read A more often.
-std::uint32_t tile_width(std::int64_t channels) {
-  if (channels <= 32) return static_cast<std::uint32_t>(std::bit_ceil(static_cast<std::uint64_t>(channels)));
-  return round_up(channels, 32) * 10 < round_up(channels, 64) * 9 ? 32 : 64;
-}
-
 ProductTile choose_tile(const ConvProblem& p, const Traits& traits) {
   if (traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops) return kSmallSoftwareTile;
   const std::int64_t pixels = p.batch * p.output_pixels();

@@ -19,7 +19,6 @@ namespace {
 constexpr double kSmallFlops = 5e7;
 constexpr double kEfficiency = 1.05;  // of the device's multiply-add rate
 constexpr double kOutputFlops = 250;  // that take the time of storing an output
-constexpr std::int64_t kLeastBlockTerms = 32;
 
 struct Params {
   Pointer input, panels, output;
@@ -29,12 +28,10 @@ struct Params {
   std::uint32_t pixels, tiles_n, chunks, chunk_quads, groups;
 };
 
-// Fours of input channels of a chunk. A chunk and a row of the kernel make a block of terms whose sum joins the total;
-// chains of about the cube root of twice the terms leave the least rounding error when both levels of a sum count.
+// Fours of input channels of a chunk. A chunk and a row of the kernel make a block of terms whose sum joins the total.
 std::int64_t chunk_quads(const ConvProblem& p) {
   const std::int64_t quads = ceil_div(p.in_channels_per_group(), 4);
-  const double terms = double(p.taps() * quads * 4);
-  const double block = std::max(terms / std::cbrt(2 * terms), double(kLeastBlockTerms));
+  const double block = block_length(p.taps() * quads * 4);
   const std::int64_t most =
       std::clamp(std::llround(block / 4 / double(p.kernel[2])), 1LL, static_cast<long long>(quads));
   return ceil_div(quads, ceil_div(quads, most));
