@@ -91,13 +91,7 @@ class InputRows {
     const bool dense = input_.stride[3] == p_.in_channels;
     const std::int64_t runs = dense ? 1 : pixels;
     const std::int64_t length = dense ? pixels * p_.in_channels : p_.in_channels;
-    const hn::ScalableTag<X> wide;
-    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
-    for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) {
-      std::int64_t c = 0;
-      for (; c + lanes <= length; c += lanes) hn::StoreU(load(wide, from + c), wide, to + c);
-      for (; c < length; ++c) to[c] = widened(from + c);
-    }
+    for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) widen_run(from, length, to);
   }
 
   // Zeros follow the channels of every pixel.

@@ -18,12 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class T>
-HWY_INLINE Accumulator<T> widened(const T* p) {
-  const hn::CappedTag<Accumulator<T>, 1> one;
-  return hn::GetLane(load(one, p));
-}
-
 #if HWY_TARGET != HWY_SCALAR  // which has no interleaving
 // Values of type A in a 16-byte vector: what a transposition takes of every row at a time.
 template <class A>
@@ -83,15 +77,8 @@ std::int64_t transpose_block(D d, const T* from, std::int64_t stride, std::int64
 template <class T>
 void pack_run(const T* from, std::int64_t out_stride, std::int64_t in_stride, std::int64_t terms, std::int64_t count,
               Accumulator<T>* to, std::int64_t columns) {
-  const AccumulatorTag<T> wide;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
-  if (out_stride == 1 && count >= lanes) {
-    for (std::int64_t k = 0; k < terms; ++k) {
-      const T* row = from + k * in_stride;
-      for (std::int64_t o = 0; o + lanes <= count; o += lanes)
-        hn::StoreU(load(wide, row + o), wide, to + k * columns + o);
-      for (std::int64_t o = count / lanes * lanes; o < count; ++o) to[k * columns + o] = widened(row + o);
-    }
+  if (out_stride == 1 && count >= static_cast<std::int64_t>(hn::Lanes(AccumulatorTag<T>()))) {
+    for (std::int64_t k = 0; k < terms; ++k) widen_run(from + k * in_stride, count, to + k * columns);
     return;
   }
   std::int64_t done = 0, whole = 0;  // channels and terms that are transposed in vectors

@@ -175,6 +175,28 @@ HWY_INLINE void store_n(hn::Vec<D> v, D d, T* HWY_RESTRICT p, std::size_t n) {
   }
 }
 
+// ---- widening: one element, and `count` of them side by side
+
+template <class T>
+HWY_INLINE Accumulator<T> widened(const T* p) {
+  const hn::CappedTag<Accumulator<T>, 1> one;
+  return hn::GetLane(load(one, p));
+}
+
+template <class T>
+HWY_INLINE void widen_run(const T* HWY_RESTRICT from, std::int64_t count, Accumulator<T>* HWY_RESTRICT to) {
+  const AccumulatorTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
+  if constexpr (kMaskedMemory) {
+    const auto rest = static_cast<std::size_t>(count - i);
+    if (rest > 0) store_n(load_n(d, from + i, rest), d, to + i, rest);
+  } else {
+    for (; i < count; ++i) to[i] = widened(from + i);
+  }
+}
+
 }  // namespace vkconv::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

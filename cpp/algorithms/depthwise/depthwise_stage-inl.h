@@ -16,19 +16,7 @@ namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::load_n;
-
-// count elements widened to the accumulator type.
-template <class T, class In>
-HWY_INLINE void widen(const In* HWY_RESTRICT from, std::int64_t count, T* HWY_RESTRICT to) {
-  const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
-  if (i < count) {
-    const auto rest = static_cast<std::size_t>(count - i);
-    cpu::HWY_NAMESPACE::store_n(load_n(d, from + i, rest), d, to + i, rest);
-  }
-}
+using cpu::HWY_NAMESPACE::widen_run;
 
 // Output channels [begin, end) of one pixel: channel o reads input channel o / multiplier.
 template <class T>
@@ -62,7 +50,7 @@ void stage_dense(const ConvProblem& p, const Region& r, std::int64_t from_pixel,
     const bool whole = from_pixel == count;
     for (std::int64_t l = 0; l < lines; ++l)
       for (std::int64_t w = 0; w < (whole ? 1 : columns); ++w, to += whole ? columns * count : count)
-        widen<T>(line(l) + w * from_pixel + r.channels.begin, whole ? columns * count : count, to);
+        widen_run(line(l) + w * from_pixel + r.channels.begin, whole ? columns * count : count, to);
     return;
   }
   for (std::int64_t at = 0; at < count; at += lanes) {
@@ -91,11 +79,11 @@ HWY_INLINE void stage_line(const ConvProblem& p, const Region& r, const In* from
   const std::int64_t count = in.size(), columns = r.columns.size();
   from += in.begin;
   if (multiplier == 1 && r.phases == 1 && from_pixel == count)
-    return widen(from, columns * count, to + (r.columns.begin - r.first_position) * count);
+    return widen_run(from, columns * count, to + (r.columns.begin - r.first_position) * count);
   if (from_pixel == count) {
-    widen(from, columns * count, line);
+    widen_run(from, columns * count, line);
   } else {
-    for (std::int64_t w = 0; w < columns; ++w) widen(from + w * from_pixel, count, line + w * count);
+    for (std::int64_t w = 0; w < columns; ++w) widen_run(from + w * from_pixel, count, line + w * count);
   }
   for (std::int64_t w = 0; w < columns; ++w) {
     const std::int64_t column = r.columns.begin + w;

@@ -174,12 +174,8 @@ class Filter {
   }
 
   static void widen(const T* from, std::int64_t stride, std::int64_t count, A* to) {
-    const hn::ScalableTag<A> d;
-    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    std::int64_t i = 0;
-    if (stride == 1)
-      for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
-    for (; i < count; ++i) to[i] = widened(from + i * stride);
+    if (stride == 1) return widen_run(from, count, to);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = widened(from + i * stride);
   }
 
   // One tile at the start of `w`; returns how many columns it has.

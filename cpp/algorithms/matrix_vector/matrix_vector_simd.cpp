@@ -41,7 +41,7 @@ class MatrixVector {
       for (std::size_t i = 0; i < 3 && !s_.spread; ++i)
         x += (o[i] * p_.stride[i] + k[i] * p_.dilation[i] - p_.pad_lo[i]) * stride[1 + i];
       for (std::int64_t group = 0; group < p_.groups; ++group)
-        widen(x + group * in, in, window(group, vector) + tap * in);
+        widen_run(x + group * in, in, window(group, vector) + tap * in);
     }
   }
 
@@ -88,13 +88,6 @@ class MatrixVector {
   }
   A* window(std::int64_t group, std::int64_t vector) const {
     return windows_ + (group * s_.vectors + vector) * s_.terms;
-  }
-
-  static void widen(const T* from, std::int64_t count, A* to) {
-    const AccumulatorTag<T> d;
-    std::int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) hn::StoreU(load(d, from + i), d, to + i);
-    for (; i < count; ++i) to[i] = widened(from + i);
   }
 
   bool terms_lie_side_by_side() const {

@@ -65,8 +65,8 @@ class Unfold {
     Pixel starts = at;
     if (runs) starts.kw.end = std::min(at.kw.end, at.kw.first + 1);
     for_each_met(starts, [&](std::int64_t tap, const Extent3& element) {
-      copy(from + element[0] * x[1] + element[1] * x[2] + element[2] * x[3], (runs ? at.kw.count() : 1) * in,
-           row + tap * in);
+      widen_run(from + element[0] * x[1] + element[1] * x[2] + element[2] * x[3], (runs ? at.kw.count() : 1) * in,
+                row + tap * in);
     });
   }
 
@@ -82,14 +82,6 @@ class Unfold {
           f((d * p_.kernel[1] + h) * p_.kernel[2] + w, e);
       }
     }
-  }
-
-  static void copy(const T* from, std::int64_t count, A* to) {
-    const hn::ScalableTag<A> wide;
-    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(wide));
-    std::int64_t c = 0;
-    for (; c + lanes <= count; c += lanes) hn::StoreU(load(wide, from + c), wide, to + c);
-    for (; c < count; ++c) to[c] = widened(from + c);
   }
 
   // Calls f(terms, rows of the panel) for consecutive blocks of terms, packing each into `scratch` when no packed

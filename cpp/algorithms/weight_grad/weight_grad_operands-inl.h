@@ -104,19 +104,11 @@ class BlockOperands {
       to.base[l] = scratch;
       const In* from = line(lines_[l]) + range.begin * pixel_stride;
       for (std::int64_t i = 0; i < runs; ++i, from += pixel_stride, scratch += dense ? length : pixel) {
-        widen(from, length, scratch);
+        cpu::HWY_NAMESPACE::widen_run(from, length, scratch);
         std::fill(scratch + channels, scratch + pixel, T{0});
       }
     }
     return scratch;
-  }
-
-  static void widen(const In* from, std::int64_t count, T* to) {
-    const hn::ScalableTag<T> d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    std::int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) hn::StoreU(cpu::HWY_NAMESPACE::load(d, from + i), d, to + i);
-    for (; i < count; ++i) to[i] = cpu::HWY_NAMESPACE::widened(from + i);
   }
 
   template <class Pick>
