@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/checked.h"
+#include "core/geometry.h"
 
 namespace vkconv {
 namespace {
@@ -95,8 +95,9 @@ std::vector<Run> runs(const Border& border, std::int64_t extent, std::int64_t be
 Box positions_read(const ConvProblem& p, const Box& outputs) {
   Box box;
   for (int a = 0; a < 3; ++a) {
-    box.begin[a] = outputs.begin[a] * p.stride[a] - p.pad_lo[a];
-    box.end[a] = (outputs.end[a] - 1) * p.stride[a] - p.pad_lo[a] + (p.kernel[a] - 1) * p.dilation[a] + 1;
+    const Range read = positions_under(p, a, {outputs.begin[a], outputs.end[a]});
+    box.begin[a] = read.begin;
+    box.end[a] = read.end;
   }
   return box;
 }

@@ -26,6 +26,17 @@ struct Range {
   bool contains(std::int64_t i) const { return begin <= i && i < end; }
 };
 
+// The positions, padding among them, that `outputs` read, and whether all of them are inside the input; for
+// input_dilation 1.
+inline Range positions_under(const ConvProblem& p, int axis, Range outputs) {
+  const std::int64_t first = outputs.begin * p.stride[axis] - p.pad_lo[axis];
+  return {first, first + inputs_under(p, axis, outputs.size())};
+}
+inline bool reads_inside(const ConvProblem& p, int axis, Range outputs) {
+  const Range read = positions_under(p, axis, outputs);
+  return read.begin >= 0 && read.end <= p.input[axis];
+}
+
 // Outputs of [0, output) whose tap `k` reads inside the input, for input_dilation 1.
 inline Range outputs_inside(const ConvProblem& p, int axis, std::int64_t k) {
   const std::int64_t shift = k * p.dilation[axis] - p.pad_lo[axis];  // position = o * stride + shift

@@ -41,6 +41,11 @@ inline double flops_per_second(const Traits& t, DType accumulator) {
   return accumulator == DType::f64 ? t.f64_flops_per_second : t.f32_flops_per_second;
 }
 
+// Of a vector in the accumulator type of an operand's.
+inline std::int64_t lanes_of(const Traits& t, DType operand) {
+  return t.vector_bytes / static_cast<std::int64_t>(size_bytes(accumulator(operand)));
+}
+
 // What packing or transforming the weights counts in an estimate. One plan serves prepared weights and those of a call,
 // so that both have the same bits: it is the best for their mean.
 inline constexpr double kWeightShare = 0.5;

@@ -43,7 +43,7 @@ std::int64_t block_columns(const ConvProblem& p, const Blocking& b) { return cei
 
 // Input elements that `outputs` neighbouring outputs read along an axis, padding aside.
 std::int64_t reach(const ConvProblem& p, int axis, std::int64_t outputs) {
-  return std::min((outputs - 1) * p.stride[axis] + (p.kernel[axis] - 1) * p.dilation[axis] + 1, p.input[axis]);
+  return std::min(inputs_under(p, axis, outputs), p.input[axis]);
 }
 
 // Whether L2 cannot hold the pixels behind one row of outputs, however few of their channels are taken: pixels a large

@@ -18,10 +18,9 @@ struct Region {
 
 // Input indices that outputs [out.begin, out.end) read along one axis.
 inline Range input_range(const ConvProblem& p, int axis, const Range& out) {
-  const std::int64_t first = out.begin * p.stride[axis] - p.pad_lo[axis];
-  const std::int64_t last = (out.end - 1) * p.stride[axis] - p.pad_lo[axis] + (p.kernel[axis] - 1) * p.dilation[axis];
-  const Range r{std::max<std::int64_t>(first, 0), std::min(last + 1, p.input[axis])};
-  return {r.begin, std::max(r.begin, r.end)};
+  const Range read = positions_under(p, axis, out);
+  const std::int64_t begin = std::max<std::int64_t>(read.begin, 0);
+  return {begin, std::max(begin, std::min(read.end, p.input[axis]))};
 }
 
 inline Region block_region(const ConvProblem& p, const Block& b) {

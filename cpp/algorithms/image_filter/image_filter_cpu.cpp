@@ -19,10 +19,6 @@ namespace {
 constexpr std::int64_t kPiecePixels = 2048, kPieceRows = 64, kTasksAThread = 8;
 constexpr std::size_t kStageBytes = 384 << 10;  // stays in L2
 
-std::int64_t lanes_of(const ConvProblem& p, const Traits& t) {
-  return t.vector_bytes / static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-}
-
 void set_piece(Layout& s, std::int64_t rows) {
   const auto element = static_cast<std::int64_t>(size_bytes(accumulator(s.p.dtype)));
   s.piece_rows = std::min(rows, s.p.output[1]);
@@ -36,7 +32,7 @@ void set_piece(Layout& s, std::int64_t rows) {
 Layout layout(const ConvProblem& p, const Context<Device>& context) {
   Layout s;
   s.p = p;
-  s.lanes = lanes_of(p, context.traits);
+  s.lanes = lanes_of(context.traits, p.dtype);
   s.packed_bytes = static_cast<std::size_t>(round_up(p.taps() * 8, 256));
   s.slots = context.traits.threads;
   s.piece_pixels = std::min(p.output[2], kPiecePixels);

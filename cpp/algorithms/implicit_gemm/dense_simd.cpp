@@ -168,9 +168,7 @@ class Dense {
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
   bool takes_all_taps(Range w, const Panels& panels) const {
-    const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
-    const std::int64_t last = (w.end - 1) * p_.stride[2] - p_.pad_lo[2] + (p_.kernel[2] - 1) * p_.dilation[2];
-    return (s_.copied && panels.finite) || (first >= 0 && last < p_.input[2]);
+    return (s_.copied && panels.finite) || reads_inside(p_, 2, w);
   }
 
   // The sums of tiles that reach padding: taps along W that reach the same rows go together.

@@ -210,11 +210,7 @@ class Grouped {
   }
 
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
-  bool inside(Range w) const {
-    if (zero_ends_) return true;
-    const std::int64_t first = w.begin * p_.stride[2] - p_.pad_lo[2];
-    return first >= 0 && first + (w.size() - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2] < p_.input[2];
-  }
+  bool inside(Range w) const { return zero_ends_ || reads_inside(p_, 2, w); }
 
   // The taps along W of kernel row (d, h), which reads the line x, for the outputs from `first` on.
   void collect_line(const A* x, std::int64_t d, std::int64_t h, std::int64_t first, Range rows,

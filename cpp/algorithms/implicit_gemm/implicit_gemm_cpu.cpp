@@ -19,8 +19,7 @@ namespace vkconv::cpu {
 namespace {
 
 TileShape described_tile(const ConvProblem& p, const Traits& t) {
-  const auto lanes = t.vector_bytes / static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-  return {t.vector_bytes >= 64 ? 14 : 6, lanes};
+  return {t.vector_bytes >= 64 ? 14 : 6, lanes_of(t, p.dtype)};
 }
 
 // How a kernel is planned and called. The layouts are plain data; what they mean is their kernel's business.

@@ -20,10 +20,6 @@ constexpr std::int64_t kTileBytes = 256 << 10;  // of unfolded rows: half of a u
 constexpr std::int64_t kMinTileRows = 56, kMaxTileRows = 448;
 constexpr std::int64_t kPackTerms = 1024;
 
-std::int64_t described_lanes(const ConvProblem& p, const Traits& t) {
-  return t.vector_bytes / static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-}
-
 class UnfoldPlan final : public Plan<Device> {
  public:
   explicit UnfoldPlan(UnfoldLayout layout) : layout_(std::move(layout)) {}
@@ -46,7 +42,7 @@ class UnfoldPlan final : public Plan<Device> {
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
+  const UnfoldLayout s = unfold_layout(p, c, lanes_of(c.traits, p.dtype));
   return workspace_support("one unfolded row and a block of weights", s.workspace_bytes(), c);
 }
 
@@ -55,7 +51,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 constexpr double kUnfoldSeconds = 0.15e-9, kRowSeconds = 45e-9, kProductShare = 0.65, kRowsForPeak = 5;
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  const UnfoldLayout s = unfold_layout(p, c, described_lanes(p, c.traits));
+  const UnfoldLayout s = unfold_layout(p, c, lanes_of(c.traits, p.dtype));
   const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
   const double height = std::min(1.0, static_cast<double>(s.tile_rows) / kRowsForPeak);
   const double rate = kProductShare * height * flops_per_second(c.traits, accumulator(p.dtype));
