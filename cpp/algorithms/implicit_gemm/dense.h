@@ -44,14 +44,18 @@ struct DenseLayout {
   std::size_t panel_bytes = 0, stage_bytes = 0;  // of a packed panel; scratch of one task
   int slots = 1;
 
-  // Of one panel: its first channel in its group, and how many it has.
+  // Of a panel: its first channel in its group, and how many it and those behind it have, `count` together.
   std::int64_t first_channel(std::int64_t panel) const { return panel % panels * columns; }
-  std::int64_t channels(std::int64_t panel) const {
-    return std::min(columns, p.out_channels_per_group() - first_channel(panel));
+  std::int64_t channels(std::int64_t panel, std::int64_t count = 1) const {
+    return std::min(count * columns, p.out_channels_per_group() - first_channel(panel));
   }
-  // Panels from this one on that go together: whole ones of one group.
-  std::int64_t panels_together(std::int64_t panel) const {
-    return std::clamp<std::int64_t>(p.out_channels_per_group() / columns - panel % panels, 1, most_together);
+  // Panels of a group that are two vectors wide; with `cut` the last of them need not be whole.
+  std::int64_t wide_panels(bool cut) const {
+    return (p.out_channels_per_group() + (cut ? tile.lanes - 1 : 0)) / columns;
+  }
+  // Panels from this one on that go together: wide ones of one group.
+  std::int64_t panels_together(std::int64_t panel, bool cut) const {
+    return std::clamp<std::int64_t>(wide_panels(cut) - panel % panels, 1, most_together);
   }
   std::int64_t panel_stride(std::size_t element_bytes) const {
     return static_cast<std::int64_t>(panel_bytes / element_bytes);

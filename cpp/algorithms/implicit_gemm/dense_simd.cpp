@@ -80,7 +80,7 @@ class Dense {
     lines.reserve(static_cast<std::size_t>(rows.size()));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
-      count = std::min(s_.panels_together(first), panels.end - first);
+      count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
       const Panels together = packed_panels(first, count, scratch);
       if (together.channels <= s_.tile.lanes)
         run<1>(together, lines, tiles, input);
@@ -111,7 +111,7 @@ class Dense {
                 count,
                 group * p_.in_channels_per_group(),
                 group * p_.out_channels_per_group() + s_.first_channel(first),
-                count > 1 ? count * s_.columns : s_.channels(first),
+                s_.channels(first, count),
                 true};
     for (std::int64_t i = 0; i < count; ++i) made.finite &= widened(made.b + i * stride + s_.mark(first)) != 0;
     return made;
