@@ -37,6 +37,15 @@ const char* const kProblems[] = {
     "fwd_f32_n1c20o20g20_i3x9x12_k8x3x3_p7x1x1",
     "fwd_f32_n1c20o20g20_i9x12_k2x5_p1:0x2",
     "fwd_f32_n1c20o20g20_i5x9x21_k2x4x7_p1x2x3",
+    // two rows of outputs at a time at stride 2
+    "fwd_f32_n1c33o33g33_i20x29_k7x7_s2x2_p3x3",
+    "fwd_f32_n2c16o16g16_i9x47_k5x5_s2x2_p2x2_bias_add_relu",
+    "fwd_f32_n1c20o20g20_i4x11x21_k2x5x5_s1x2x2_p1x2x2",
+    "fwd_f32_n1c20o20g20_i2x40_k3x7_s2x2_p3x3",
+    "fwd_f32_n1c16o16g16_i19x23_k5x5_s4x4_d2x2_p4x4",
+    "fwd_f32_n1c20o20g20_i29x50_k5x7_s4x2_d6x3_p6x9",
+    "fwd_f32_n1c20o40g20_i15x16_k5x5_s2x2_p2x2",
+    "fwd_f16_n1c70o70g70_i12x25_k7x7_s2x2_p3x3_bias_silu",
     // vectors that begin where the input is aligned, and pixels so far apart that they collide in the caches
     "fwd_f32_n1c144o144g144_i9x21_k3x3_s2x2_p1x1_bias_add_relu",
     "fwd_f32_n1c160o160g160_i9x21_k3x3_p1x1_add",

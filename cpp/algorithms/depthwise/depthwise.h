@@ -1,5 +1,7 @@
 // What the plan (depthwise_cpu.cpp) hands to the code compiled once per instruction set (depthwise_simd.cpp).
 #pragma once
+#include <numeric>
+
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "cpu/device.h"
@@ -45,12 +47,21 @@ inline constexpr std::int64_t kFlatVectors = 6;
 void pack_weights(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels,
                   std::int64_t row_length, std::byte* to);
 
-// Whether rows of outputs are computed two at a time, where the registers of the instruction set suffice: the rows of a
-// pair read input rows one dilation apart, and neighbouring columns input columns one dilation apart.
+// Outputs along an axis from one to the next that reads positions a whole number of dilations further on, and that
+// number: the stride of the dense problem they are part of.
+inline std::int64_t dense_step(const ConvProblem& p, int axis) {
+  return p.dilation[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
+}
+inline std::int64_t dense_stride(const ConvProblem& p, int axis) {
+  return p.stride[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
+}
+
+// Whether rows of outputs are computed two at a time, where the registers of the instruction set suffice: the kernel
+// rows of the one and of the other that read a line are one stride apart, so at stride 2 small kernels share few lines.
 inline bool takes_row_pairs(const ConvProblem& p) {
-  const std::int64_t width = p.kernel[2];
-  return p.kernel[1] > 1 && (width == 3 || width == 4 || width == 5 || width == 7) && p.taps() <= kSumTerms &&
-         p.dilation[1] % p.stride[1] == 0 && p.dilation[2] % p.stride[2] == 0;
+  const std::int64_t width = p.kernel[2], stride = dense_stride(p, 1);
+  const bool tall = p.kernel[1] > stride && dense_stride(p, 2) == stride && p.taps() <= kSumTerms;
+  return tall && (width == 5 || width == 7 ? stride <= 2 : stride == 1 && (width == 3 || width == 4));
 }
 
 // Accumulators in a vector of the instruction set in use.

@@ -1,5 +1,5 @@
-// Register tiles of kernels of several rows at stride 1: two output rows x several columns. A line of the input is
-// loaded once for both rows, which read it with neighbouring kernel rows: most vectors come from L2, and half as many
+// Register tiles of kernels of several rows: two output rows x several columns. A line of the input is loaded once for
+// both rows, which read it with kernel rows one stride apart: most vectors come from L2, and at stride 1 half as many
 // of them do. Included once per instruction set.
 #if defined(VKCONV_DEPTHWISE_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_DEPTHWISE_PAIRS_INL_H_
@@ -26,8 +26,8 @@ constexpr bool pairs_of_width(std::int64_t kernel_width) {
 }
 
 // A run of tiles of the upper row, and where the sums of the lower row go. The upper row reads the first kernel_height
-// of a depth's kernel_height + 1 lines, whose `w` are its weights; the lower row the last, each with the weights of the
-// line before it.
+// of a depth's kernel_height + stride lines, whose `w` are its weights; the lower row the last, each with the weights
+// of the line one stride before it.
 template <class In>
 struct PairTile {
   Tile<In> upper;
@@ -36,7 +36,7 @@ struct PairTile {
 };
 
 // One line, added to the sums of the rows that read it, in the order of row_tiles. Masked as in add_positions.
-template <int Taps, bool Upper, bool Lower, bool Masked, int Columns, class In>
+template <int Taps, int Stride, bool Upper, bool Lower, bool Masked, int Columns, class In>
 HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                               hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const Tile<In>& t, const Line<In>& line,
                               std::int64_t c, std::uint64_t inside) {
@@ -46,57 +46,60 @@ HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   HWY_UNROLL(8)
   for (int q = 0; q < Taps; ++q) {
     if (Upper) upper_tap[q] = hn::LoadU(d, w + q * t.weight_row);
-    if (Lower) lower_tap[q] = hn::LoadU(d, w + (q - Taps) * t.weight_row);
+    if (Lower) lower_tap[q] = hn::LoadU(d, w + (q - Stride * Taps) * t.weight_row);
   }
   const In* HWY_RESTRICT x = line.x + t.origin + c;
-  HWY_UNROLL(16)
-  for (int j = 0; j < Columns + Taps - 1; ++j, x += t.pixel) {
+  HWY_UNROLL(32)
+  for (int j = 0; j < (Columns - 1) * Stride + Taps; ++j, x += t.pixel) {
     if (Masked && !(inside >> j & 1)) continue;
     const auto v = load(d, x);
     HWY_UNROLL(8)
     for (int q = 0; q < Taps; ++q) {
-      if (j < q || j - q >= Columns) continue;
-      if (Upper) upper[j - q] = hn::MulAdd(v, upper_tap[q], upper[j - q]);
-      if (Lower) lower[j - q] = hn::MulAdd(v, lower_tap[q], lower[j - q]);
+      const int i = (j - q) / Stride;
+      if (j < q || (j - q) % Stride != 0 || i >= Columns) continue;
+      if (Upper) upper[i] = hn::MulAdd(v, upper_tap[q], upper[i]);
+      if (Lower) lower[i] = hn::MulAdd(v, lower_tap[q], lower[i]);
     }
   }
 }
 
 // The lines of all depths.
-template <int Taps, bool Masked, int Columns, class In>
+template <int Taps, int Stride, bool Masked, int Columns, class In>
 HWY_INLINE void add_pair_lines(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                                hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const PairTile<In>& pair, std::int64_t c,
                                std::uint64_t inside) {
   const Tile<In>& t = pair.upper;
   HWY_UNROLL(16)
   for (int i = 0; i < Columns; ++i) upper[i] = lower[i] = hn::Zero(AccumulatorTag<In>());
-  for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end; ++line) {
-    const Line<In>* last = line + pair.kernel_height;
-    if (line->x) add_pair_line<Taps, true, false, Masked, Columns, In>(upper, lower, t, *line, c, inside);
-    for (++line; line != last; ++line)
-      if (line->x) add_pair_line<Taps, true, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
-    if (line->x) add_pair_line<Taps, false, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
+  for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end;) {
+    const Line<In>* const last = line + pair.kernel_height;
+    for (int i = 0; i < Stride; ++i, ++line)
+      if (line->x) add_pair_line<Taps, Stride, true, false, Masked, Columns, In>(upper, lower, t, *line, c, inside);
+    for (; line != last; ++line)
+      if (line->x) add_pair_line<Taps, Stride, true, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
+    for (int i = 0; i < Stride; ++i, ++line)
+      if (line->x) add_pair_line<Taps, Stride, false, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
   }
 }
 
-template <int Taps, int Columns, class In>
+template <int Taps, int Stride, int Columns, class In>
 HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   const AccumulatorTag<In> d;
   Tile<In>& t = pair.upper;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (; t.width > 0; t.advance(Columns), pair.lower.advance(Columns)) {
     const std::uint64_t inside = positions_inside(t.left, t.right, 0);
-    const bool whole = t.left <= 0 && t.right >= Columns + Taps - 1;
+    const bool whole = t.left <= 0 && t.right >= (Columns - 1) * Stride + Taps;
     for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
       c = t.vector_at(done, lanes);
-      fetch_ahead<Columns>(t, c);
+      fetch_ahead<Columns * Stride>(t, c);
       fetch_outputs<Columns>(t.sink, c);
       fetch_outputs<Columns>(pair.lower, c);
       hn::Vec<decltype(d)> upper[Columns], lower[Columns];
       if (HWY_LIKELY(whole))
-        add_pair_lines<Taps, false, Columns, In>(upper, lower, pair, c, inside);
+        add_pair_lines<Taps, Stride, false, Columns, In>(upper, lower, pair, c, inside);
       else
-        add_pair_lines<Taps, true, Columns, In>(upper, lower, pair, c, inside);
+        add_pair_lines<Taps, Stride, true, Columns, In>(upper, lower, pair, c, inside);
       put<In>(upper, t.sink, t.width, c, static_cast<std::size_t>(done - c));
       put<In>(lower, pair.lower, t.width, c, static_cast<std::size_t>(done - c));
     }
@@ -111,17 +114,21 @@ inline std::int64_t pair_tile_columns(std::int64_t left) {
 // Tiles of `columns` columns each.
 template <class In>
 HWY_INLINE void run_pair_tiles(const PairTile<In>& pair, std::int64_t columns) {
-  const auto run = [&](auto taps) {
-    constexpr int kTaps = decltype(taps)::value;
-    columns == kMaxPairColumns ? pair_tiles<kTaps, kMaxPairColumns, In>(pair)
-                               : pair_tiles<kTaps, kMinPairColumns, In>(pair);
+  using std::integral_constant;
+  const auto run = [&](auto taps, auto stride) {
+    constexpr int kTaps = decltype(taps)::value, kStride = decltype(stride)::value;
+    columns == kMaxPairColumns ? pair_tiles<kTaps, kStride, kMaxPairColumns, In>(pair)
+                               : pair_tiles<kTaps, kStride, kMinPairColumns, In>(pair);
+  };
+  const auto run_strided = [&](auto taps) {
+    pair.upper.stride == 1 ? run(taps, integral_constant<int, 1>()) : run(taps, integral_constant<int, 2>());
   };
   if constexpr (pairs_of_width<In>(4)) {
-    if (pair.upper.kernel_width == 4) return run(std::integral_constant<int, 4>());
-    if (pair.upper.kernel_width == 5) return run(std::integral_constant<int, 5>());
-    if (pair.upper.kernel_width == 7) return run(std::integral_constant<int, 7>());
+    if (pair.upper.kernel_width == 4) return run(integral_constant<int, 4>(), integral_constant<int, 1>());
+    if (pair.upper.kernel_width == 5) return run_strided(integral_constant<int, 5>());
+    if (pair.upper.kernel_width == 7) return run_strided(integral_constant<int, 7>());
   }
-  run(std::integral_constant<int, 3>());
+  run(integral_constant<int, 3>(), integral_constant<int, 1>());
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE

@@ -6,7 +6,6 @@
 #define VKCONV_DEPTHWISE_ROWS_INL_H_
 #endif
 
-#include <numeric>
 #include <vector>
 
 #include "algorithms/depthwise/depthwise_pairs-inl.h"
@@ -58,11 +57,8 @@ class RowWalk {
  public:
   RowWalk(const Call& call, const Block& block, const Source<In>& source)
       : call_(call), p_(call.p), b_(block), x_(source), kd_(taps_inside(p_, 0, block.od)) {
-    // Every step-th output reads taps `dilation` columns apart from its neighbour's: a dense row of stride
-    // stride / gcd(stride, dilation).
-    const std::int64_t g = std::gcd(p_.stride[2], p_.dilation[2]);
-    step_ = p_.dilation[2] / g;
-    tile_.stride = p_.stride[2] / g;
+    step_ = dense_step(p_, 2);
+    tile_.stride = dense_stride(p_, 2);
     tile_.kernel_width = p_.kernel[2];
     tile_.pixel = p_.dilation[2] * x_.stride[2];
     tile_.weight_row = call.weights.row_length;
@@ -82,8 +78,7 @@ class RowWalk {
   }
 
   void run() {
-    // Rows `below` apart read input rows one dilation apart, when the stride divides the dilation.
-    const std::int64_t below = p_.dilation[1] / p_.stride[1];
+    const std::int64_t below = dense_step(p_, 1);
     if (!takes_row_pairs(p_) || !pairs_of_width<In>(p_.kernel[2])) {
       for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
       return;
@@ -126,11 +121,11 @@ class RowWalk {
     });
   }
 
-  // Output rows `upper` and `lower`: the input rows of all taps of the one, and of the last tap of the other.
+  // Output rows `upper` and `lower`: the input rows of all taps of the one, and of the last taps of the other.
   void run_pair(std::int64_t upper, std::int64_t lower) {
     lines_.clear();
     for (std::int64_t d = kd_.begin; d < kd_.end; ++d)
-      for (std::int64_t h = 0; h <= p_.kernel[1]; ++h) {
+      for (std::int64_t h = 0; h < p_.kernel[1] + dense_stride(p_, 1); ++h) {
         const std::int64_t ih = upper * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
         lines_.push_back(line(d, h, upper));
         if (ih < 0 || ih >= p_.input[1]) lines_.back().x = nullptr;
