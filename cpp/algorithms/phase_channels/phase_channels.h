@@ -1,16 +1,25 @@
-// phase_channels: a strided transposed convolution to one output channel, with its t stride phases as the t output
-// channels of one dense problem. Row q of that problem is the run of outputs q t - e .. q t - e + t - 1, which lie side
-// by side in memory, so the result is written in place: one GEMM with t columns in place of t products of one column.
-// Tap j of phase r is tap (t - 1 - r) + j t of the kernel, an affine map, so the weight is a view too. The outputs
-// before the first and behind the last whole row are small problems of their own. Where the pixels of the output or of
-// the addend do not lie side by side, transpose_phases runs instead, whose sums are rounded in another order.
-// It wins for synthesis windows (inverse STFT, filter banks), whose phases are thin and many.
-// Source: pixel shuffle (Shi et al. 2016) read as a view.
+// phase_channels: a strided transposed convolution to O channels, with its t stride phases along width as the t O
+// output channels of one dense problem. Row q of that problem is the run of outputs q t - e .. q t - e + t - 1, which
+// lie side by side in memory, so the result is written in place: one GEMM with t O columns in place of t products of O,
+// and one that reads the input once. Tap j of phase r is tap (t - 1 - r) + j t of the kernel, an affine map: the weight
+// of one channel is a view too, that of several is copied, on devices whose memory the host writes. The outputs before
+// the first and behind the last whole row are small problems of their own. Where the pixels of the output or of the
+// addend do not lie side by side, transpose_phases runs instead, whose sums are rounded in another order.
+// It wins where the phases are thin and many: decoders and upsampling layers, synthesis windows (inverse STFT, filter
+// banks). Source: pixel shuffle (Shi et al. 2016) read as a view.
 #pragma once
+#include <type_traits>
+
 #include "algorithms/split/split.h"
 #include "algorithms/transpose_phases/transpose_phases.h"
+#include "cpu/device.h"
+#include "cpu/strided_copy.h"
 
 namespace vkconv {
+
+// Whether the host writes the device's memory.
+template <class Device>
+inline constexpr bool kHostMemory = std::is_same_v<Device, cpu::Device>;
 
 // The rows of whole phases: outputs [begin, end), begin = first_row t - e.
 struct PhaseRows {
@@ -28,7 +37,7 @@ inline PhaseRows phase_rows(const ConvProblem& p) {
 inline ConvProblem phase_rows_problem(const ConvProblem& p) {
   const PhaseRows rows = phase_rows(p);
   ConvProblem c = p;
-  c.out_channels = p.input_dilation[2];
+  c.out_channels *= p.input_dilation[2];
   c.kernel[2] = p.kernel[2] / p.input_dilation[2];
   c.input_dilation[2] = 1;
   c.output[2] = rows.rows;
@@ -44,9 +53,15 @@ inline std::vector<ChildProblem> phase_edge_children(const ConvProblem& p) {
   return children;
 }
 
-// Writes the one bias value t times: the bias of every phase.
+// Of the weights of several channels, which are no view.
+inline std::int64_t copied_weight_bytes(const ConvProblem& p) {
+  return p.out_channels == 1 ? 0 : p.weight_elements() * static_cast<std::int64_t>(size_bytes(p.dtype));
+}
+
+// Writes the bias t times: the bias of every phase.
 inline ConvProblem phase_bias_problem(const ConvProblem& p) {
   ConvProblem c;
+  c.out_channels = p.out_channels;
   c.dtype = c.output_dtype = accumulator(p.dtype);
   c.kernel[2] = 0;
   c.output[2] = p.input_dilation[2];
@@ -69,54 +84,83 @@ class PhaseChannelsPlan final : public Plan<Device> {
     strided_ = plan(p, TransposePhases::name);
     if (p.epilogue.bias) {
       bias_ = plan(phase_bias_problem(p), "");
-      bias_bytes_ = round_up(p.input_dilation[2] * 8, 256);
+      bias_bytes_ = round_up(p.input_dilation[2] * p.out_channels * 8, 256);
     }
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     Operands<Device> a = operands;
     a.prepared = nullptr;
-    const bool side_by_side = a.output.stride[3] == 1 && (!p_.epilogue.addend || a.addend.stride[3] == 1);
+    const auto dense = [&](const View<Pointer>& v) { return v.stride[3] == p_.out_channels; };
+    const bool side_by_side = dense(a.output) && (!p_.epilogue.addend || dense(a.addend));
     if (!side_by_side) return strided_->execute(stream, a, workspace);
     for (std::size_t i = 0; i < edges_.list().size(); ++i)
       edges_.list()[i].plan->execute(stream, edges_.operands(i, a, p_), workspace);
     if (bias_) {
       Operands<Device> b = a;
-      b.output = contiguous_view(workspace, {1, 1, p_.input_dilation[2]}, 1);
+      b.output = contiguous_view(workspace, {1, 1, p_.input_dilation[2]}, p_.out_channels);
       bias_->execute(stream, b, workspace + bias_bytes_);
       a.bias = workspace;
     }
-    a.weight = phase_weight(operands.weight);
+    workspace += bias_bytes_;
+    if (!operands.prepared) a.weight = phase_weight(operands.weight, workspace);
     a.output = rows_view(a.output, p_.output_dtype);
     if (p_.epilogue.addend) a.addend = rows_view(a.addend, accumulator(p_.dtype));
     a.prepared = operands.prepared;
-    dense_->execute(stream, a, workspace + bias_bytes_);
+    dense_->execute(stream, a, workspace + weight_bytes());
   }
 
   std::size_t workspace_bytes() const override {
-    const std::size_t dense = static_cast<std::size_t>(bias_bytes_) + dense_->workspace_bytes();
+    const std::size_t dense = static_cast<std::size_t>(bias_bytes_ + weight_bytes()) + dense_->workspace_bytes();
     return std::max({dense, edges_.workspace_bytes(), strided_->workspace_bytes()});
   }
-  std::string describe() const override { return "phase_channels(" + dense_->describe() + ")"; }
+  std::string describe() const override {
+    const std::string edges = edges_.describe();
+    return "phase_channels(" + dense_->describe() + (edges.empty() ? "" : ", " + edges) + ")";
+  }
   std::string weight_layout() const override {
     const std::string layout = dense_->weight_layout();
     return layout.empty() ? layout : "phases " + layout;
   }
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    return dense_->prepare(stream, phase_weight(weight));
+    if constexpr (kHostMemory<Device>) {
+      const typename Device::Buffer copied(static_cast<std::size_t>(weight_bytes()));
+      return dense_->prepare(stream, phase_weight(weight, copied.pointer()));
+    } else {
+      return dense_->prepare(stream, phase_weight(weight, {}));
+    }
   }
 
  private:
-  WeightView<Pointer> phase_weight(const WeightView<Pointer>& weight) const {
+  std::int64_t weight_bytes() const { return round_up(copied_weight_bytes(p_), 256); }
+  // `room` is for the weights of several channels.
+  WeightView<Pointer> phase_weight(const WeightView<Pointer>& weight, [[maybe_unused]] Pointer room) const {
     const std::int64_t t = p_.input_dilation[2];
     WeightView<Pointer> w = weight.sliced(2, t - 1, 1, p_.dtype);
     w.out = -weight.tap[2];
     w.tap[2] = t * weight.tap[2];
+    if constexpr (kHostMemory<Device>)
+      if (p_.out_channels > 1) return copied_weight(w, weight.out, room);
     return w;
+  }
+  // From phases `phases.out` apart, each with channels `channel_stride` apart.
+  WeightView<Pointer> copied_weight(const WeightView<Pointer>& phases, std::int64_t channel_stride,
+                                    Pointer room) const {
+    const ConvProblem dense = phase_rows_problem(p_);
+    const WeightView<Pointer> to = contiguous_weight(room, dense);
+    const auto element = static_cast<std::int64_t>(size_bytes(p_.dtype));
+    cpu::StridedCopy copy{to.data, phases.data, size_bytes(p_.dtype), false, 6, {}, {}, {}};
+    copy.extent = {p_.input_dilation[2], p_.out_channels, dense.kernel[0],
+                   dense.kernel[1],      dense.kernel[2], p_.in_channels};
+    copy.to_stride = {to.out * p_.out_channels, to.out, to.tap[0], to.tap[1], to.tap[2], to.in};
+    copy.from_stride = {phases.out, channel_stride, phases.tap[0], phases.tap[1], phases.tap[2], phases.in};
+    for (std::size_t axis = 0; axis < 6; ++axis) copy.to_stride[axis] *= element, copy.from_stride[axis] *= element;
+    cpu::run(copy);
+    return to;
   }
   View<Pointer> rows_view(View<Pointer> v, DType type) const {
     v = v.sliced(3, phase_rows(p_).begin, 1, type);
-    v.stride[3] = p_.input_dilation[2];
+    v.stride[3] *= p_.input_dilation[2];
     return v;
   }
 
@@ -126,12 +170,15 @@ class PhaseChannelsPlan final : public Plan<Device> {
   std::int64_t bias_bytes_ = 0;
 };
 
-inline Support phase_channels_support(const ConvProblem& p) {
+template <class Device>
+Support phase_channels_support(const ConvProblem& p, const Context<Device>&) {
   if (Support s = forward_support(p); !s) return s;
-  if (p.input_dilation[0] > 1 || p.input_dilation[1] > 1) return Support::no("depth or height is dilated");
+  if (!kHostMemory<Device> && (p.input_dilation[0] > 1 || p.input_dilation[1] > 1))
+    return Support::no("depth or height is dilated");
   if (p.input_dilation[2] < 2) return Support::no("the input is not dilated along width");
-  if (p.out_channels != 1)
+  if (!kHostMemory<Device> && p.out_channels != 1)
     return Support::no("there are " + std::to_string(p.out_channels) + " output channels, not 1");
+  if (p.groups > 1) return Support::no("the channels of a group would not lie side by side");
   if (p.stride[2] != 1 || p.dilation[2] != 1) return Support::no("stride or kernel dilation along width is above 1");
   if (p.kernel[2] % p.input_dilation[2] != 0)
     return Support::no("the kernel's width " + std::to_string(p.kernel[2]) +
@@ -142,9 +189,14 @@ inline Support phase_channels_support(const ConvProblem& p) {
 
 template <class Device>
 Algorithm<Device> phase_channels() {
-  return {"phase_channels", [](const ConvProblem& p, const Context<Device>&) { return phase_channels_support(p); },
+  return {"phase_channels", phase_channels_support<Device>,
           [](const ConvProblem& p, const Context<Device>& context) {
-            return context.planner.seconds(phase_rows_problem(p), context.workspace_limit_bytes) +
+            double copying = 0;
+            if constexpr (kHostMemory<Device>)
+              if (const std::int64_t bytes = copied_weight_bytes(p); bytes > 0)
+                copying = cpu::kWeightShare * (context.traits.launch_seconds +
+                                               2 * static_cast<double>(bytes) / context.traits.memory_bytes_per_second);
+            return copying + context.planner.seconds(phase_rows_problem(p), context.workspace_limit_bytes) +
                    sum_of_seconds(phase_edge_children(p), context);
           },
           make_plan<PhaseChannelsPlan<Device>>};
