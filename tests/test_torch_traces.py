@@ -181,3 +181,25 @@ def test_inputs_may_be_missing():
     for x in ((image(), 1), [image(), None], (image(), 2.5)):
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
     assert fast(None) is None
+
+
+class Octaves(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(x), None
+
+
+@torch.no_grad()
+def test_layers_may_give_none():
+    """As octave convolutions do, which have the parts of two resolutions, or one."""
+
+    def code(m, y):
+        fine, coarse = m.second(y)
+        return fine if coarse is None else fine + coarse
+
+    model = Code(code).eval()
+    model.second = Octaves(8, 8, 1)
+    fast = vt.accelerate(model)
+    for _ in range(2):
+        torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
+    compiled = torch.compile(vt.accelerate(model), backend="eager")
+    torch.testing.assert_close(compiled(image()), model(image()), rtol=1e-4, atol=1e-5)

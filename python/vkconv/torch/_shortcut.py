@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.fx import _symbolic_trace
-from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._fusion import Steps, fuse
 from vkconv.torch._modules import StandIn, all_are_hooked, hooks, own_forward, stand_in
-from vkconv.torch._trace import takes_one, trace
+from vkconv.torch._trace import MissingError, lacks, takes_one, trace
 
 _tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)  # of older releases
 
@@ -65,9 +64,12 @@ class Shortcut(StandIn):
 
     def _run(self, input: Any) -> Any:
         run = self._shorter()
-        if run is None or _lacks(input):
-            return type(self.module).forward(self.module, input)
-        return run.forward(input)
+        if run is not None and not lacks(input):
+            try:
+                return run.forward(input)
+            except MissingError:
+                self.none = True
+        return type(self.module).forward(self.module, input)
 
     def _shorter(self) -> Steps | fx.GraphModule | None:
         """What runs instead of the module's code, if it may."""
@@ -95,11 +97,6 @@ class Shortcut(StandIn):
             run = None if graph is None else fuse(module, graph)
         self.run, self.made_of = run, None if parts.training() else parts
         self.none = run is None and self.made_of is not None and not parts.hooked()
-
-
-def _lacks(input: Any) -> bool:
-    """Whether it is None or holds None, where a trace takes everything for given."""
-    return not isinstance(input, torch.Tensor) and any(v is None for v in tree_leaves(input))
 
 
 def make_all(module: nn.Module) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._formats import asks_for_format
 from vkconv.torch._modules import plain
@@ -64,6 +65,11 @@ class _Tracer(fx.Tracer):
             return False
         raise ValueError(f"{qualified_name} cannot be traced, and may want contiguous tensors")
 
+    def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        made = super().call_module(m, forward, args, kwargs)
+        own = "_conv_forward" in vars(m)  # the code of a subclass, whose results may be any
+        return self.create_proxy("call_function", given, (made,), {}) if own else made
+
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """Parameters after the first keep their defaults."""
         function, arguments = super().create_args_for_root(root_fn, is_module, concrete_args)
@@ -76,6 +82,21 @@ class _Tracer(fx.Tracer):
         if issubclass(type(a), dict) and type(a).__module__ not in _DICTIONARIES:
             raise TypeError(f"a trace would make a dictionary of {type(a)}")
         return super().create_arg(a)
+
+
+class MissingError(TypeError):
+    """A layer has given None, where the trace took it for a tensor."""
+
+
+def lacks(value: Any) -> bool:
+    """Whether it is None or holds None."""
+    return not isinstance(value, torch.Tensor) and any(v is None for v in tree_leaves(value))
+
+
+def given(result: Any) -> Any:
+    if lacks(result):
+        raise MissingError
+    return result
 
 
 def takes_one(parameters: list[inspect.Parameter]) -> bool:
