@@ -142,9 +142,27 @@ def test_errors(module):
         (ValueError, lambda: module.gaussian_filter1d(x, 1, radius=1.5)),
         (RuntimeError, lambda: module.uniform_filter1d(x, 0)),
         (RuntimeError, lambda: module.correlate1d(x, [])),
+        (TypeError, lambda: module.convolve(x, np.ones((3, 3)), origin=0.5)),
+        (TypeError, lambda: module.uniform_filter1d(x, 4, origin=1.0)),
+        (TypeError, lambda: module.sobel(x, None)),
     ):
-        with pytest.raises((kind, ValueError, RuntimeError)):
+        kinds = kind if kind is TypeError else (kind, ValueError, RuntimeError)
+        with pytest.raises(kinds):
             call()
+
+
+@pytest.mark.parametrize("name", ["correlate", "convolve"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128, np.int32])
+@pytest.mark.parametrize("cval", [0.0, np.nan, np.inf, -np.inf])
+def test_weights_of_zero_do_not_see_what_is_not_finite(name, dtype, cval):
+    x = array(9, 10)
+    if dtype != np.int32:
+        x[4, 4], x[7, 2], x[7, 4] = np.nan, np.inf, -np.inf
+    x, w = x.astype(dtype), np.array([[0, 1.0, 0], [1, 0, -1], [0, 2, 1e-17]])
+    for mode in ("constant", "reflect"):
+        output = np.complex128 if dtype == np.complex128 else np.float64
+        got, want = (getattr(m, name)(x, w, output, mode, cval) for m in (ndimage, scipy_ndimage))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,8 @@ def test_scipys_rules_at_the_edges():
         lambda: signal.oaconvolve(np.ones(3), np.ones(3), axes=3),
         lambda: signal.convolve2d([[1]], [[1, 2]], fillvalue=[1, 2]),
         lambda: signal.convolve2d([[1]], [[1, 2]], fillvalue=1j),
+        lambda: signal.convolve(np.ones(3, "m8[s]"), [1, 2]),
+        lambda: signal.fftconvolve(["1"], [1]),
     ):
         with pytest.raises(ValueError):
             call()

@@ -6,6 +6,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,10 @@ def window_filter(
     *,
     flip: bool,
     divisor: int = 1,
+    zeros_see: bool = True,
 ) -> Array:
-    """The correlation of `input` with `weights` along `axes`, or with `flip` the convolution, over `divisor`."""
+    """The correlation of `input` with `weights` along `axes`, or with `flip` the convolution, over `divisor`. What is
+    not finite reaches sums by weights of zero too, unless `zeros_see` says no."""
     array, weights = np.asarray(input), np.asarray(weights)
     if np.iscomplexobj(cval) and array.dtype.kind != "c":
         raise ValueError(f"cval is {cval!r}, wanted a real number: the input is real")
@@ -60,13 +63,33 @@ def window_filter(
         around: PaddingMode = ("constant", outside) if border == "constant" else border
         return along(values, taps.astype(kind), chosen, pads, around)
 
-    result = _sums_of_parts(sums, array, kernel, cval)
+    result = _sums_of_parts(sums if zeros_see else partial(_by_those_that_see, sums), array, kernel, cval)
     if divisor != 1:
         result /= divisor
     if not isinstance(output, np.ndarray) and made.dtype == result.dtype:
         return result
     with np.errstate(invalid="ignore"):
         made[...] = _as_c_casts(_past_roundings(result), made.dtype) if made.dtype.kind in "iub" else result
+    return made
+
+
+@np.errstate(all="ignore")
+def _by_those_that_see(sums: Callable[[Array, Array, float], Array], x: Array, w: Array, cval: float) -> Array:
+    """`sums` by the weights that SciPy does not take for zeros. Where others beside them meet what is not finite, that
+    is left out, and its kinds are counted."""
+    made, see = sums(x, w, cval), np.abs(w) > np.finfo(np.float64).eps
+    if see.all() or np.isfinite(made.sum()):
+        return made
+    around = np.asarray(cval)
+
+    def count(kind: Callable[[Array], Array], weights: Array) -> Array:
+        return sums(kind(x), weights, float(kind(around)))
+
+    made = sums(np.where(np.isfinite(x), x, 0), w, float(np.where(np.isfinite(around), around, 0)))
+    up, down = see & (w > 0), see & (w < 0)
+    made[count(np.isposinf, up) + count(np.isneginf, down) > 0.5] += np.inf
+    made[count(np.isposinf, down) + count(np.isneginf, up) > 0.5] -= np.inf
+    made[count(np.isnan, see) > 0.5] = np.nan
     return made
 
 
@@ -172,7 +195,7 @@ def _window(ndim: int, weights: Array, origin: Any, axes: Any, *, flip: bool) ->
     origins, chosen = one_each(origin, len(given), "origin"), sorted(given)
     if len(given) < ndim:
         origins = [origins[given.index(axis)] for axis in chosen]
-    return chosen, [_reach(n, int(o), flip=flip) for n, o in zip(weights.shape, origins, strict=True)]
+    return chosen, [_reach(n, operator.index(o), flip=flip) for n, o in zip(weights.shape, origins, strict=True)]
 
 
 def _border(mode: str) -> Any:

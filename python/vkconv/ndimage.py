@@ -6,7 +6,8 @@
 
 Modes, `origin`, `cval`, `axes`, complex numbers and the rules for dtypes are SciPy's. Like SciPy, filters compute in
 float64, except that float32, float16 and complex64 inputs compute in float32: their results differ from SciPy's in the
-last bits of float32. SciPy itself is not needed.
+last bits of float32. Infinities and NaN go where SciPy's go, but for `uniform_filter`, whose means see only their own
+window. SciPy itself is not needed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def correlate(
     >>> ndimage.correlate(np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 0.0]))
     array([1., 1., 2.])
     """
-    return window_filter(input, weights, output, mode, cval, origin, axes, flip=False)
+    return window_filter(input, weights, output, mode, cval, origin, axes, flip=False, zeros_see=False)
 
 
 def convolve(
@@ -68,7 +69,7 @@ def convolve(
     >>> ndimage.convolve(np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 0.0]))
     array([2., 3., 3.])
     """
-    return window_filter(input, weights, output, mode, cval, origin, axes, flip=True)
+    return window_filter(input, weights, output, mode, cval, origin, axes, flip=True, zeros_see=False)
 
 
 def correlate1d(
@@ -194,7 +195,7 @@ def sobel(
     """`scipy.ndimage.sobel`."""
     array = np.asarray(input)
     modes = one_each(mode, array.ndim, "mode")
-    (axis,) = checked_axes(axis, array.ndim)
+    (axis,) = checked_axes([axis], array.ndim)
     made = made_output(array, output)
     array = correlate1d(array, [-1, 0, 1], axis, made.dtype, modes[axis], cval)  # type: ignore[arg-type]
     for other in range(array.ndim):

@@ -163,6 +163,9 @@ def _seconds_of(run: Callable[[], Any]) -> float:
 
 def _operands(in1: Any, in2: Any) -> tuple[Array, Array]:
     a, b = (v.astype(v.dtype.newbyteorder("="), copy=False) for v in (np.asarray(in1), np.asarray(in2)))
+    for name, v in (("in1", a), ("in2", b)):
+        if v.dtype.kind not in "biufcO":
+            raise ValueError(f"{name} has dtype {v.dtype}, wanted numbers")
     if a.ndim != b.ndim:
         raise ValueError(
             f"in1 and in2 should have the same dimensionality: in1 has {a.ndim} dimensions, in2 has {b.ndim}"
