@@ -4,7 +4,6 @@
 #include <atomic>
 #include <bit>
 #include <memory>
-#include <numeric>
 
 #include "bindings/arguments.h"
 #include "bindings/without_gil.h"
@@ -44,7 +43,7 @@ DType dtype_of(const py::dtype& dtype, const char* name) {
     default:
       if (is_bfloat16(dtype, number)) return DType::bf16;
   }
-  throw py::type_error(std::string(name) + " has dtype " + py::str(dtype).cast<std::string>() +
+  throw py::type_error(std::string(name) + " has dtype " + dtype_text(dtype) +
                        ", wanted float32, float16, bfloat16 or float64");
 }
 
@@ -139,8 +138,8 @@ std::string bias_wanted(std::int64_t length) {
 Array read_device_bias(py::handle value, DType wanted, std::int64_t length) {
   const auto& array = value.cast<const DeviceArray&>();
   if (array.dtype() != wanted)
-    throw py::type_error("bias is a vkconv.Array of dtype " + py::str(array.numpy_dtype()).cast<std::string>() +
-                         ", wanted " + (wanted == DType::f64 ? "float64" : "float32"));
+    throw py::type_error("bias is a vkconv.Array of dtype " + dtype_text(array.numpy_dtype()) + ", wanted " +
+                         (wanted == DType::f64 ? "float64" : "float32"));
   if (array.shape().size() != 1 || array.shape()[0] != length)
     throw py::value_error("bias has shape " + shape_text(array.shape()) + bias_wanted(length));
   return describe(array, value);
@@ -195,8 +194,7 @@ py::array array_in(cpu::Buffer buffer, const py::dtype& dtype, const std::vector
 }
 
 py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape) {
-  const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  return array_in(cpu::Buffer(static_cast<std::size_t>(elements * dtype.itemsize())), dtype, shape);
+  return array_in(cpu::Buffer(static_cast<std::size_t>(elements_of(shape) * dtype.itemsize())), dtype, shape);
 }
 
 void load_numpy() {
@@ -268,7 +266,7 @@ Array read_bias(py::handle value, DType dtype, std::int64_t length) {
   const py::dtype given = array.dtype();
   const DType type = dtype_of(given, "bias");
   if (type != dtype && type != wanted)
-    throw py::type_error("bias has dtype " + py::str(given).cast<std::string>() + ", wanted " +
+    throw py::type_error("bias has dtype " + dtype_text(given) + ", wanted " +
                          (wanted != dtype       ? "the dtype of input or float32"
                           : dtype == DType::f64 ? "float64"
                                                 : "float32"));
@@ -309,6 +307,8 @@ Extent3 spatial_extents(const Array& a) {
   return extents;
 }
 
+std::string dtype_text(const py::dtype& dtype) { return py::str(dtype); }
+
 std::string shape_text(const std::int64_t* shape, std::size_t ndim) {
   std::string text = "(";
   for (std::size_t i = 0; i < ndim; ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
@@ -331,8 +331,7 @@ void Destination::take_host(const Array& leading, const std::vector<std::int64_t
   const py::array out = require_array(out_, "out");
   const py::dtype dtype = leading.native_dtype();
   if (!out.dtype().equal(dtype))
-    throw py::type_error("out has dtype " + py::str(out.dtype()).cast<std::string>() + ", wanted " +
-                         py::str(dtype).cast<std::string>());
+    throw py::type_error("out has dtype " + dtype_text(out.dtype()) + ", wanted " + dtype_text(dtype));
   const std::vector<std::int64_t> given(out.shape(), out.shape() + out.ndim());
   if (given != shape) throw py::value_error("out has shape " + shape_text(given) + ", wanted " + shape_text(shape));
   if (!out.writeable()) throw py::value_error("out is read-only");
@@ -343,8 +342,7 @@ void Destination::take_host(const Array& leading, const std::vector<std::int64_t
 
 void Destination::take_device(const Array& leading, const std::vector<std::int64_t>& shape) {
   if (out_.is_none()) {
-    const std::int64_t elements = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-    const std::size_t bytes = static_cast<std::size_t>(elements) * size_bytes(leading.dtype);
+    const std::size_t bytes = static_cast<std::size_t>(elements_of(shape)) * size_bytes(leading.dtype);
     std::shared_ptr<ArrayMemory> memory;
     {
       const WithoutGil release;  // the device may have to finish work first
@@ -361,8 +359,8 @@ void Destination::take_device(const Array& leading, const std::vector<std::int64
   if (out.device().name != leading.home.name)
     throw py::value_error("out is on " + out.device().name + ", the operands are on " + leading.home.name);
   if (out.dtype() != leading.dtype)
-    throw py::type_error("out has dtype " + py::str(out.numpy_dtype()).cast<std::string>() + ", wanted " +
-                         py::str(leading.numpy_dtype).cast<std::string>());
+    throw py::type_error("out has dtype " + dtype_text(out.numpy_dtype()) + ", wanted " +
+                         dtype_text(leading.numpy_dtype));
   if (out.shape() != shape)
     throw py::value_error("out has shape " + shape_text(out.shape()) + ", wanted " + shape_text(shape));
   array_ = describe(out, out_);

@@ -44,6 +44,8 @@ struct Array {
   cpu::Buffer copy{};
 
   std::int64_t last() const { return shape[ndim - 1]; }
+  std::vector<std::int64_t> extents() const { return {shape.begin(), shape.begin() + ndim}; }
+  StridedArray strided() const { return strided_array(data, dtype, shape.data(), stride.data(), ndim); }
   bool on_device() const { return memory != nullptr; }
   bool empty() const;
   py::dtype native_dtype() const;  // of a result
@@ -71,6 +73,9 @@ void require_beside(const Array& operand, const char* name, const Array& leading
 // A NumPy array in the memory of `buffer`, and one in new memory of the pool.
 py::array array_in(cpu::Buffer buffer, const py::dtype& dtype, const std::vector<std::int64_t>& shape);
 py::array new_array(const py::dtype& dtype, const std::vector<std::int64_t>& shape);
+
+// "float32", ">f4": as NumPy prints a dtype.
+std::string dtype_text(const py::dtype& dtype);
 
 // "(2, 3)", as NumPy prints a shape.
 std::string shape_text(const std::int64_t* shape, std::size_t ndim);

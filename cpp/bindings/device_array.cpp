@@ -59,6 +59,10 @@ std::int64_t index_of(py::handle entry, std::int64_t extent) {
 
 }  // namespace
 
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
 StridedArray strided_array(std::byte* data, DType t, const std::int64_t* shape, const std::int64_t* stride,
                            std::size_t ndim) {
   StridedArray a;
@@ -86,18 +90,13 @@ DeviceArray DeviceArray::copy_of(py::handle value, OpenDevice device) {
   if (py::isinstance<DeviceArray>(value)) host = value.cast<const DeviceArray&>().numpy();
   Array a = read_array(host, "x", 1, kMaxDimensions, Layout::any);
   a.settle();
-  const Extents shape(a.shape.begin(), a.shape.begin() + a.ndim);
-  const StridedArray from = strided_array(a.data, a.dtype, a.shape.data(), a.stride.data(), shape.size());
+  const StridedArray from = a.strided();
   std::shared_ptr<ArrayMemory> memory;
   {
     const WithoutGilForLong release;
     memory = a.empty() ? device.backend->allocate(0) : device.backend->upload(from);
   }
-  return {std::move(device), std::move(memory), a.dtype, a.native_dtype(), shape};
-}
-
-std::int64_t DeviceArray::size() const {
-  return std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1}, std::multiplies<>());
+  return {std::move(device), std::move(memory), a.dtype, a.native_dtype(), a.extents()};
 }
 
 StridedArray DeviceArray::strided() const {
@@ -139,8 +138,7 @@ DeviceArray DeviceArray::item(py::handle key) const {
 }
 
 std::string DeviceArray::repr() const {
-  return "<vkconv.Array " + py::str(numpy_dtype_).cast<std::string>() + " " + shape_text(shape_) + " on " +
-         device_.name + ">";
+  return "<vkconv.Array " + dtype_text(numpy_dtype_) + " " + shape_text(shape_) + " on " + device_.name + ">";
 }
 
 py::capsule DeviceArray::dlpack(bool copy) const {

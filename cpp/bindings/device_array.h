@@ -14,6 +14,9 @@
 namespace vkconv::bindings {
 namespace py = pybind11;
 
+// Elements of an array of this shape.
+std::int64_t elements_of(const std::vector<std::int64_t>& shape);
+
 // Immutable but for its elements. The last axis is always contiguous.
 class DeviceArray {
  public:
@@ -32,7 +35,7 @@ class DeviceArray {
   const Extents& shape() const { return shape_; }
   const Extents& stride() const { return stride_; }  // in elements
   std::byte* data() const { return data_; }          // of the first element: an address of the device
-  std::int64_t size() const;
+  std::int64_t size() const { return elements_of(shape_); }
 
   py::array numpy() const;  // waits for the work that writes the array
   DeviceArray copy() const { return copy_of(numpy(), device_); }

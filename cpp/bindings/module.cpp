@@ -72,11 +72,8 @@ void bind_forward(py::module_& m) {
 py::array dense(py::handle value) {
   Array array = read_array(value, "array", 1, kMaxDimensions, Layout::any);
   array.settle();
-  const std::vector<std::int64_t> shape(array.shape.begin(), array.shape.begin() + array.ndim);
-  py::array made = new_array(array.native_dtype(), shape);
-  const StridedArray from =
-      strided_array(array.data, array.dtype, array.shape.data(), array.stride.data(), shape.size());
-  const StridedArray to = packed(from, static_cast<std::byte*>(made.mutable_data()));
+  py::array made = new_array(array.native_dtype(), array.extents());
+  const StridedArray from = array.strided(), to = packed(from, static_cast<std::byte*>(made.mutable_data()));
   const WithoutGilForLong release;
   cpu::copy(from, to);
   return made;

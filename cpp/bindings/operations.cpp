@@ -18,12 +18,8 @@ void check_kernel(const Extent3& kernel, const std::string& name) {
 
 // The channel counts of input, weight and groups, as `p` holds them.
 void check_channels(const ConvProblem& p, std::int64_t weight_channels) {
-  if (p.in_channels % p.groups != 0)
-    throw py::value_error("groups is " + number(p.groups) + ", which does not divide the " + number(p.in_channels) +
-                          " channels of input");
-  if (p.out_channels % p.groups != 0)
-    throw py::value_error("groups is " + number(p.groups) + ", which does not divide the " + number(p.out_channels) +
-                          " output channels of weight");
+  require_divided(p.in_channels, p.groups, "channels of input");
+  require_divided(p.out_channels, p.groups, "output channels of weight");
   if (weight_channels != p.in_channels_per_group())
     throw py::value_error("weight has " + counted(weight_channels, "input channel") + " per group, input has " +
                           number(p.in_channels) + " in " + counted(p.groups, "group") + ": channels are the last axis");
@@ -68,6 +64,12 @@ py::object run_forward(ForwardSpec& spec, Array& input, Array& weight, const Epi
 
 }  // namespace
 
+void require_divided(std::int64_t channels, std::int64_t groups, const char* what) {
+  if (channels % groups != 0)
+    throw py::value_error("groups is " + number(groups) + ", which does not divide the " + number(channels) + " " +
+                          what);
+}
+
 Array read_input(Object value, int rank, const char* name) {
   return read_array(value, name, rank ? rank + 2 : 3, rank ? rank + 2 : kMaxDimensions, Layout::contiguous_channels);
 }
@@ -76,8 +78,8 @@ Array read_weight(Object value, int least, int most) { return read_array(value, 
 
 void require_same_dtype(const Array& a, const char* a_name, const Array& b, const char* b_name) {
   if (a.dtype == b.dtype) return;
-  throw py::type_error(std::string(a_name) + " has dtype " + py::str(a.numpy_dtype).cast<std::string>() + ", " +
-                       b_name + " has " + py::str(b.numpy_dtype).cast<std::string>() + ": they must agree");
+  throw py::type_error(std::string(a_name) + " has dtype " + dtype_text(a.numpy_dtype) + ", " + b_name + " has " +
+                       dtype_text(b.numpy_dtype) + ": they must agree");
 }
 
 Geometry parse_geometry(int rank, const GeometryArguments& arguments, const char* dilation_name) {
@@ -119,7 +121,7 @@ void set_weight(ForwardSpec& spec, const Array& weight) {
 Array read_addend(Object value, DType dtype, int ndim) {
   Array addend = read_array(value, "addend", ndim, ndim, Layout::contiguous_channels);
   if (addend.dtype == accumulator(dtype)) return addend;
-  throw py::type_error("addend has dtype " + py::str(addend.numpy_dtype).cast<std::string>() + ", wanted float" +
+  throw py::type_error("addend has dtype " + dtype_text(addend.numpy_dtype) + ", wanted float" +
                        (accumulator(dtype) == DType::f64 ? "64" : "32") + ", in which sums run");
 }
 
@@ -264,8 +266,6 @@ ConvProblem gradient_problem(Pass pass, DType dtype, const Geometry& geometry,
   return p;
 }
 
-std::vector<std::int64_t> shape_of(const Array& a) { return {a.shape.begin(), a.shape.begin() + a.ndim}; }
-
 // Computes a gradient of `shape` from `grad` and the `other` operand (null for the bias). `place` puts the views of
 // both and of the array that is written into the execution.
 template <class Place>
@@ -303,7 +303,7 @@ py::object conv_input_grad(Object grad_argument, Object weight_argument, Object 
   require_same_dtype(weight, "weight", grad, "grad");
   const std::vector<std::int64_t> shape = parse_shape(input_shape, "input_shape", grad.ndim);
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
-  const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, shape_of(weight));
+  const ConvProblem p = gradient_problem(Pass::input_grad, grad.dtype, geometry, shape, weight.extents());
   require_output_shape(grad, "grad", p);
   return gradient(option_arguments, p, geometry.border, shape, Layout::contiguous_channels, grad, &weight, out,
                   [&](Execution& e, const Array& result) {
@@ -321,7 +321,7 @@ py::object conv_weight_grad(Object grad_argument, Object input_argument, Object 
   require_same_dtype(input, "input", grad, "grad");
   const std::vector<std::int64_t> shape = parse_shape(weight_shape, "weight_shape", grad.ndim);
   const Geometry geometry = parse_geometry(grad.ndim - 2, arguments, "kernel_dilation");
-  const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, shape_of(input), shape);
+  const ConvProblem p = gradient_problem(Pass::weight_grad, grad.dtype, geometry, input.extents(), shape);
   require_output_shape(grad, "grad", p);
   return gradient(option_arguments, p, geometry.border, shape, Layout::any, grad, &input, out,
                   [&](Execution& e, const Array& result) {

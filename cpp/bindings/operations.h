@@ -45,6 +45,8 @@ struct ForwardSpec {
   std::int64_t out_channels = 0, in_channels_per_group = 0;
 };
 
+// Throws unless `groups` divides the channels, which are `what`: "channels of input".
+void require_divided(std::int64_t channels, std::int64_t groups, const char* what);
 Array read_input(Object value, int rank, const char* name = "input");
 Array read_weight(Object value, int least, int most);
 void require_same_dtype(const Array& a, const char* a_name, const Array& b, const char* b_name);

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "bindings/without_gil.h"
-
 #include "core/checked.h"
 
 namespace vkconv::bindings {
@@ -25,9 +24,7 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
   spec_.geometry = parse_geometry(weight.ndim - 2, geometry, output_padding ? "dilation" : "kernel_dilation");
   if (output_padding) transpose_geometry(spec_.geometry, weight, geometry.padding, output_padding);
   set_weight(spec_, weight);
-  if (weight.shape[0] % spec_.geometry.groups != 0)
-    throw py::value_error("groups is " + std::to_string(spec_.geometry.groups) + ", which does not divide the " +
-                          std::to_string(weight.shape[0]) + " output channels of weight");
+  require_divided(weight.shape[0], spec_.geometry.groups, "output channels of weight");
   parse_activation(epilogue.activation, spec_.epilogue);
   spec_.epilogue.bias = !host_bias.is_none();
   std::optional<Array> bias;
@@ -57,9 +54,8 @@ PreparedConvolution::PreparedConvolution(Object weight_argument, const GeometryA
 py::object PreparedConvolution::call(Object input_argument, Object out, Object addend_argument) const {
   Array input = read_input(input_argument, spec_.geometry.rank);
   if (input.dtype != spec_.dtype)
-    throw py::type_error("input has dtype " + py::str(input.numpy_dtype).cast<std::string>() +
-                         ", the prepared weight has " + py::str(numpy_dtype_).cast<std::string>() +
-                         ": they must agree");
+    throw py::type_error("input has dtype " + dtype_text(input.numpy_dtype) + ", the prepared weight has " +
+                         dtype_text(numpy_dtype_) + ": they must agree");
   if (input.on_device() && input.home.name != spec_.options.device.name)
     throw py::value_error("input is a vkconv.Array on " + input.home.name + ", the prepared weight is on " +
                           spec_.options.device.name);
@@ -72,8 +68,8 @@ py::object PreparedConvolution::call(Object input_argument, Object out, Object a
 }
 
 std::string PreparedConvolution::repr() const {
-  std::string text = "<vkconv.PreparedConv " + py::str(numpy_dtype_).cast<std::string>() + " weight (" +
-                     std::to_string(spec_.out_channels);
+  std::string text =
+      "<vkconv.PreparedConv " + dtype_text(numpy_dtype_) + " weight (" + std::to_string(spec_.out_channels);
   for (int a = 3 - spec_.geometry.rank; a < 3; ++a) text += ", " + std::to_string(spec_.kernel[a]);
   return text + ", " + std::to_string(spec_.in_channels_per_group) + ") on " + spec_.options.device.name + ">";
 }

@@ -45,7 +45,7 @@ void require(const Array& a, const char* name, DType dtype, int rank) {
 }
 
 void require_dense(const Array& a, const char* name) {
-  const Array dense = without_memory(a.dtype, {a.shape.begin(), a.shape.begin() + a.ndim});
+  const Array dense = without_memory(a.dtype, a.extents());
   for (int i = 0; i < a.ndim; ++i)
     if (a.shape[i] > 1 && a.stride[i] != dense.stride[i])
       throw py::value_error(std::string(name) + " of a step has gaps");
@@ -93,7 +93,7 @@ py::list PreparedChain::call(const py::args& arrays) const {
   py::list made;
   for (const std::size_t place : results_) {
     Array& a = values[place];
-    made.append(array_in(std::move(a.copy), dtype, {a.shape.begin(), a.shape.begin() + a.ndim}));
+    made.append(array_in(std::move(a.copy), dtype, a.extents()));
   }
   return made;
 }
@@ -133,7 +133,7 @@ std::vector<PreparedChain::Work> PreparedChain::plan(std::vector<Array>& values)
       require_dense(*second, "factor");
       if (!std::equal(shape.begin(), shape.end(), second->shape.begin()))
         throw py::value_error("the factors of a step are not one for each channel");
-      shape.assign(input.shape.begin(), input.shape.begin() + input.ndim);
+      shape = input.extents();
     }
     work.pixels = pixels_of(input);
     values.push_back(without_memory(input.dtype, shape));
