@@ -13,6 +13,7 @@
 #include "algorithms/registry_vulkan.h"
 #include "core/checked.h"
 #include "core/planner.h"
+#include "core/strided_array.h"
 #include "vulkan/divisor.h"
 #include "vulkan/kernel_params.h"
 #include "vulkan/matrix_layout.h"
@@ -94,20 +95,16 @@ std::optional<Arrangement> arrange(const ConvProblem& p, const MatrixUnit& unit,
   return c.planner.remembered({p, "direct_matrix", 0, c.siblings}, [&] { return best_arrangement(p, unit, c); });
 }
 
-// The elements that the input of the first depth tap spans below and above the array's first, depths outside included.
-struct Span {
-  std::int64_t below = 0, above = 0;
-};
-
+// The elements that the input of the first depth tap spans before the array's first and from it on, depths outside
+// included.
 Span input_span(const ConvProblem& p, const View<Pointer>& v) {
   Span s;
   const std::int64_t last_depth = (p.output[0] - 1) * p.stride[0] - p.pad_lo[0];
   const std::int64_t outside = std::max({p.pad_lo[0], last_depth - (p.input[0] - 1), std::int64_t{0}});
   const std::int64_t extents[] = {p.batch, p.input[0] + outside, p.input[1], p.input[2]};
-  for (int axis = 0; axis < 4; ++axis)
-    (v.stride[axis] < 0 ? s.below : s.above) += std::abs(v.stride[axis]) * (extents[axis] - 1);
-  s.below += std::max<std::int64_t>(v.stride[1], 0) * outside;
-  s.above += p.in_channels;
+  for (int axis = 0; axis < 4; ++axis) (v.stride[axis] < 0 ? s.lo : s.hi) += v.stride[axis] * (extents[axis] - 1);
+  s.lo -= std::max<std::int64_t>(v.stride[1], 0) * outside;
+  s.hi += p.in_channels;
   return s;
 }
 
@@ -227,7 +224,7 @@ class DirectMatrixPlan final : public Plan<Device> {
   // Of problem p, which is the original one as it is computed.
   Params make_params(const ConvProblem& p, const MatrixGrid& grid, const SideBySide& layout, const Operands<Device>& a,
                      Pointer packed) const {
-    const std::int64_t below = input_span(p, a.input).below;
+    const std::int64_t below = -input_span(p, a.input).lo;
     return {a.input.data,
             a.weight.data,
             a.output.data,
@@ -298,8 +295,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     const bool slices = p.batch * p.output[0] > 1;
     const bool whole_chunks = !taps_are_channels_ && p_.in_channels_per_group() % (t.chunk_octets * 8) == 0;
     for (const std::uint32_t v :
-         {std::uint32_t{depth_taps},
-          std::uint32_t{(span.below + span.above) * std::int64_t(size_bytes(p_.dtype)) >> 32 != 0},
+         {std::uint32_t{depth_taps}, std::uint32_t{(span.hi - span.lo) * std::int64_t(size_bytes(p_.dtype)) >> 32 != 0},
           std::uint32_t{p.output[0] > 1}, t.subgroups() * unit_.lanes, std::uint32_t{far_output(p, a)},
           std::uint32_t{stores_eights(p, a)}, body_steps(grid), std::uint32_t{grid.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),

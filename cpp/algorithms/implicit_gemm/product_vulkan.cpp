@@ -184,9 +184,7 @@ Support product_support(const ConvProblem& p, const Context<Device>& c) {
   constexpr std::int64_t limit = std::int64_t{1} << 31;
   if (p.batch * p.output_pixels() >= limit) return Support::no("there are over 2^31 output pixels");
   if (p.taps() * p.in_channels_per_group() >= limit) return Support::no("a sum has over 2^31 terms");
-  if (MatrixProduct(p, c, SplitSums::allowed).workgroups() >= limit)
-    return Support::no("the output needs over 2^31 workgroups");
-  return Support::yes();
+  return workgroup_support(MatrixProduct(p, c, SplitSums::allowed).workgroups());
 }
 
 }  // namespace vkconv::vulkan

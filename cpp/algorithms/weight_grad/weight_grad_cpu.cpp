@@ -141,25 +141,35 @@ class WeightGradPlan final : public Plan<Device> {
     const Job job{p_, operands, q_.shape};
     ScratchSlots scratch(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
     const std::int64_t lane_step = q_.shape.form == Form::out_vectors ? operands.weight.out : operands.weight.in;
-    if (q_.shape.storable && lane_step == 1)
-      return thread_pool().run(q_.units(), [&](std::int64_t i) {
-        const auto slot = scratch.borrow();
-        store(job, unit_at(p_, q_, i), slot.data());
-      });
-    if (!q_.by_chunk) {
-      thread_pool().run(q_.units(), [&](std::int64_t i) {
-        const auto slot = scratch.borrow();
-        const Unit unit = unit_at(p_, q_, i);
-        std::byte* total = slot.data() + 2 * q_.sums_bytes;
-        for (std::int64_t chunk = 0; chunk < q_.shape.chunks; ++chunk) {
-          check_job();
-          accumulate(job, unit, chunk, slot.data(), slot.data() + q_.sums_bytes, slot.data() + 3 * q_.sums_bytes);
-          add<T>(slot.data(), chunk == 0, total);
-        }
-        write(unit, reinterpret_cast<const T*>(total), operands.weight);
-      });
-      return;
-    }
+    if (q_.shape.storable && lane_step == 1) return store_units(job, scratch);
+    q_.by_chunk ? sum_chunks<T>(job, scratch, workspace) : sum_units<T>(job, scratch);
+  }
+
+  void store_units(const Job& job, ScratchSlots& scratch) const {
+    thread_pool().run(q_.units(), [&](std::int64_t i) {
+      const auto slot = scratch.borrow();
+      store(job, unit_at(p_, q_, i), slot.data());
+    });
+  }
+
+  template <class T>
+  void sum_units(const Job& job, ScratchSlots& scratch) const {
+    thread_pool().run(q_.units(), [&](std::int64_t i) {
+      const auto slot = scratch.borrow();
+      const Unit unit = unit_at(p_, q_, i);
+      std::byte* total = slot.data() + 2 * q_.sums_bytes;
+      for (std::int64_t chunk = 0; chunk < q_.shape.chunks; ++chunk) {
+        check_job();
+        accumulate(job, unit, chunk, slot.data(), slot.data() + q_.sums_bytes, slot.data() + 3 * q_.sums_bytes);
+        add<T>(slot.data(), chunk == 0, total);
+      }
+      write(unit, reinterpret_cast<const T*>(total), job.operands.weight);
+    });
+  }
+
+  // Chunks are tasks, whose sums wait in the workspace.
+  template <class T>
+  void sum_chunks(const Job& job, ScratchSlots& scratch, std::byte* workspace) const {
     const auto partial = [&](std::int64_t unit, std::int64_t chunk) {
       return workspace + static_cast<std::size_t>(unit * q_.shape.chunks + chunk) * q_.sums_bytes;
     };
@@ -172,7 +182,7 @@ class WeightGradPlan final : public Plan<Device> {
     thread_pool().run(q_.units(), [&](std::int64_t unit) {
       for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk)
         add<T>(partial(unit, chunk), false, partial(unit, 0));
-      write(unit_at(p_, q_, unit), reinterpret_cast<const T*>(partial(unit, 0)), operands.weight);
+      write(unit_at(p_, q_, unit), reinterpret_cast<const T*>(partial(unit, 0)), job.operands.weight);
     });
   }
 

@@ -166,10 +166,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");
   const Grid g = make_grid(p, choose_tile(p, c.traits), c.workspace_limit_bytes);
   if (g.tiles * g.chunks >= kIndexLimit) return Support::no("the gradient needs over 2^31 workgroups");
-  if (g.pass_tiles == 0)
-    return Support::no("the chunk sums of one tile need " + std::to_string(g.tile_workspace_bytes) +
-                       " bytes of workspace");
-  return Support::yes();
+  return workspace_support("the chunk sums of one tile", g.tile_workspace_bytes, c);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
