@@ -108,6 +108,8 @@ def test_errors_come_before_anything_is_computed():
         vd.conv1d(np.ones((1, 8, 4), np.float32), w)
     with pytest.raises(TypeError, match=r"input must be a dask\.array, got list"):
         vd.conv_general([1.0], w)
+    with pytest.raises(TypeError, match="weight must be a NumPy array, got list"):
+        vd.conv1d(da.ones((1, 8, 4), dtype="f4"), [1.0])
     with pytest.raises(ValueError, match="channels"):
         vd.conv1d(x, w, groups=2)
     with pytest.raises(TypeError, match="weight has dtype float64"):

@@ -141,3 +141,21 @@ def test_install_serves_the_layers():
     finally:
         vm.uninstall()
     assert mx.conv2d is own
+
+
+def test_what_mlx_can_do_without_vkconv_it_can_do_with_it(tmp_path):
+    x, w = operands({})
+
+    def layer(x):
+        return mx.conv2d(x, w) + 1
+
+    want, path = layer(x), str(tmp_path / "layer.mlxfn")
+    try:
+        vm.install()
+        near(mx.compile(layer, shapeless=True)(x), want)
+        mx.export_function(path, layer, x)
+        near(mx.import_function(path)(x)[0], want)
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            mx.conv2d(np.array(x), w)
+    finally:
+        vm.uninstall()

@@ -66,7 +66,7 @@ def conv_general(
     -------
     dask.array.Array of shape (N, spatial..., O)
     """
-    check_ranks(_lazy(input).ndim - 2, weight=weight)
+    check_ranks(_lazy(input).ndim - 2, weight=_core.require_array(weight, "weight"))
     extents = input.shape[1:-1], weight.shape[1:-1]
     geometry = Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip)
     return _planned(input, weight, geometry, bias, activation, chunks)
@@ -155,7 +155,7 @@ def _make_conv(rank: int) -> Callable[..., Any]:
         activation: Activation | None = None,
         chunks: Axes | None = None,
     ) -> Any:
-        check_ranks(rank, input=_lazy(input), weight=weight)
+        check_ranks(rank, input=_lazy(input), weight=_core.require_array(weight, "weight"))
         geometry = Geometry.of(input.shape[1:-1], weight.shape[1:-1], stride, padding, dilation, 1, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)
 
@@ -176,7 +176,7 @@ def _make_transpose(rank: int) -> Callable[..., Any]:
         activation: Activation | None = None,
         chunks: Axes | None = None,
     ) -> Any:
-        check_ranks(rank, input=_lazy(input), weight=weight)
+        check_ranks(rank, input=_lazy(input), weight=_core.require_array(weight, "weight"))
         kernel = weight.shape[1:-1]
         geometry = Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups)
         return _planned(input, weight, geometry, bias, activation, chunks)

@@ -204,7 +204,7 @@ def install() -> None:
     """Let `mlx.core.conv2d` and the others compute by vkconv, in every module that calls them by these names.
 
     MLX's own run where a stream is given, the dtype is not float32, float16 or bfloat16, or the arrays have other ranks
-    than the function's name says, which MLX allows.
+    than the function's name says, which MLX allows, or no values yet, as inside `mx.compile`.
     """
     for name, own in _OWN.items():
         setattr(mx, name, _replacement(globals()[name], own))
@@ -219,9 +219,15 @@ def uninstall() -> None:
 def _replacement(ours: Callable[..., mx.array], own: Callable[..., mx.array]) -> Callable[..., mx.array]:
     ranks = (int(ours.__name__[-2]),) if ours.__name__.endswith("d") else (1, 2, 3)
 
+    def mine(input: Any, weight: Any) -> bool:
+        if not isinstance(input, mx.array) or not isinstance(weight, mx.array):
+            return False
+        if input.dtype not in FLOATS or weight.dtype != input.dtype or input.ndim != weight.ndim:
+            return False
+        return input.ndim - 2 in ranks and not _traced(input, weight)
+
     def chosen(input: mx.array, weight: mx.array, *args: Any, **kwargs: Any) -> mx.array:
-        mine = kwargs.get("stream") is None and input.dtype in FLOATS and weight.dtype == input.dtype
-        mine = mine and input.ndim == weight.ndim and input.ndim - 2 in ranks
-        return (ours if mine else own)(input, weight, *args, **kwargs)
+        run = ours if kwargs.get("stream") is None and mine(input, weight) else own
+        return run(input, weight, *args, **kwargs)
 
     return named(chosen, ours.__name__, _DOC)
