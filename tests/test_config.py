@@ -331,7 +331,8 @@ def test_default_precision():
 
 
 def test_precision_from_the_environment():
-    assert printed("print(vkconv.default_precision())", VKCONV_PRECISION="fast") == "fast"
+    for word, told in (("fast", "fast"), ("", "high")):
+        assert printed("print(vkconv.default_precision())", VKCONV_PRECISION=word) == told
     done = run("vkconv.conv2d(x, w)", VKCONV_PRECISION="exact")
     assert "ValueError" in done.stderr and "VKCONV_PRECISION is 'exact', wanted one of 'highest'" in done.stderr
 

@@ -49,6 +49,23 @@ def test_import_opens_no_vulkan_and_starts_no_thread():
     assert told == {"threads": 0, "vulkan": False, "ml_dtypes": False}
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the module that makes subinterpreters has another name")
+def test_subinterpreters():
+    """As servers of the web have them. Before Python 3.12 pybind11 knows none, which is said at once."""
+    told = run("""
+        import faulthandler, sys, _xxsubinterpreters as interpreters
+        faulthandler.dump_traceback_later(60, exit=True)
+        other = interpreters.create(isolated=False)
+        try:
+            interpreters.run_string(other, f"import sys; sys.path[:] = {sys.path!r}; import vkconv, numpy as np\\n"
+                "print(vkconv.conv1d(np.ones((1, 4, 1)), np.ones((1, 2, 1)), device='cpu').sum())")
+        except interpreters.RunFailedError as error:
+            print(error)
+        interpreters.destroy(other)
+    """)
+    assert ("6.0" if sys.version_info >= (3, 12) else "vkconv cannot be imported in a subinterpreter") in told
+
+
 def test_no_network():
     """Neither Python's sockets nor the C library's."""
     run("""

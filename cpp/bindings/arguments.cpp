@@ -71,7 +71,7 @@ Precision named_precision(py::handle word, const std::string& argument) {
 std::atomic<Precision>& process_precision() {
   static std::atomic<Precision> precision = [] {
     const char* text = std::getenv("VKCONV_PRECISION");
-    return text ? named_precision(py::str(text), "VKCONV_PRECISION") : Precision::high;
+    return text && *text ? named_precision(py::str(text), "VKCONV_PRECISION") : Precision::high;
   }();
   return precision;
 }

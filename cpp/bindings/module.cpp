@@ -146,7 +146,7 @@ void bind_prepared(py::module_& m) {
 }  // namespace
 }  // namespace vkconv::bindings
 
-PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
+PYBIND11_MODULE(_main_core, m, pybind11::mod_gil_not_used()) {
   using namespace vkconv::bindings;
   m.doc() = "The compiled half of vkconv. Use the functions of the package vkconv.";
   load_numpy();
@@ -160,4 +160,15 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   bind_prepared_chain(m);
   bind_settings(m);
   bind_xla(m);
+}
+
+// In a subinterpreter before Python 3.12, pybind11 waits forever for a lock that its own thread holds.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+#if PY_VERSION_HEX < 0x030C0000
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError, "vkconv cannot be imported in a subinterpreter");
+    return nullptr;
+  }
+#endif
+  return PyInit__main_core();
 }
