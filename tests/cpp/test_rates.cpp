@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cpu/processor.h"
+#include "cpu_test.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -51,6 +52,19 @@ TEST(Rates, AreOfAllThreads) {
   EXPECT_DOUBLE_EQ(four.cache_bytes_per_second, 4 * one.cache_bytes_per_second);
   EXPECT_GE(four.memory_bytes_per_second, one.memory_bytes_per_second);
   EXPECT_EQ(four.launch_seconds, one.launch_seconds);
+}
+
+// As many points as save most products, unless their weights outgrow what a process holds of a large L3: here 51 MB,
+// and 177 by four outputs a tile, 79 by two.
+TEST(Rates, WinogradReadsWeightsAtTheRateOfWhereTheyLie) {
+  Traits t = rated("GenuineIntel", "AVX3", 64, 2);
+  t.l2_bytes = 2 << 20, t.l3_bytes = 260 << 20;
+  tools::CpuPlanner planner(registry<Device>(), t);
+  const auto plan = [&](const char* text) {
+    return planner.plan({parse_problem(text), "", std::size_t{256} << 20})->describe();
+  };
+  EXPECT_EQ(plan("fwd_f32_n1c512o512_i14x14_k3x3_p1x1"), "winograd_f5");
+  EXPECT_EQ(plan("fwd_f32_n1c1920o640_i8x16_k3x3_p1x1"), "winograd_f2");
 }
 
 }  // namespace

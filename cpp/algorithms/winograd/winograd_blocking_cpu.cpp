@@ -25,6 +25,8 @@ constexpr double kMinRows = 4;
 constexpr double kBetweenCoresShare = 0.1;
 // Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
 constexpr double kMemoryShare = 0.7;
+// Of the shared cache, what a process can count on where others fill it too, whether they are seen or not.
+constexpr double kSharedCacheBytes = 48 << 20;
 // Reads of the shared cache in the time of one, where the products hide the others.
 constexpr double kHiddenReads = 2;
 constexpr double kParallelSeconds = 1.5e-6;
@@ -66,17 +68,18 @@ struct Costs {
                          static_cast<double>(size_bytes(g.problem.dtype));
     return seconds_of_flops(weight_floats() * kWeightTransformFlops) + bytes / panel_rate(bytes);
   }
+  double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
   double panel_rate(double bytes) const {
-    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes))
-      return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
-    return bytes > 0.5 * static_cast<double>(traits.l2_bytes) ? shared_cache_rate() : own_cache_rate();
+    if (bytes > 0.8 * static_cast<double>(traits.l3_bytes)) return memory_rate();
+    if (bytes <= 0.5 * static_cast<double>(traits.l2_bytes)) return own_cache_rate();
+    const double held = std::min(1.0, kSharedCacheBytes / bytes);
+    return 1 / (held / shared_cache_rate() + (1 - held) / memory_rate());
   }
 
   // Of what outgrows the thread's own cache, beside `all_bytes` that pass through the shared one.
   double outer_rate(double all_bytes) const {
-    if (all_bytes > 0.4 * static_cast<double>(traits.l3_bytes))
-      return kMemoryShare * traits.memory_bytes_per_second / traits.threads;
+    if (all_bytes > 0.4 * static_cast<double>(traits.l3_bytes)) return memory_rate();
     return shared_cache_rate();
   }
 
