@@ -46,6 +46,10 @@ const char* const kProblems[] = {
     "fwd_f32_n1c20o20g20_i29x50_k5x7_s4x2_d6x3_p6x9",
     "fwd_f32_n1c20o40g20_i15x16_k5x5_s2x2_p2x2",
     "fwd_f16_n1c70o70g70_i12x25_k7x7_s2x2_p3x3_bias_silu",
+    // depths in the place of rows
+    "fwd_f32_n2c20o40g20_i5x9x12_k3x3x3_s1x2x2_p1x1x1_bias_add_relu",
+    "fwd_f32_n1c33o33g33_i7x9x21_k3x5x5_s2x3x2_p1x2x2",
+    "fwd_bf16_n1c33o33g33_i6x9x28_k3x3x3_s1x2x2_p2x1x0",
     // vectors that begin where the input is aligned, and pixels so far apart that they collide in the caches
     "fwd_f32_n1c144o144g144_i9x21_k3x3_s2x2_p1x1_bias_add_relu",
     "fwd_f32_n1c160o160g160_i9x21_k3x3_p1x1_add",

@@ -5,6 +5,7 @@
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "cpu/device.h"
+#include "cpu/orientation.h"
 
 namespace vkconv::cpu::depthwise {
 
@@ -56,12 +57,23 @@ inline std::int64_t dense_stride(const ConvProblem& p, int axis) {
   return p.stride[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
 }
 
+// The stride between the rows that are computed two at a time, of kernels `width` wide with a stride between columns.
+// Rows of 3x3 kernels at stride 2 share one line in five.
+constexpr std::int64_t pair_row_stride(std::int64_t width, std::int64_t columns) { return width == 3 ? 1 : columns; }
+
 // Whether rows of outputs are computed two at a time, where the registers of the instruction set suffice: the kernel
-// rows of the one and of the other that read a line are one stride apart, so at stride 2 small kernels share few lines.
+// rows of the one and of the other that read a line are one stride apart.
 inline bool takes_row_pairs(const ConvProblem& p) {
-  const std::int64_t width = p.kernel[2], stride = dense_stride(p, 1);
-  const bool tall = p.kernel[1] > stride && dense_stride(p, 2) == stride && p.taps() <= kSumTerms;
-  return tall && (width == 5 || width == 7 ? stride <= 2 : stride == 1 && (width == 3 || width == 4));
+  const std::int64_t width = p.kernel[2], rows = dense_stride(p, 1), columns = dense_stride(p, 2);
+  const bool wide = width == 3 || width == 5 || width == 7 ? columns <= 2 : width == 4 && columns == 1;
+  return wide && rows == pair_row_stride(width, columns) && p.kernel[1] > rows && p.taps() <= kSumTerms;
+}
+
+// Kernels of several depths whose rows share few lines swap the two axes: depths are close together where strides are
+// those of an image.
+inline Orientation row_orientation(const ConvProblem& p) {
+  const Orientation same, swapped{false, {1, 0, 2}};
+  return !takes_row_pairs(p) && takes_row_pairs(swapped.apply(p)) ? swapped : same;
 }
 
 // Accumulators in a vector of the instruction set in use.

@@ -23,20 +23,26 @@ void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::b
 
 class DepthwisePlan final : public Plan<Device> {
  public:
-  DepthwisePlan(const ConvProblem& p, const Blocking& blocking) : p_(p), blocking_(blocking) {}
+  DepthwisePlan(const ConvProblem& p, const Context<Device>& context)
+      : orientation_(row_orientation(p)),
+        p_(orientation_.apply(p)),
+        blocking_(choose_blocking(p_, context.traits, context.workspace_limit_bytes)) {}
 
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
-  std::string weight_layout() const override { return "depthwise: tap, channel"; }
+  std::string weight_layout() const override {
+    return std::string("depthwise: ") + (orientation_ == Orientation{} ? "tap" : "tap of swapped axes") + ", channel";
+  }
 
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
     PreparedWeights<Device> prepared;
     prepared.data = Buffer(blocking_.weight_bytes);
-    pack_all(p_, weight, prepared.data.pointer());
+    pack_all(p_, orientation_.apply(weight), prepared.data.pointer());
     return prepared;
   }
 
-  void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
+  void execute(Device::Stream&, const Operands<Device>& given, std::byte* workspace) const override {
+    const Operands<Device> operands = orientation_.apply(given);
     PackedWeights weights{workspace, weight_row_length(p_)};
     if (operands.prepared)
       weights.data = operands.prepared->data.pointer();
@@ -58,7 +64,8 @@ class DepthwisePlan final : public Plan<Device> {
   }
 
  private:
-  ConvProblem p_;
+  Orientation orientation_;
+  ConvProblem p_;  // with its axes in the order of the orientation
   Blocking blocking_;
 };
 
@@ -67,7 +74,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (!p.depthwise()) return Support::no("groups differ from the input channels");
   if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
-  const std::size_t least = choose_blocking(p, context.traits, 0).workspace_bytes();
+  const std::size_t least = choose_blocking(row_orientation(p).apply(p), context.traits, 0).workspace_bytes();
   if (least > context.workspace_limit_bytes)
     return Support::no("its weights and a staged row take " + std::to_string(least) + " bytes of workspace");
   return Support::yes();
@@ -89,11 +96,7 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
 }  // namespace
 }  // namespace depthwise
 
-const Algorithm<Device> kDepthwise{
-    "depthwise", depthwise::supports, depthwise::seconds,
-    [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
-      return std::make_shared<depthwise::DepthwisePlan>(
-          p, depthwise::choose_blocking(p, context.traits, context.workspace_limit_bytes));
-    }};
+const Algorithm<Device> kDepthwise{"depthwise", depthwise::supports, depthwise::seconds,
+                                   make_plan<depthwise::DepthwisePlan>};
 
 }  // namespace vkconv::cpu

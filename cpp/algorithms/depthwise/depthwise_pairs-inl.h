@@ -26,8 +26,8 @@ constexpr bool pairs_of_width(std::int64_t kernel_width) {
 }
 
 // A run of tiles of the upper row, and where the sums of the lower row go. The upper row reads the first kernel_height
-// of a depth's kernel_height + stride lines, whose `w` are its weights; the lower row the last, each with the weights
-// of the line one stride before it.
+// of a depth's kernel_height + kRowStride lines, whose `w` are its weights; the lower row the last, each with the
+// weights of the line kRowStride before it.
 template <class In>
 struct PairTile {
   Tile<In> upper;
@@ -40,13 +40,14 @@ template <int Taps, int Stride, bool Upper, bool Lower, bool Masked, int Columns
 HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                               hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const Tile<In>& t, const Line<In>& line,
                               std::int64_t c, std::uint64_t inside) {
+  constexpr int kRowStride = pair_row_stride(Taps, Stride);
   const AccumulatorTag<In> d;
   hn::Vec<decltype(d)> upper_tap[Taps], lower_tap[Taps];
   const Accumulator<In>* w = line.w + c;
   HWY_UNROLL(8)
   for (int q = 0; q < Taps; ++q) {
     if (Upper) upper_tap[q] = hn::LoadU(d, w + q * t.weight_row);
-    if (Lower) lower_tap[q] = hn::LoadU(d, w + (q - Stride * Taps) * t.weight_row);
+    if (Lower) lower_tap[q] = hn::LoadU(d, w + (q - kRowStride * Taps) * t.weight_row);
   }
   const In* HWY_RESTRICT x = line.x + t.origin + c;
   HWY_UNROLL(32)
@@ -68,16 +69,17 @@ template <int Taps, int Stride, bool Masked, int Columns, class In>
 HWY_INLINE void add_pair_lines(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                                hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const PairTile<In>& pair, std::int64_t c,
                                std::uint64_t inside) {
+  constexpr int kRowStride = pair_row_stride(Taps, Stride);
   const Tile<In>& t = pair.upper;
   HWY_UNROLL(16)
   for (int i = 0; i < Columns; ++i) upper[i] = lower[i] = hn::Zero(AccumulatorTag<In>());
   for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end;) {
     const Line<In>* const last = line + pair.kernel_height;
-    for (int i = 0; i < Stride; ++i, ++line)
+    for (int i = 0; i < kRowStride; ++i, ++line)
       if (line->x) add_pair_line<Taps, Stride, true, false, Masked, Columns, In>(upper, lower, t, *line, c, inside);
     for (; line != last; ++line)
       if (line->x) add_pair_line<Taps, Stride, true, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
-    for (int i = 0; i < Stride; ++i, ++line)
+    for (int i = 0; i < kRowStride; ++i, ++line)
       if (line->x) add_pair_line<Taps, Stride, false, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
   }
 }
@@ -128,7 +130,7 @@ HWY_INLINE void run_pair_tiles(const PairTile<In>& pair, std::int64_t columns) {
     if (pair.upper.kernel_width == 5) return run_strided(integral_constant<int, 5>());
     if (pair.upper.kernel_width == 7) return run_strided(integral_constant<int, 7>());
   }
-  run(integral_constant<int, 3>(), integral_constant<int, 1>());
+  run_strided(integral_constant<int, 3>());
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE
