@@ -6,7 +6,6 @@
 #pragma once
 #include <numeric>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "core/checked.h"

@@ -4,7 +4,6 @@
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>

@@ -2,7 +2,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "bindings/vulkan_devices.h"

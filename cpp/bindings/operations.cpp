@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "core/dispatch.h"
-#include "core/error.h"
 
 namespace vkconv::bindings {
 namespace {

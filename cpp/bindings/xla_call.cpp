@@ -1,6 +1,5 @@
 // The function that XLA calls for a convolution on the CPU: two arrays and a result, packed, and a problem string. It
 // runs in XLA's threads, on XLA's memory, and needs no lock of the interpreter.
-#include <cstring>
 #include <exception>
 #include <new>
 

@@ -8,11 +8,9 @@
 // leaky_relu and clip carry their numbers: leaky_relu0.01, clip-1:1. Defaults are left out.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <iterator>
 #include <vector>
 
-#include "core/checked.h"
 #include "core/error.h"
 #include "core/number_text.h"
 #include "core/problem.h"

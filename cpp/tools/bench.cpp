@@ -58,12 +58,12 @@ struct CpuTarget {
   double time(const Plan<cpu::Device>& plan, tools::HostOperands& host, const Options& options) {
     cpu::Buffer workspace(plan.workspace_bytes());
     cpu::Device::Stream stream;
+    Operands<cpu::Device> operands = host.operands;
     PreparedWeights<cpu::Device> prepared;
     if (options.prepared) {
-      prepared = plan.prepare(stream, host.operands.weight);
-      host.operands.prepared = &prepared;
+      prepared = plan.prepare(stream, operands.weight);
+      operands.prepared = &prepared;
     }
-    Operands<cpu::Device> operands = host.operands;
     const cpu::Buffer input(host.input.size() + options.offset_bytes), output(host.output.size());
     operands.input.data = input.pointer() + options.offset_bytes;
     operands.output.data = output.pointer();

@@ -104,18 +104,19 @@ inline ConvProblem without_flip(ConvProblem p) {
 }
 
 // The array that the pass writes. The operands may be other views of the arrays than they were made with.
-inline std::vector<double> run_cpu(const ConvProblem& p, HostOperands& host, Planner<cpu::Device>& planner,
+inline std::vector<double> run_cpu(const ConvProblem& p, const HostOperands& host, Planner<cpu::Device>& planner,
                                    const std::string& algorithm,
                                    std::size_t workspace_limit = kDefaultWorkspaceLimitBytes, bool prepare = false) {
   const auto plan = planner.plan({without_flip(p), algorithm, workspace_limit});
   cpu::Device::Stream stream;
   cpu::Buffer workspace(plan->workspace_bytes());
+  Operands<cpu::Device> operands = host.operands;
   PreparedWeights<cpu::Device> prepared;
   if (prepare) {
-    prepared = plan->prepare(stream, host.operands.weight);
-    host.operands.prepared = &prepared;
+    prepared = plan->prepare(stream, operands.weight);
+    operands.prepared = &prepared;
   }
-  plan->execute(stream, host.operands, workspace.pointer());
+  plan->execute(stream, operands, workspace.pointer());
   return host.result(p);
 }
 

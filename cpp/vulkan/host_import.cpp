@@ -1,7 +1,5 @@
 #include "vulkan/host_import.h"
 
-#include <algorithm>
-
 #include "vulkan/logical_device.h"
 
 namespace vkconv::vulkan {

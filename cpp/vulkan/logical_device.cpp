@@ -1,7 +1,6 @@
 #include "vulkan/logical_device.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "core/interruption.h"
 #include "vulkan/cooperative_matrix.h"

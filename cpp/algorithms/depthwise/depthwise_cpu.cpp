@@ -75,9 +75,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
   const std::size_t least = choose_blocking(row_orientation(p).apply(p), context.traits, 0).workspace_bytes();
-  if (least > context.workspace_limit_bytes)
-    return Support::no("its weights and a staged row take " + std::to_string(least) + " bytes of workspace");
-  return Support::yes();
+  return workspace_support("weights and a staged row", least, context);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& context) {

@@ -119,7 +119,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.kernel[0] * p.kernel[1] > 1) return Support::no("the kernel is more than one line");
   if (p.stride[2] != 1 || p.input_dilated())
     return Support::no("it is for stride 1 along the line and an input without dilation");
-  return workspace_support("its transforms", scratch_bytes(choose_transform(p)), context);
+  return workspace_support("transforms", scratch_bytes(choose_transform(p)), context);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& context) {

@@ -1,12 +1,10 @@
 // image_filter: how the output is cut into tasks, and the staged input under one.
 #pragma once
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "core/algorithm.h"
 #include "core/checked.h"
-#include "core/geometry.h"
 #include "cpu/device.h"
 
 namespace vkconv::cpu::image_filter {

@@ -7,10 +7,10 @@
 #include "algorithms/image_filter/image_filter.h"
 
 #include <algorithm>
-#include <memory>
 #include <string>
 
 #include "algorithms/registry_cpu.h"
+#include "core/geometry.h"
 
 namespace vkconv::cpu {
 namespace image_filter {

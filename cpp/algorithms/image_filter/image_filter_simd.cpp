@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "algorithms/image_filter/image_filter.h"
+#include "core/geometry.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/pack-inl.h"

@@ -6,7 +6,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "algorithms/implicit_gemm/narrow.h"

@@ -5,7 +5,6 @@
 // the dot products and column sums of a BLAS gemv.
 #include "algorithms/matrix_vector/matrix_vector.h"
 
-#include <memory>
 #include <string>
 
 #include "algorithms/registry_cpu.h"

@@ -5,7 +5,6 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "algorithms/unfold_gemm/unfold.h"
 #include "cpu/epilogue-inl.h"
