@@ -61,6 +61,8 @@ TEST(ImageFilter, SameBitsForAnyThreadCountAndLimit) {
   }
 }
 
+TEST(ImageFilter, LongRowsAreAccurate) { tools::expect_accurate("fwd_f32_n1c1o1_i3000_k2000", "image_filter"); }
+
 TEST(ImageFilter, StridedViews) {
   for (const char* text : {"fwd_f32_n1c1o1_i20x40_k9x5_p4x2_bias_add", "fwd_f16_n1c1o1_i9x40_k4x5"}) {
     const ConvProblem p = parse_problem(text);
