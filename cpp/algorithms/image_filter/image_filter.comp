@@ -16,10 +16,11 @@ layout(constant_id = 8) const uint kRows = 4;
 layout(constant_id = 9) const uint kChannels = 1;            // 1 or 4
 layout(constant_id = 10) const uint kTapsH = 8;
 layout(constant_id = 11) const uint kTapsW = 16;
-layout(constant_id = 12) const bool kBlocks = false;         // sums of each kBlockH x kTapsW taps are added to a total
+layout(constant_id = 12) const bool kBlocks = false;         // block sums are added to a total
 layout(constant_id = 13) const bool kPadded = false;         // some tap that an output multiplies reads no input
 layout(constant_id = 14) const bool kColumnFours = false;    // four outputs of a row lie together, aligned
 layout(constant_id = 15) const uint kBlockH = 8;             // divides kTapsH
+layout(constant_id = 16) const uint kBlockParts = 1;         // a block is so many times kBlockH x kTapsW taps
 
 layout(local_size_x_id = 5) in;
 
@@ -112,6 +113,7 @@ void end_block() {
 }
 
 void sum_taps(Place at) {
+  uint parts = 0;  // of the block begun
   const uint kernel_h = params.geometry.kernel[1], kernel_w = params.geometry.kernel[2];
   for (int d = 0; d < params.geometry.kernel[0]; ++d) {
     const int depth = at.depth * params.geometry.stride[0] + d * params.geometry.dilation[0] - params.geometry.pad_lo[0];
@@ -127,10 +129,11 @@ void sum_taps(Place at) {
         const uint rows = min(kTapsH, kernel_h - h);
         for (uint first = 0; first < rows; first += kBlockH) {
           multiply(at, first, min(first + kBlockH, rows));
-          if (kBlocks) end_block();
+          if (kBlocks && (kBlockParts == 1 || ++parts == kBlockParts)) end_block(), parts = 0;
         }
       }
   }
+  if (kBlocks && kBlockParts > 1 && parts > 0) end_block();
 }
 
 // Padding is zero in shared memory, and 0 * infinity is NaN: such a sum is computed by the definition.

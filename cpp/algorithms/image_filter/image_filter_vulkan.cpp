@@ -41,9 +41,11 @@ struct Tile {
   std::int64_t lanes_o = 1, lanes_x = 1, lanes_y = 1;
   std::int64_t rows = 1, channels = 1;
   std::int64_t taps_h = 1, taps_w = 1;  // of the kernel in shared memory at a time
-  std::int64_t block_h = 1;             // rows of them whose products are added up before they join the total
+  std::int64_t block_h = 1;             // rows of them, of which a part of a block is
 
   std::int64_t invocations() const { return lanes_o * lanes_x * lanes_y; }
+  // Parts whose products are added up before they join the total.
+  std::int64_t block_parts() const { return std::max<std::int64_t>(kBlockTaps / (block_h * taps_w), 1); }
   std::int64_t width() const { return lanes_x * kColumns; }
   std::int64_t height() const { return lanes_y * rows; }
   std::int64_t depth() const { return lanes_o * channels; }
@@ -151,7 +153,7 @@ class FilterPlan final : public Plan<Device> {
     Kernel k{shader_name("image_filter", p_.dtype), group_epilogue_constants(p_, a)};
     for (const std::int64_t v : {t.invocations(), t.lanes_o, t.lanes_x, t.rows, t.channels, t.taps_h, t.taps_w,
                                  std::int64_t{p_.taps() > kBlockTaps}, std::int64_t{padded},
-                                 std::int64_t{has_column_fours(a.output)}, t.block_h})
+                                 std::int64_t{has_column_fours(a.output)}, t.block_h, t.block_parts()})
       k.constants.push_back(narrow(v));
     return k;
   }
