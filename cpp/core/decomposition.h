@@ -158,7 +158,10 @@ double sum_of_seconds(const std::vector<ChildProblem>& problems, const Context<D
   double sum = 0;
   for (const auto& [problem, slice] : problems) {
     auto [it, added] = known.try_emplace(problem, 0);
-    if (added) it->second = context.planner.seconds(problem, context.workspace_limit_bytes, siblings);
+    if (added)
+      it->second = context.planner.seconds(problem, context.workspace_limit_bytes, siblings) +
+                   Device::scattered_seconds(context.traits, problem, slice.input_step[2], slice.output_step[2],
+                                             problems.size());
     sum += it->second;
   }
   return sum;

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/checked.h"
 #include "cpu/bf16_dot.h"
 #include "cpu/processor.h"
 #include "cpu/rates.h"
@@ -80,6 +81,26 @@ Traits host_traits() {
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
   set_rates(t, processor_vendor());
   return t;
+}
+
+// Lines between which others' pixels lie are not fetched ahead of their use, the farther apart the fewer, and come
+// again for every sibling, those of the output to be read and to be written, unless the threads' own caches hold all of
+// them.
+double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
+                                 std::int64_t output_step, std::size_t siblings) {
+  constexpr std::int64_t kLineBytes = 64;
+  const auto line_bytes = [&](std::int64_t pixels, std::int64_t channels, DType type) {
+    const std::int64_t pixel = round_up(channels * static_cast<std::int64_t>(size_bytes(type)), kLineBytes);
+    return static_cast<double>(child.batch * pixels) * static_cast<double>(pixel);
+  };
+  const auto alone = [](std::int64_t step) { return 1 - 1 / static_cast<double>(step); };
+  const double read = line_bytes(child.input_pixels(), child.in_channels, child.dtype);
+  const double written = line_bytes(child.output_pixels(), child.out_channels, child.output_dtype);
+  const double all = static_cast<double>(siblings) * (read + written);
+  if (all <= t.threads * static_cast<double>(t.l2_bytes)) return 0;
+  const double rate =
+      all <= static_cast<double>(t.l3_bytes) ? t.shared_cache_read_bytes_per_second : t.memory_bytes_per_second;
+  return (read * alone(input_step) + 2 * written * alone(output_step)) / rate;
 }
 
 Traits one_thread(Traits t) {

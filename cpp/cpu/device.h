@@ -1,12 +1,12 @@
 // The CPU as a device: work runs in the caller's thread and the pool's, at once, so a stream is only a name.
 #pragma once
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 
 #include "core/dtype.h"
+#include "core/problem.h"
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
 
@@ -46,25 +46,16 @@ inline std::int64_t lanes_of(const Traits& t, DType operand) {
   return t.vector_bytes / static_cast<std::int64_t>(size_bytes(accumulator(operand)));
 }
 
-// What packing or transforming the weights counts in an estimate. One plan serves prepared weights and those of a call,
-// so that both have the same bits: it is the best for their mean.
-inline constexpr double kWeightShare = 0.5;
-
-// A parallel section that computes for `compute_seconds` while it moves `bytes`: neither hides behind the other wholly.
-inline double section_seconds(const Traits& t, double compute_seconds, double bytes) {
-  return t.launch_seconds + std::hypot(compute_seconds, bytes / t.memory_bytes_per_second);
-}
-
-// Products fetch their operands ahead of use: the shorter of the two hides behind the longer, but where they take about
-// as long.
-inline double partly_hidden(double compute_seconds, double read_seconds) {
-  return std::cbrt(compute_seconds * compute_seconds * compute_seconds + read_seconds * read_seconds * read_seconds);
-}
-
 struct Device {
   using Pointer = std::byte*;
   using Traits = cpu::Traits;
   using Buffer = cpu::Buffer;
+
+  // What a child takes more that sees every `input_step`-th pixel along W of its parent's input, and writes every
+  // `output_step`-th of its output, as one of so many siblings.
+  static double scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
+                                  std::int64_t output_step, std::size_t siblings);
+
   struct Stream {
     // Calls f(0) .. f(count - 1), which write disjoint memory. Many small jobs go one to a thread; a few large ones,
     // or jobs that share a workspace, one after another with every thread in each.

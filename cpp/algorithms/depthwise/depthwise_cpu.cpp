@@ -6,6 +6,7 @@
 
 #include "algorithms/depthwise/depthwise_blocking.h"
 #include "algorithms/registry_cpu.h"
+#include "cpu/estimates.h"
 #include "cpu/job.h"
 #include "cpu/thread_pool.h"
 
@@ -88,7 +89,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   // A multiplier repeats the channels of every pixel in a copy, which is written and read.
   const std::int64_t copied = p.out_channels > p.in_channels ? p.batch * p.input_pixels() * p.out_channels : 0;
   const double copy_bytes = 2.0 * static_cast<double>(copied) * static_cast<double>(size_bytes(accumulator(p.dtype)));
-  return section_seconds(t, p.flops() / rate + copy_bytes / t.cache_bytes_per_second, p.bytes_moved());
+  const std::int64_t tasks = choose_blocking(row_orientation(p).apply(p), t, context.workspace_limit_bytes).tasks;
+  return section_seconds(t, p.flops() / rate + copy_bytes / t.cache_bytes_per_second, p.bytes_moved(), tasks);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "algorithms/fft_depthwise/fft_depthwise.h"
 #include "algorithms/registry_cpu.h"
+#include "cpu/estimates.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 

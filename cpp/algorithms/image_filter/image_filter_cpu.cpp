@@ -11,6 +11,7 @@
 
 #include "algorithms/registry_cpu.h"
 #include "core/geometry.h"
+#include "cpu/estimates.h"
 
 namespace vkconv::cpu {
 namespace image_filter {
@@ -76,7 +77,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   const double sums = p.flops() * width / (share * flops_per_second(c.traits, accumulator(p.dtype)));
   const double staged =
       static_cast<double>(s.tasks() * s.staged_rows * p.kernel[0]) * static_cast<double>(s.staged_width);
-  return section_seconds(c.traits, sums + 8 * staged / c.traits.cache_bytes_per_second, p.bytes_moved());
+  return section_seconds(c.traits, sums + 8 * staged / c.traits.cache_bytes_per_second, p.bytes_moved(), s.tasks());
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ struct DenseLayout {
   std::int64_t row_chunks() const { return ceil_div(rows, chunk_rows); }
   std::int64_t tile_chunks() const { return ceil_div(row_tiles, chunk_tiles); }
   std::int64_t panel_chunks() const { return ceil_div(all_panels(), task_panels); }
+  std::int64_t chunks() const { return row_chunks() * tile_chunks(); }
   std::size_t packed_bytes() const { return panel_bytes * static_cast<std::size_t>(all_panels()); }
   std::size_t shared_bytes() const { return shared_weights ? packed_bytes() : 0; }
   std::size_t slot_bytes() const {

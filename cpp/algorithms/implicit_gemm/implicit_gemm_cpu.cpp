@@ -14,6 +14,7 @@
 #include "algorithms/implicit_gemm/grouped.h"
 #include "algorithms/implicit_gemm/narrow.h"
 #include "algorithms/registry_cpu.h"
+#include "cpu/estimates.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -116,6 +117,23 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
 constexpr double kWideShare = 0.85, kNarrowShare = 0.58, kRowsForPeak = 5;
 
+// Weights are packed once, by a thread a panel, or by every task that uses them.
+double dense_packing_seconds(const DenseLayout& s, const Traits& t) {
+  const std::int64_t weights = s.p.weight_elements();
+  const double once = packing_seconds(t, s.shared_weights) * static_cast<double>(weights);
+  if (!s.shared_weights) return once * static_cast<double>(s.chunks()) * uneven_share(t, s.chunks() * s.panel_chunks());
+  return launch_seconds(t, s.all_panels()) + once * uneven_share(t, s.all_panels()) + handing_over_seconds(t, weights);
+}
+
+// The first task to copy an input row finds it beyond L2.
+double copying_seconds(const DenseLayout& s, const Traits& t) {
+  if (!s.copied) return 0;
+  const double copied = static_cast<double>(s.chunks() * s.panel_chunks()) * static_cast<double>(s.stage_bytes);
+  const double input_bytes = static_cast<double>(s.p.input_elements()) * static_cast<double>(size_bytes(s.p.dtype));
+  const double far = std::min(copied, input_bytes);
+  return far / t.shared_cache_bytes_per_second + (2 * copied - far) / t.cache_bytes_per_second;
+}
+
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout rows = dense_layout(p, c, described_tile(p, c.traits));
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
@@ -134,29 +152,44 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double panel_bytes = s.panel_bytes > c.traits.l1_bytes ? meetings * static_cast<double>(s.packed_bytes()) : 0;
   const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double compute = partly_hidden(products, panel_bytes / (kWideShare * c.traits.cache_bytes_per_second));
-  const std::int64_t packs = s.shared_weights ? 1 : s.row_chunks();
-  // Each weight is read from far away and written to a panel.
-  const double packing = kWeightShare * static_cast<double>(p.weight_elements() * packs) *
-                         (8 / c.traits.cache_bytes_per_second + 12 / c.traits.shared_cache_bytes_per_second);
-  return section_seconds(c.traits, compute + packing, p.bytes_moved());
+  const std::int64_t tasks = s.chunks() * s.panel_chunks();
+  const double work = (compute + copying_seconds(s, c.traits)) * uneven_share(c.traits, tasks);
+  return section_seconds(c.traits, work + kWeightShare * dense_packing_seconds(s, c.traits), p.bytes_moved(), tasks);
 }
 
 // Permutations beside the multiply-adds, and lanes that no group fills.
 double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
+  constexpr double kStoreTerms = 4;  // an output takes as long to begin and to store
   const double used =
       static_cast<double>(groups_in_vector(p, lanes) * p.out_channels_per_group()) / static_cast<double>(lanes);
   const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.5 : 0.3);
   const double rate = share * flops_per_second(c.traits, accumulator(p.dtype));
-  return c.traits.launch_seconds + section_seconds(c.traits, p.flops() / rate, p.bytes_moved());
+  const double storing = 1 + kStoreTerms / static_cast<double>(p.taps() * p.in_channels_per_group());
+  return c.traits.launch_seconds + section_seconds(c.traits, p.flops() * storing / rate, p.bytes_moved());
 }
 
 // Vector operations at the rate of the FMA units.
 double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kShare = 0.6;
+  constexpr double kShare = 0.6, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
   const double flops_an_operation = 2.0 * static_cast<double>(lanes);
   const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / flops_an_operation;
+  const NarrowLayout s = narrow_layout(p, c, lanes);
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
-  return section_seconds(c.traits, pixels * narrow_vector_operations(p, lanes) / rate, p.bytes_moved());
+  const double spans =
+      kSpanSeconds * static_cast<double>(p.groups) * static_cast<double>(s.rows) * static_cast<double>(s.spans.size());
+  const double sums = (pixels * narrow_vector_operations(p, lanes) / rate + spans / c.traits.threads) *
+                      uneven_share(c.traits, s.tasks());
+  const double packed = c.traits.threads * static_cast<double>(p.weight_elements());  // by one thread
+  const double packing = kWeightShare * packed * packing_seconds(c.traits, false);
+  // Slices that L2 does not hold until the next one's outputs read them come from beyond it for every tap of the depth.
+  const double slice_bytes =
+      static_cast<double>(p.input[1] * p.input[2] * p.in_channels) * static_cast<double>(size_bytes(p.dtype));
+  const bool held = static_cast<double>(p.kernel[0]) * slice_bytes <= static_cast<double>(c.traits.l2_bytes);
+  const double read = static_cast<double>(p.output[0]) * static_cast<double>(p.kernel[0]);  // slices
+  const double again = held ? 0 : std::max(0.0, read - static_cast<double>(p.input[0]));
+  const double reading = static_cast<double>(p.batch) * again * slice_bytes;
+  const double work = sums + packing + reading / c.traits.shared_cache_read_bytes_per_second;
+  return section_seconds(c.traits, work, p.bytes_moved(), s.tasks());
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {

@@ -9,6 +9,7 @@
 
 #include "algorithms/registry_cpu.h"
 #include "core/geometry.h"
+#include "cpu/estimates.h"
 
 namespace vkconv::cpu {
 namespace matrix_vector {
@@ -69,16 +70,19 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   return workspace_support("the windows and rows of weights", layout(p, c).workspace_bytes(), c);
 }
 
-// A load for every multiply-add or two, and the sums across lanes.
+// Vectors of multiply-adds, loads of the weights, each of which serves all windows, and sums across lanes.
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  constexpr double kShare = 0.25, kTermsASum = 64;
+  constexpr double kShare = 0.85;                         // of the peak rate, measured
+  constexpr double kLoadVectors = 3.5, kSumVectors = 16;  // a vector of weights and a sum take as long as so many
   const Layout s = layout(p, c);
-  const double sums = static_cast<double>(p.output_elements()), terms = static_cast<double>(s.terms);
-  const double windows = static_cast<double>(p.groups * s.vectors) * terms;
-  const double copying = windows * 8 / c.traits.cache_bytes_per_second;
-  const double flops = 2 * sums * (terms + kTermsASum);
+  const std::int64_t lanes = lanes_of(c.traits, p.dtype);
+  const double weights = static_cast<double>(p.out_channels * s.parts) * static_cast<double>(ceil_div(s.terms, lanes));
+  const double windows = static_cast<double>(s.vectors), sums = static_cast<double>(p.output_elements());
+  const double flops = 2 * static_cast<double>(lanes) * (weights * (windows + kLoadVectors) + sums * kSumVectors);
   const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype));
-  return c.traits.launch_seconds + section_seconds(c.traits, copying + flops / rate, p.bytes_moved());
+  const double copied = c.traits.threads * windows * static_cast<double>(p.groups * s.terms);  // by one thread
+  const double work = flops / rate * uneven_share(c.traits, s.tasks()) + copied * 8 / c.traits.cache_bytes_per_second;
+  return section_seconds(c.traits, work, p.bytes_moved(), s.tasks());
 }
 
 }  // namespace

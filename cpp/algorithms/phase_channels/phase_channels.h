@@ -13,6 +13,7 @@
 #include "algorithms/split/split.h"
 #include "algorithms/transpose_phases/transpose_phases.h"
 #include "cpu/device.h"
+#include "cpu/estimates.h"
 #include "cpu/strided_copy.h"
 
 namespace vkconv {

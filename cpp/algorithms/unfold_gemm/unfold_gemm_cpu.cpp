@@ -11,6 +11,7 @@
 #include "algorithms/registry_cpu.h"
 #include "algorithms/unfold_gemm/unfold.h"
 #include "core/checked.h"
+#include "cpu/estimates.h"
 #include "cpu/gemm_kernels.h"
 
 namespace vkconv::cpu {
@@ -62,11 +63,12 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   const bool in_l3 = s.packed_bytes() <= c.traits.l3_bytes;
   const double far = in_l3 ? c.traits.shared_cache_bytes_per_second : c.traits.memory_bytes_per_second;
   const double packing = kWeightShare * packs * static_cast<double>(p.weight_elements()) *
-                         (8 / c.traits.cache_bytes_per_second + 12 / far);
+                         (8 / c.traits.cache_bytes_per_second + 12 / far) *
+                         uneven_share(c.traits, s.shared_weights ? p.groups * s.panels : tasks);
+  const double handing = s.shared_weights ? kWeightShare * handing_over_seconds(c.traits, p.weight_elements()) : 0;
   const double moving = values * kUnfoldSeconds + static_cast<double>(s.rows * p.groups * s.panels) * kRowSeconds;
-  // Few tiles leave threads without work.
-  const double waves = static_cast<double>(ceil_div(tasks, threads) * threads) / static_cast<double>(tasks);
-  const double work = packing + waves * (product + moving / static_cast<double>(threads));
+  const double work =
+      packing + handing + uneven_share(c.traits, tasks) * (product + moving / static_cast<double>(threads));
   return c.traits.launch_seconds + section_seconds(c.traits, work, p.bytes_moved());
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/checked.h"
+#include "cpu/estimates.h"
 #include "cpu/streaming.h"
 
 namespace vkconv::cpu::winograd {
@@ -21,8 +22,6 @@ constexpr double kCopyFlops = 400;
 constexpr double kPeakShare = 0.92;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
-// Rate between two cores' caches, as a share of a core's own.
-constexpr double kBetweenCoresShare = 0.1;
 // Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
 constexpr double kMemoryShare = 0.7;
 // Of the shared cache, what a process can count on where others fill it too, whether they are seen or not.

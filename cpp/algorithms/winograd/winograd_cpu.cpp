@@ -12,6 +12,7 @@
 
 #include "algorithms/registry_cpu.h"
 #include "algorithms/winograd/winograd_execution.h"
+#include "cpu/estimates.h"
 
 namespace vkconv::cpu {
 namespace {

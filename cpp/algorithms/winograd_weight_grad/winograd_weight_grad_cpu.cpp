@@ -9,6 +9,7 @@
 // weight_grad.
 #include <atomic>
 #include <bit>
+#include <cmath>
 
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/weight_grad_support.h"

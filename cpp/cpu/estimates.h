@@ -1,0 +1,52 @@
+// What the algorithms' estimates have in common.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "core/checked.h"
+#include "cpu/device.h"
+
+namespace vkconv::cpu {
+
+// What packing or transforming the weights counts in an estimate. One plan serves prepared weights and those of a call,
+// so that both have the same bits: it is the best for their mean.
+inline constexpr double kWeightShare = 0.5;
+
+// Rate between two cores' caches, as a share of a core's own.
+inline constexpr double kBetweenCoresShare = 0.1;
+
+// A single task runs in the caller's thread.
+inline double launch_seconds(const Traits& t, std::int64_t tasks) { return tasks > 1 ? t.launch_seconds : 0; }
+
+// The time of equal tasks over what it would be were they shared evenly: few of them leave threads without work.
+inline double uneven_share(const Traits& t, std::int64_t tasks) {
+  return static_cast<double>(round_up(tasks, t.threads)) / static_cast<double>(std::max<std::int64_t>(tasks, 1));
+}
+
+// Tasks that compute for `compute_seconds`, all threads together, while they move `bytes`: neither hides behind the
+// other wholly.
+inline double section_seconds(const Traits& t, double compute_seconds, double bytes, std::int64_t tasks = 2) {
+  return launch_seconds(t, tasks) + std::hypot(compute_seconds, bytes / t.memory_bytes_per_second);
+}
+
+// Products fetch their operands ahead of use: the shorter of the two hides behind the longer, but where they take about
+// as long.
+inline double partly_hidden(double compute_seconds, double read_seconds) {
+  return std::cbrt(compute_seconds * compute_seconds * compute_seconds + read_seconds * read_seconds * read_seconds);
+}
+
+// Reading a weight out of L3 and writing it to a panel, all threads together: to one that leaves their own caches, or
+// to scratch that stays there.
+inline double packing_seconds(const Traits& t, bool leaves) {
+  const double outside = leaves ? 12 : 4, inside = leaves ? 8 : 12;  // bytes
+  return inside / t.cache_bytes_per_second + outside / t.shared_cache_bytes_per_second;
+}
+
+// Reading the packed weights that other threads wrote, a float each.
+inline double handing_over_seconds(const Traits& t, std::int64_t weights) {
+  const double others = 1 - 1.0 / t.threads;
+  return others * sizeof(float) * static_cast<double>(weights) / (kBetweenCoresShare * t.cache_bytes_per_second);
+}
+
+}  // namespace vkconv::cpu

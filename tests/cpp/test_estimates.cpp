@@ -1,0 +1,90 @@
+// What the estimates of a described machine choose. Each of these was measured on such a machine.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cpu/estimates.h"
+#include "cpu/processor.h"
+#include "cpu_test.h"
+
+namespace vkconv::cpu {
+namespace {
+
+// Two cores of an Intel Xeon (Emerald Rapids), or of an AMD EPYC (Zen 5).
+Traits described(const char* vendor) {
+  const bool intel = std::string(vendor) == "GenuineIntel";
+  Traits t;
+  t.isa = "AVX3";
+  t.vector_bytes = 64;
+  t.threads = 2;
+  t.l1_bytes = 48 << 10;
+  t.l2_bytes = intel ? 2 << 20 : 1 << 20;
+  t.l3_bytes = intel ? 260 << 20 : 32 << 20;
+  set_rates(t, vendor);
+  return t;
+}
+
+std::string chosen(const std::string& text, const char* vendor = "GenuineIntel") {
+  tools::CpuPlanner planner(registry<Device>(), described(vendor));
+  const std::string plan = planner.plan({parse_problem(text), ""})->describe();
+  return plan.substr(0, plan.find('('));
+}
+
+// The phases' pixels of 96 bytes are 192, 480 and 1,056 bytes apart. Pixels of 256 bytes waste no part of a line, and
+// Winograd's tiles save more of their products.
+TEST(Estimates, DilationPhasesPayForLinesFarApart) {
+  const auto dilated = [](int channels, int dilation) {
+    const std::string c = std::to_string(channels), d = std::to_string(dilation);
+    return "fwd_f32_n1c" + c + "o" + c + "_i320x480_k3x3_d" + d + "x" + d + "_p" + d + "x" + d;
+  };
+  for (const char* vendor : {"GenuineIntel", "AuthenticAMD"}) {
+    EXPECT_EQ(chosen(dilated(24, 2), vendor), "dilation_phases");
+    EXPECT_EQ(chosen(dilated(24, 5), vendor), "dilation_phases");
+    EXPECT_EQ(chosen(dilated(24, 11), vendor), "implicit_gemm");
+    EXPECT_EQ(chosen(dilated(64, 11), vendor), "dilation_phases");
+  }
+}
+
+TEST(Estimates, SiblingsThatCachesHoldPayNothing) {
+  const Traits t = described("GenuineIntel");
+  const ConvProblem small = parse_problem("fwd_f32_n1c24o24_i8x8_k3x3"),
+                    large = parse_problem("fwd_f32_n1c24o24_i160x240_k3x3");
+  EXPECT_EQ(Device::scattered_seconds(t, small, 11, 11, 121), 0);
+  EXPECT_EQ(Device::scattered_seconds(t, large, 1, 1, 4), 0);
+  EXPECT_GT(Device::scattered_seconds(t, large, 2, 2, 4), 0);
+  EXPECT_GT(Device::scattered_seconds(t, large, 11, 11, 4), Device::scattered_seconds(t, large, 2, 2, 4));
+}
+
+// One panel of weights is packed by one thread, while matrix_vector packs none. Of many outputs packing is a small
+// part.
+TEST(Estimates, AFewPixelsDoNotPayForPacking) {
+  for (const char* vendor : {"GenuineIntel", "AuthenticAMD"}) {
+    EXPECT_EQ(chosen("fwd_f32_n2c480o20_i1_k1", vendor), "matrix_vector");
+    EXPECT_EQ(chosen("fwd_f32_n1c216o54_i1_k1", vendor), "matrix_vector");
+    EXPECT_EQ(chosen("fwd_f32_n8c16o16_i1_k1", vendor), "implicit_gemm");
+  }
+}
+
+// Copied input rows: 32 channels multiply each value 96 times, so that copying is a tenth of the time.
+TEST(Estimates, CopiedRowsCount) {
+  EXPECT_EQ(chosen("fwd_f32_n4c32o32_i15360_k3_p1"), "winograd_f6_1x3");
+  EXPECT_EQ(chosen("fwd_f32_n1c32o64_i56x56_k3x3_s2x2_p1x1"), "winograd_f4_2x2");
+}
+
+// Three slices of 2.2 MB, which every row of outputs reads, leave L2 between two of its rows' readers.
+TEST(Estimates, DepthTapsThatLeaveTheCacheAreReadAgain) {
+  EXPECT_EQ(chosen("fwd_f32_n1c128o3_i11x66x66_k3x3x3"), "small_kernel_depth");
+  EXPECT_EQ(chosen("fwd_f32_n1c128o3_i11x20x20_k3x3x3"), "implicit_gemm");
+}
+
+TEST(Estimates, ASingleTaskStartsNoThreads) {
+  const Traits t = described("GenuineIntel");
+  EXPECT_EQ(section_seconds(t, 1e-7, 0, 1), 1e-7);
+  EXPECT_EQ(section_seconds(t, 1e-7, 0, 2), 1e-7 + t.launch_seconds);
+  EXPECT_DOUBLE_EQ(uneven_share(t, 1), 2);
+  EXPECT_DOUBLE_EQ(uneven_share(t, 3), 4.0 / 3);
+  EXPECT_DOUBLE_EQ(uneven_share(t, 4), 1);
+}
+
+}  // namespace
+}  // namespace vkconv::cpu
