@@ -302,8 +302,10 @@ def test_sizes_that_overflow():
 
 def test_too_large_for_memory():
     x = np.broadcast_to(F32(0), (2**44, 4, 4, 1))
+    peak = vkconv.memory_info().peak
     with pytest.raises(MemoryError):
         vkconv.conv2d(x, array(1, 1, 1, 1))
+    assert vkconv.memory_info().peak <= peak + 4096
     assert vkconv.conv2d(array(1, 4, 4, 1), array(1, 1, 1, 1)).shape == (1, 4, 4, 1)
 
 

@@ -354,6 +354,7 @@ def test_functional_derivatives(ours, theirs):
         return {
             "gradients of every sample": torch.vmap(torch.func.grad(loss), (None, 0))(w, x),
             "reverse": torch.func.jacrev(conv, argnums=(0, 1))(x, w),
+            "rows at once": torch.autograd.functional.jacobian(conv, (x, w), vectorize=True),
             "forward over reverse": torch.func.hessian(loss)(w, x[0]),
             "reverse over forward": torch.func.jacrev(torch.func.jacfwd(loss))(w, x[0]),
         }

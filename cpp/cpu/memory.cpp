@@ -39,17 +39,16 @@ class Pool {
   std::byte* take(std::size_t bytes) {
     {
       std::lock_guard lock(mutex_);
-      std::byte* block = reuse(bytes);
-      info_.used_bytes += bytes;
-      info_.peak_used_bytes = std::max(info_.peak_used_bytes, info_.used_bytes);
-      if (block) return block;
+      if (std::byte* block = reuse(bytes)) return used(block, bytes);
     }
-    if (std::byte* block = allocate(bytes)) return block;
-    trim();
-    if (std::byte* block = allocate(bytes)) return block;
+    std::byte* block = allocate(bytes);
+    if (!block) {
+      trim();
+      block = allocate(bytes);
+    }
+    if (!block) throw OutOfMemory("out of host memory: " + std::to_string(bytes) + " bytes");
     std::lock_guard lock(mutex_);
-    info_.used_bytes -= bytes;
-    throw OutOfMemory("out of host memory: " + std::to_string(bytes) + " bytes");
+    return used(block, bytes);
   }
 
   void give(std::byte* block, std::size_t bytes) noexcept {
@@ -96,6 +95,12 @@ class Pool {
     std::size_t bytes;
   };
   using Blocks = std::list<Block>;
+
+  std::byte* used(std::byte* block, std::size_t bytes) {
+    info_.used_bytes += bytes;
+    info_.peak_used_bytes = std::max(info_.peak_used_bytes, info_.used_bytes);
+    return block;
+  }
 
   // The block of this size that was given last, which is the likeliest to be in a cache, or null.
   std::byte* reuse(std::size_t bytes) {

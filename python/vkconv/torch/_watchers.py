@@ -44,4 +44,5 @@ def noticed(tensor: Tensor) -> bool:
         or not tensor.is_cpu
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.is_legacy_batchedtensor(tensor)  # of autograd.grad(is_grads_batched=True)
     )
