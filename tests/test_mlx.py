@@ -78,6 +78,13 @@ def test_dtypes(dtype):
     near(vm.conv2d(x, w), want, 1e-2)
 
 
+def test_float64_is_not_narrowed():
+    x, w = RNG.standard_normal((1, 7, 6, 4)), RNG.standard_normal((6, 3, 2, 4))
+    got = vm.conv2d(mx.array(x, mx.float64), mx.array(w, mx.float64))
+    assert got.dtype == mx.float64
+    np.testing.assert_array_equal(np.array(got), vkconv.conv2d(x, w, device="cpu"))
+
+
 def loss(x, w, options):
     return (vm.conv_general(x, w, **options) ** 2).sum()
 

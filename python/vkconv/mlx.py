@@ -51,7 +51,7 @@ def _to_numpy(a: mx.array) -> Array:
 def _to_mlx(a: Array) -> mx.array:
     if a.dtype.name == "bfloat16":
         return mx.array(a.view(np.uint16)).view(mx.bfloat16)
-    return mx.array(a)
+    return mx.array(a, mx.float64 if a.dtype == np.float64 else None)  # which MLX would narrow
 
 
 def _traced(*arrays: mx.array) -> bool:
