@@ -245,9 +245,17 @@ def test_what_cannot_be_verified_in_time_is_left_alone():
     assert "its reference takes" in next(iter(found.skipped.values()))
     with pytest.raises(ValueError, match="seconds is 0"):
         vkconv.tune(PROBLEM, seconds=0)
+    with pytest.raises(TypeError, match="seconds must be a number, got str"):
+        vkconv.tune(PROBLEM, seconds="1")
     for wrong in (3, [3], None):
         with pytest.raises(TypeError, match="target must be"):
             vkconv.tune(wrong)
+
+
+def test_what_does_not_fit_in_memory_is_skipped():
+    too_large = "fwd_f32_n1000000c800o800_i900x900_k3x3_p1x1"
+    found = vkconv.tune([too_large, PROBLEM], seconds=1, device="cpu")
+    assert "allocate" in found.skipped[too_large] and len(found.kept) + len(found.choices) == 1
 
 
 def test_the_command(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ def measured(target: Any, seconds: float, device: str | None, prepared: bool) ->
     """`vkconv.tune`."""
     from vkconv._cli.render import Progress  # noqa: PLC0415 - the command line imports this package
 
+    if not isinstance(seconds, numbers.Real):
+        raise TypeError(f"seconds must be a number, got {type(seconds).__name__}")
     if not seconds > 0:
         raise ValueError(f"seconds is {seconds}, wanted more than 0")
     stop = time.perf_counter() + seconds
@@ -53,7 +56,7 @@ def measured(target: Any, seconds: float, device: str | None, prepared: bool) ->
             budget = max(stop - time.perf_counter(), 0.0) / (len(tasks) - i)
             try:
                 choice = _tuned(task, budget)
-            except Skipped as reason:
+            except (Skipped, MemoryError) as reason:
                 skipped[task.problem] = str(reason)
                 continue
             if choice:
