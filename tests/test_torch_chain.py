@@ -243,11 +243,18 @@ def test_dropped_parts_do_not_stand_between_layers():
         assert not torch.equal(fast(x), fast(x))
 
 
+class Normed(Excited):
+    def forward(self, x):
+        return F.group_norm(self.first(x), 4).relu()
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_group_norm_of_a_sequence_reads_a_contiguous_one(rank):
-    class Normed(Excited):
-        def forward(self, x):
-            return F.group_norm(self.first(x), 4).relu()
-
     fast = check(Normed(None, None, rank).eval(), torch.randn(2, 3, *(9, 8)[:rank]))
     assert [n.target for n in runs(fast).graph.nodes].count(contiguous) == (rank == 1)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_group_norm_that_is_mapped_reads_a_contiguous_one(rank):
+    fast, x = vkconv.torch.accelerate(Normed(None, None, rank).eval()), torch.randn(4, 2, 3, *(5, 4, 3)[:rank])
+    torch.testing.assert_close(torch.vmap(fast)(x), torch.stack([fast(image) for image in x]))

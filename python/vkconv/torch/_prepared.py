@@ -260,7 +260,7 @@ class Prepared(nn.Module, StandIn):
             self._by_operators(input, addend)  # which raises what PyTorch raises
             raise
         keeps = self.any_format or is_channels_last(input) or is_channels_last(weight)
-        return y if keeps else contiguous(y)
+        return y if keeps and not batched(y) else contiguous(y)  # of a `vmap`, some of PyTorch's layers take no other
 
     def _of_batch(self, input: Tensor, addend: Tensor | None) -> Tensor:
         if addend is None:
