@@ -71,6 +71,13 @@ TEST(Estimates, CopiedRowsCount) {
   EXPECT_EQ(chosen("fwd_f32_n1c32o64_i56x56_k3x3_s2x2_p1x1"), "winograd_f4_2x2");
 }
 
+// A copy with repeated channels stays in L2, or it does not; permutations have nothing to share in sums of one term.
+TEST(Estimates, RepeatedChannelsPayForTheirCopy) {
+  EXPECT_EQ(chosen("fwd_f32_n8c32o64g32_i112x112_k3x3_p1x1"), "implicit_gemm");
+  EXPECT_EQ(chosen("fwd_f32_n1c64o128g64_i28x28_k3x3_p1x1"), "depthwise");
+  EXPECT_EQ(chosen("fwd_f32_n4c384o768g384_i8x8_k1x1"), "depthwise");
+}
+
 // Three slices of 2.2 MB, which every row of outputs reads, leave L2 between two of its rows' readers.
 TEST(Estimates, DepthTapsThatLeaveTheCacheAreReadAgain) {
   EXPECT_EQ(chosen("fwd_f32_n1c128o3_i11x66x66_k3x3x3"), "small_kernel_depth");

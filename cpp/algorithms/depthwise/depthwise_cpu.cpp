@@ -86,11 +86,14 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   const double inputs = static_cast<double>(p.in_channels);
   const double used = inputs < lanes ? std::min(0.4, 0.05 * inputs) : channels / lanes / std::ceil(channels / lanes);
   const double rate = kFlopShare * used * flops_per_second(t, accumulator(p.dtype));
-  // A multiplier repeats the channels of every pixel in a copy, which is written and read.
+  // A multiplier repeats the channels of every pixel in a copy, which is fetched, written and read, in L2 as long as
+  // the arrays leave it room.
   const std::int64_t copied = p.out_channels > p.in_channels ? p.batch * p.input_pixels() * p.out_channels : 0;
-  const double copy_bytes = 2.0 * static_cast<double>(copied) * static_cast<double>(size_bytes(accumulator(p.dtype)));
+  const double copy_bytes = 3.0 * static_cast<double>(copied) * static_cast<double>(size_bytes(accumulator(p.dtype)));
+  const bool room = p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
+  const double copying = copy_bytes / (room ? t.cache_bytes_per_second : t.shared_cache_bytes_per_second);
   const std::int64_t tasks = choose_blocking(row_orientation(p).apply(p), t, context.workspace_limit_bytes).tasks;
-  return section_seconds(t, p.flops() / rate + copy_bytes / t.cache_bytes_per_second, p.bytes_moved(), tasks);
+  return section_seconds(t, p.flops() / rate + copying, p.bytes_moved(), tasks);
 }
 
 }  // namespace

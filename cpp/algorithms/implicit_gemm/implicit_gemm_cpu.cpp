@@ -157,15 +157,20 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   return section_seconds(c.traits, work + kWeightShare * dense_packing_seconds(s, c.traits), p.bytes_moved(), tasks);
 }
 
-// Permutations beside the multiply-adds, and lanes that no group fills.
+// Permutations beside the multiply-adds, lanes that no group fills, and rows that are cut where taps reach padding.
 double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kStoreTerms = 4;  // an output takes as long to begin and to store
+  constexpr double kStoreTerms = 6;         // an output takes as long to begin and to store
+  constexpr double kCutRowSeconds = 65e-9;  // of a vector of channels
   const double used =
       static_cast<double>(groups_in_vector(p, lanes) * p.out_channels_per_group()) / static_cast<double>(lanes);
   const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.5 : 0.3);
   const double rate = share * flops_per_second(c.traits, accumulator(p.dtype));
   const double storing = 1 + kStoreTerms / static_cast<double>(p.taps() * p.in_channels_per_group());
-  return c.traits.launch_seconds + section_seconds(c.traits, p.flops() * storing / rate, p.bytes_moved());
+  const GroupedLayout s = grouped_layout(p, c, lanes);
+  const bool cut = s.p.kernel[2] > 1 && (s.p.pad_lo[2] > 0 || pad_hi(s.p, 2) > 0);
+  const double rows = cut ? static_cast<double>(s.rows) * static_cast<double>(s.vectors) : 0;
+  const double work = p.flops() * storing / rate + rows * kCutRowSeconds / c.traits.threads;
+  return c.traits.launch_seconds + section_seconds(c.traits, work, p.bytes_moved());
 }
 
 // Vector operations at the rate of the FMA units.
