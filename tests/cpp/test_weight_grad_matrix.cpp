@@ -34,7 +34,11 @@ TEST_F(WeightGradMatrix, Geometry) {
            "wgrad_f16_n2c16o24_i9x20_k3x3_d6x6_p6x6",  // and those that are far apart
            "wgrad_f16_n1c20o16_i17x13_k3x2_s2x1_d7x2_p7:9x1",
            "wgrad_f16_n2c24o40_i33_k5_d3_p6",
+           "wgrad_f16_n2c33o29_i8x16_k1x1",  // of whole pixel tiles
            "wgrad_f16_n1c8o12_i330_k11_p5",
+           "wgrad_f16_n1c12o8_i301_k4_s3_p2",
+           "wgrad_bf16_n1c9o16_i90_k3_p-2:3",
+           "wgrad_f16_n1c16o16_i1x90_k3x3_s1x2_p1x1",
            "wgrad_f16_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
            "wgrad_f16_n2c16o8_i6x5x6_k3x3x3_d2x1x1_p2x1x1",
            "wgrad_f16_n1c36o12g2_i9x9_k3x3_s2x1_p1x1_flip",

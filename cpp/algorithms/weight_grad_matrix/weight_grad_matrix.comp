@@ -26,6 +26,7 @@ layout(constant_id = 29) const bool kFar = false;   // the input or the output g
 layout(constant_id = 30) const bool kFlushes = false;
 layout(constant_id = 31) const bool kSlices = true;     // there are several
 layout(constant_id = 32) const bool kStraddled = true;  // a pixel tile holds columns of several
+layout(constant_id = 33) const bool kWholeTiles = false;  // of one row of pixels: no column is outside
 
 shared uvec4 tile[kSharedOctets];
 #include "vulkan/glsl/cooperative_matrix.glsl"
@@ -140,6 +141,7 @@ void multiply(uint base, float scale, Stage following, bool wanted, uint parity)
 // A stage is one pixel tile.
 void multiply_stages(uint first, uint count) {
   Stage stage = stage_at(first);
+  if (kOneRow) advance(stage.column);
   plan_loads(stage.column);
   fetch(stage);
   start_scales();
@@ -149,7 +151,7 @@ void multiply_stages(uint first, uint count) {
     const float scale = next_scale;
     barrier();
     const bool wanted = s + 1 < count;
-    if (wanted && following.column != stage.column) plan_loads(following.column);
+    if (wanted && following.column != stage.column) plan_next(stage, following);
     multiply(stage.base, scale, following, wanted, (s + 1) % 2);
     stage = following;
   }

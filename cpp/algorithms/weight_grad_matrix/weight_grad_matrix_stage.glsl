@@ -87,6 +87,11 @@ void set_offset(uint i, int64_t offset) {
 
 int image_of(int slice) { return kDepth ? int(divide(uint(slice), params.depths)) : slice; }
 
+// Pixel tiles follow each other along one row of pixels. The addresses of `arrays` go along, and offsets count from a
+// tile's first column: tiles without columns outside share them.
+const bool kOneRow = kStrip && !kSlices;
+int offset_column(int column, int first) { return kOneRow ? column - first : column; }
+
 Column column_at(int slice, int column, Divisor pitch) {
   return kStraddled ? column_of(column, pitch) : column_in(slice, column, pitch);
 }
@@ -102,7 +107,8 @@ void plan_input(int slice, int first_column, uint i) {
   const bool inside = uint(column.slice) < params.slices && column.x < params.geometry.input_extent[2] &&
                       uint(depth) < uint(params.geometry.input_extent[0]) && int(octet * 8) < arrays.input_channels;
   places[i] = (y < halo_rows() ? y << 16 | input_slot(x, y, octet) : kNoSlot | kOutside) | (inside ? 0 : kOutside);
-  set_offset(i, offset_of(image, depth, int(y), column.x, params.input_stride) + int(octet * 8));
+  const int x_offset = offset_column(column.x, first_column * int(stride_columns()));
+  set_offset(i, offset_of(image, depth, int(y), x_offset, params.input_stride) + int(octet * 8));
 }
 
 void plan_grad(int slice, int first_column, uint i) {
@@ -114,7 +120,8 @@ void plan_grad(int slice, int first_column, uint i) {
                       int(octet * 8) < arrays.grad_channels;
   const uint slot = kParts * input_octets() + x * grad_column() + y * kGradOctets + octet;
   places[i] = (y < kTileRows ? y << 16 | slot : kNoSlot | kOutside) | (inside ? 0 : kOutside);
-  set_offset(i, offset_of(image, depth, int(y), column.x, params.grad_stride) + int(octet * 8));
+  const int x_offset = offset_column(column.x, first_column);
+  set_offset(i, offset_of(image, depth, int(y), x_offset, params.grad_stride) + int(octet * 8));
 }
 
 // For all pixel tiles of a strip.
@@ -125,6 +132,24 @@ void plan_loads(int first_column) {
       plan_input(slice, first_column, i);
     else
       plan_grad(slice, first_column, i);
+}
+
+void advance(int columns) {
+  arrays.input_first += uint64_t(columns * int(stride_columns()) * params.input_stride[3] * ELEMENT_BYTES);
+  arrays.grad_first += uint64_t(columns * params.grad_stride[3] * ELEMENT_BYTES);
+}
+
+// Whether the pixel tile that begins at `column` has no columns outside.
+bool columns_exist(int column) {
+  const int first = column * int(stride_columns()) - params.geometry.pad_lo[2];
+  return kWholeTiles || column + int(kTileColumns) <= params.geometry.output_extent[2] && first >= 0 &&
+                            first + int(halo_columns()) <= params.geometry.input_extent[2];
+}
+
+// For the pixel tile after `stage`, in another strip or further along the row.
+void plan_next(Stage stage, Stage following) {
+  if (kOneRow) advance(int(kTileColumns));
+  if (!kOneRow || !columns_exist(stage.column) || !columns_exist(following.column)) plan_loads(following.column);
 }
 
 // Eight channels at an address, of which the first `channels` exist. One by one what does not exist reads the last that

@@ -158,10 +158,15 @@ class WeightGradMatrixPlan final : public Plan<Device> {
       k.constants.push_back(unit_.emulated ? 0 : narrow(v));
     const std::int64_t most = std::max(span(a.input, p_.batch, p_.input), span(a.output, p_.batch, p_.output));
     const bool slices = p.batch * p.output[0] > 1;
-    for (const bool v :
-         {p.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_), slices, slices && grid_.layout.straddled})
+    for (const bool v : {p.output[0] > 1, most >= std::int64_t{1} << 31, flushes(p_), slices,
+                         slices && grid_.layout.straddled, t.strip && !slices && whole_tiles(p)})
       k.constants.push_back(v);
     return k;
+  }
+
+  // No pixel tile has columns outside, of problem p, which is one row of pixels.
+  bool whole_tiles(const ConvProblem& p) const {
+    return p.output[2] % grid_.tile.pixel_columns(unit_) == 0 && p.pad_lo[2] <= 0 && pad_hi(p, 2) <= 0;
   }
 
   Kernel sum_kernel(const Operands<Device>& a) const {
