@@ -1,5 +1,6 @@
 // The index map of a convolution along one axis.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "core/checked.h"
@@ -26,6 +27,8 @@ struct Range {
   bool contains(std::int64_t i) const { return begin <= i && i < end; }
 };
 
+inline Range common(const Range& a, const Range& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
 // The positions, padding among them, that `outputs` read, and whether all of them are inside the input; for
 // input_dilation 1.
 inline Range positions_under(const ConvProblem& p, int axis, Range outputs) {
@@ -43,6 +46,11 @@ inline Range outputs_inside(const ConvProblem& p, int axis, std::int64_t k) {
   const std::int64_t begin = ceil_div(-shift, p.stride[axis]);
   const std::int64_t end = floor_div(p.input[axis] - 1 - shift, p.stride[axis]) + 1;
   return {begin < 0 ? 0 : begin, end > p.output[axis] ? p.output[axis] : end};
+}
+
+// Outputs of which every tap reads inside the input, for input_dilation 1.
+inline Range whole_outputs(const ConvProblem& p, int axis) {
+  return common(outputs_inside(p, axis, 0), outputs_inside(p, axis, p.kernel[axis] - 1));
 }
 
 // Of all pairs of an output and a tap, the share that reads inside the input, for input_dilation 1.

@@ -151,9 +151,8 @@ FlatRow<T> flat_row(const Call& call, const Block& b, const Region& r) {
   FlatRow<T> row{{}, {}, channels, call.weights.row_length};
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) {
     const std::int64_t shift = k * p.dilation[2] - p.pad_lo[2];  // column = output * stride + shift
-    const Range inside = outputs_inside(p, 2, k);
     const std::int64_t position = b.ow.begin + floor_div(shift, r.phases) - r.first_position;
-    const Range columns{std::max(inside.begin, b.ow.begin), std::min(inside.end, b.ow.end)};
+    const Range columns = common(outputs_inside(p, 2, k), b.ow);
     row.taps.push_back({0, 0, 0});
     if (columns.size() > 0)
       row.taps.back() = {floor_mod(shift, r.phases) * r.phase_length + position * channels,

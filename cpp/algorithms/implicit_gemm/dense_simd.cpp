@@ -178,10 +178,7 @@ class Dense {
     for (std::int64_t r = 0; r < w.size(); ++r)
       std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
     const auto finish = std::exchange(tile.finish, nullptr);
-    const auto reach = [&](std::int64_t k) {
-      const Range all = s_.tap_reach[static_cast<std::size_t>(k)];
-      return Range{std::max(all.begin, w.begin), std::min(all.end, w.end)};
-    };
+    const auto reach = [&](std::int64_t k) { return common(s_.tap_reach[static_cast<std::size_t>(k)], w); };
     for (std::int64_t k = 0, next; k < p_.kernel[2] && !row.outside(); k = next) {
       const Range rows = reach(k);
       for (next = k + 1; next < p_.kernel[2]; ++next)

@@ -21,9 +21,7 @@ double narrow_vector_operations(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   const bool taps_in_runs = p.dilation[2] == 1 && p.groups == 1;
   const std::int64_t run = taps_in_runs ? p.kernel[2] * in : in, runs = p.taps() * in / run;
-  const Range first = outputs_inside(p, 2, 0), last = outputs_inside(p, 2, p.kernel[2] - 1);
-  const Range whole{std::max(first.begin, last.begin), std::min(first.end, last.end)};  // outputs that meet all taps
-  const double alone = 1 - static_cast<double>(whole.size()) / static_cast<double>(p.output[2]);
+  const double alone = 1 - static_cast<double>(whole_outputs(p, 2).size()) / static_cast<double>(p.output[2]);
   const double operations = static_cast<double>(runs * ceil_div(run, lanes)) + kOperationsASum;
   return static_cast<double>(out) * operations * (1 + kExtraAlone * alone);
 }

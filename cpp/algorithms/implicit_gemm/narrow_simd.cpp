@@ -166,7 +166,7 @@ class Narrow {
     terms.weight_stride = s_.terms;
     for (std::int64_t r = rows.begin; r < rows.end; ++r)
       for (const TapSpan& span : s_.spans) {
-        const Range w{std::max(span.outputs.begin, columns.begin), std::min(span.outputs.end, columns.end)};
+        const Range w = common(span.outputs, columns);
         for (std::int64_t group = 0; group < p_.groups && w.size() > 0; ++group)
           pixels(OutputRow(p_, r), w, span.taps, group, terms);
       }

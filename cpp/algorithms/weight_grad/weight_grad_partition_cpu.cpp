@@ -24,12 +24,6 @@ std::int64_t segment_outputs(const ConvProblem& p, std::int64_t pixels_in_vector
   return kBlockTerms * pixels_in_vector * std::min(period, kMaxPeriod);
 }
 
-// Outputs of a line that some tap does not count: one lane sums them, whatever the pixels of a vector.
-std::int64_t border_outputs(const ConvProblem& p) {
-  const std::int64_t begin = outputs_inside(p, 2, 0).begin, end = outputs_inside(p, 2, p.kernel[2] - 1).end;
-  return p.output[2] - std::max<std::int64_t>(end - begin, 0);
-}
-
 double lanes_used(std::int64_t channels, std::int64_t lanes) {
   return static_cast<double>(channels) / static_cast<double>(round_up(channels, lanes));
 }
@@ -118,7 +112,9 @@ Shape choose_shape(const ConvProblem& p) {
   const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
   s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || short_pixels;
   s.lines = p.batch * p.output[0] * p.output[1];
-  const std::int64_t borders = border_outputs(p), pixels = borders > kBlockTerms ? 1 : s.pixels;
+  // Outputs of a line that some tap does not count: one lane sums them, whatever the pixels of a vector.
+  const std::int64_t borders = p.output[2] - whole_outputs(p, 2).size();
+  const std::int64_t pixels = borders > kBlockTerms ? 1 : s.pixels;
   s.segments = ceil_div(p.output[2], segment_outputs(p, pixels));
   const std::int64_t lines = kBlockTerms / std::max({borders, ceil_div(p.output[2], pixels), std::int64_t{1}});
   s.lines_per_block = s.form == Form::lanes ? 1 : std::clamp<std::int64_t>(lines, 1, kBlockTerms);

@@ -104,9 +104,8 @@ class UnitSums : BlockOperands<T, In> {
 
   // Outputs of the block that have all taps of a kernel row inside the line.
   Range interior() const {
-    const std::int64_t begin = std::max(outputs_.begin, outputs_inside(p_, 2, 0).begin);
-    const std::int64_t end = std::min(outputs_.end, outputs_inside(p_, 2, p_.kernel[2] - 1).end);
-    return begin < end ? Range{begin, end} : Range{outputs_.end, outputs_.end};
+    const Range inner = common(outputs_, whole_outputs(p_, 2));
+    return inner.size() > 0 ? inner : Range{outputs_.end, outputs_.end};
   }
 
   void run_taps(const Columns& x, const Columns& dy, const Range& outputs, Sums sums) {

@@ -28,9 +28,8 @@ inline Walk walk(const ConvProblem& p, int axis, std::int64_t tap, const Range& 
   const std::int64_t s = p.stride[axis], t = p.input_dilation[axis];
   const std::int64_t shift = tap * p.dilation[axis] - p.pad_lo[axis];
   if (t == 1) {  // every output counts
-    const Range inside = outputs_inside(p, axis, tap);
-    const std::int64_t begin = std::max(outputs.begin, inside.begin), end = std::min(outputs.end, inside.end);
-    return {begin, 1, begin * s + shift, s, std::max<std::int64_t>(0, end - begin)};
+    const Range counted = common(outputs, outputs_inside(p, axis, tap));
+    return {counted.begin, 1, counted.begin * s + shift, s, counted.size()};
   }
   const std::int64_t g = std::gcd(s, t), period = t / g;
   Walk w{0, period, 0, s / g, 0};

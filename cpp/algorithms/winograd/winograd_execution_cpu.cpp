@@ -199,9 +199,7 @@ Run Execution::run_of_depths(const Worker& worker, const ReductionBlock& r, std:
   const std::int64_t slot_floats = worker.slab.tiles * b_.tile_pitch;
   const auto at = [&](std::size_t e) -> Run {
     const Range inside = worker.taps[e];
-    return {1,
-            {std::max(r.tap_begin, inside.begin), std::min(r.tap_end, inside.end)},
-            r.channel_begin == 0 && r.tap_begin <= inside.begin};
+    return {1, common({r.tap_begin, r.tap_end}, inside), r.channel_begin == 0 && r.tap_begin <= inside.begin};
   };
   Run run = at(first);
   const auto follows = [&](std::size_t e) {
