@@ -195,7 +195,7 @@ def bound(tree: str, cancelling: bool = True) -> float:
     F4 where it does not say.
     """
     if "winograd" in tree:
-        return 16.0 if "F2" in tree or "f2" in tree else 64.0
+        return 16.0 if re.search("[Ff]2(?!x)", tree) else 64.0
     return 16.0 if "matrix(split)" in tree else 8.0 if cancelling else 12.0
 
 

@@ -53,7 +53,7 @@ Blocking blocking(const Geometry& g, WeightSource source, std::int64_t tiles, st
                   std::int64_t output_splits = 1, std::int64_t blocks_per_step = 1) {
   Blocking b;
   b.source = source;
-  if (source != WeightSource::fused) b.blocks_per_step = blocks_per_step;
+  if (source != WeightSource::fused || g.shape.deep()) b.blocks_per_step = blocks_per_step;
   b.output_splits = output_splits;
   b.threads = cpu::num_threads();
   b.tiles = std::min(tiles, g.positions);
@@ -115,6 +115,9 @@ const char* const kProblems[] = {
     "fwd_f32_n1c30o10_i9x7x6_k3x3x3_s2x1x1_d2x1x1_p3x-1x1",
     "fwd_f32_n1c270o10_i5x7x6_k2x3x3_p2x1x1_add_gelu",  // a depth output that reads padding only
     "fwd_f32_n1c6o10_i7x8x6_k3x3x3_s1x1x2_p1x1x1",      // the summed axis is W
+    "fwd_f32_n2c20o40g2_i6x5x9_k3x3x3_p1x1x1_bias_add_relu",
+    "fwd_f32_n1c18o9_i7x9x10_k3x3x3_s1x2x2_p5x1x1",  // deep tiles of several parts, some on padding only
+    "fwd_f16_n1c34o40_i5x9x6_k2x3x3_p1x1x1",
     "fwd_f32_n1c70o40_i11x9_k2x2_p1x0",
     "fwd_f32_n1c17o40_i11x9_k4x4_p1x2_bias",
     "fwd_f32_n1c17o40_i11x12_k5x5_p2x2",

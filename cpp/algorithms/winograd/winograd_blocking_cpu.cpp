@@ -12,9 +12,9 @@ namespace {
 
 // Costs beside the products, in multiply-adds counted as two at the peak rate, measured with 512-bit vectors: of each
 // float of a transformed array, of one call of the micro-kernel, and of one product, which is a few such calls.
-constexpr double kInputTransformFlops = 26;
-constexpr double kOutputTransformFlops = 20;
-constexpr double kWeightTransformFlops = 20;
+constexpr double kInputTransformFlops = 26, kDeepInputTransformFlops = 80;
+constexpr double kOutputTransformFlops = 20, kDeepOutputTransformFlops = 40;
+constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 80;
 constexpr double kMicroKernelFlops = 1500;
 constexpr double kProductFlops = 4500;
 // Of the channels of a pixel that fill no vector and go through a copy.
@@ -65,7 +65,8 @@ struct Costs {
   double weight_transform() const {
     const double bytes = static_cast<double>(g.problem.taps() * g.in_channels * g.out_channels) *
                          static_cast<double>(size_bytes(g.problem.dtype));
-    return seconds_of_flops(weight_floats() * kWeightTransformFlops) + bytes / panel_rate(bytes);
+    const double transforms = g.shape.deep() ? kDeepWeightTransformFlops : kWeightTransformFlops;
+    return seconds_of_flops(weight_floats() * transforms) + bytes / panel_rate(bytes);
   }
   double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
@@ -118,12 +119,13 @@ struct Costs {
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
     const double points = static_cast<double>(tiles * slices * g.shape.points());
-    const double transforms = kInputTransformFlops * static_cast<double>(b.tile_pitch);
+    const double transforms =
+        static_cast<double>(b.tile_pitch) * (g.shape.deep() ? kDeepInputTransformFlops : kInputTransformFlops);
     return seconds_of_flops(points * (transforms + kCopyFlops * copies(b)));
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
-    return seconds_of_flops(kOutputTransformFlops * static_cast<double>(tiles * depths * g.shape.points() * b.columns) *
-                            output_blocks);
+    const double sums = static_cast<double>(tiles * depths * g.shape.points() * b.columns) * output_blocks;
+    return seconds_of_flops(sums * (g.shape.deep() ? kDeepOutputTransformFlops : kOutputTransformFlops));
   }
 };
 
@@ -235,16 +237,18 @@ class Search {
     }
   }
 
-  // Several output blocks a step, where the tiles of one point fit the core's own cache and those of all do not.
+  // Several output blocks a step, where the tiles of one point fit the core's own cache and those of all do not, and
+  // those of deep shapes, whose planes are transformed once a step.
   void consider_block_steps(Blocking b) {
-    consider(b);
     const Geometry& g = costs_.g;
+    if (!g.shape.deep()) consider(b);
     lay_out(b, g, lanes_);
     const auto outgrows = [&](std::int64_t floats) {
       return static_cast<double>(floats) * sizeof(float) > 0.6 * static_cast<double>(costs_.traits.l2_bytes);
     };
-    if (b.source == WeightSource::fused || !outgrows(b.input_floats) || outgrows(b.input_floats / g.shape.points()))
-      return;
+    const bool pays =
+        b.source != WeightSource::fused && outgrows(b.input_floats) && !outgrows(b.input_floats / g.shape.points());
+    if (!pays && !g.shape.deep()) return;
     b.blocks_per_step = ceil_div(costs_.panels.output_blocks, b.output_splits);
     consider(b);
   }
@@ -266,12 +270,12 @@ void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
   b.tile_pitch = round_up(g.channels(), lanes) + lanes;
   b.slots = slots_of(g, b.depths_per_step);
   b.input_point_stride = odd_lines(b.slots * b.tiles * b.tile_pitch);
-  b.input_floats = g.shape.points() * b.input_point_stride;
+  b.input_floats = g.shape.plane_points() * b.input_point_stride;
   b.sum_point_stride = odd_lines(b.depths_per_step * b.tiles * b.columns);
   b.sum_floats = g.shape.points() * b.sum_point_stride;
   b.chunk_floats = 0;
   for (const ReductionBlock& r : g.reduction)
-    b.chunk_floats = std::max(b.chunk_floats, g.shape.points() * odd_lines(r.terms() * b.columns));
+    b.chunk_floats = std::max(b.chunk_floats, g.shape.plane_points() * odd_lines(r.terms() * b.columns));
 
   std::int64_t own = b.input_floats + b.all_sum_floats();
   const std::int64_t shared = b.source == WeightSource::shared ? panels.floats() : 0;

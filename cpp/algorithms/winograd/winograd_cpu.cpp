@@ -3,11 +3,13 @@
 // Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2018): F(4x4) of a 3x3 kernel
 // multiplies 36 values where the definition multiplies 144. At each point the products over all tiles are one matrix
 // product. Kernels are tiled along two axes or along one, and the taps of one more axis, of any stride and dilation,
-// are summed in the transform domain: a 3x3x3 kernel transforms every slice once. So are the parts of a larger or
-// strided kernel (Huang et al., DWM: A Decomposable Winograd Method for Convolution Acceleration, 2020).
-// It wins on dense kernels with enough channels to pay for the transforms. Its error is a few times that of a direct
-// sum, so precision highest never uses it, and the tiles with the largest error are for precision fast. A tile with an
-// output that is not finite is computed again by definition, so an infinity or NaN goes where the sums take it.
+// are summed in the transform domain: a 3x3x3 kernel transforms every slice once. Or they are tiled too: F(4x4x4)
+// multiplies 216 values where the definition multiplies 1,728, and reads weights eight times as large. Summed are also
+// the parts of a larger or strided kernel (Huang et al., DWM: A Decomposable Winograd Method for Convolution
+// Acceleration, 2020). It wins on dense kernels with enough channels to pay for the transforms. Its error is a few
+// times that of a direct sum, so precision highest never uses it, and the tiles with the largest error are for
+// precision fast. A tile with an output that is not finite is computed again by definition, so an infinity or NaN goes
+// where the sums take it.
 #include <limits>
 
 #include "algorithms/registry_cpu.h"
@@ -24,32 +26,45 @@ std::int64_t lanes_of(const Traits& traits) { return traits.vector_bytes / stati
 // roundings.
 constexpr std::int64_t kShortestSum = 16;
 constexpr std::int64_t kMostTimesShortest = 4;  // the products of a whole sum, for tiles of medium error
-constexpr std::int64_t kFewTerms = 16;          // at a point
+constexpr std::int64_t kFewTerms = 16;          // of the first axis and the channels
 
 // Whether the error of the tiles suits the precision. The error of a medium tile is small where few terms are summed,
 // and nothing beside the rounding of 16-bit results. Between, in sums of less than a chain, results are so small that
 // tests compare them at 1e-4 of a normally distributed input's unit, which medium tiles miss. Neither do they suit
-// padding as wide as the kernel, whose corners sum one tap of nine.
+// padding as wide as the kernel, whose corners sum one tap of nine, nor do deep tiles: one of twenty-seven.
 bool allowed(const Geometry& g, const ConvProblem& p) {
-  if (p.precision == Precision::fast || g.shape.error == TileError::small) return true;
+  if (p.precision == Precision::fast) return true;
   if (g.shape.error == TileError::large) return false;
-  if (size_bytes(p.dtype) == 2) return true;
-  const bool even = g.problem.kernel[1] * g.problem.kernel[2] * g.in_channels <= kMostTimesShortest * g.shortest_sum();
-  return even && (g.terms() <= kFewTerms || g.terms() >= kMaxChainTerms);
+  const std::int64_t tiled_taps = g.problem.taps() / g.summed_taps(), summed = g.problem.kernel[0] * g.channels();
+  const bool even = tiled_taps * g.in_channels <= kMostTimesShortest * g.shortest_sum();
+  if (g.shape.error == TileError::small) return even || !g.shape.deep();
+  return size_bytes(p.dtype) == 2 || (even && (summed <= kFewTerms || summed >= kMaxChainTerms));
 }
 
-// The same geometry for every batch, thread count and limit, so that results do not depend on them.
+// With weights prepared, but for a share of calls. What is longer than `limit` with all of them prepared is not looked
+// at further.
+double mean_seconds(const Geometry& g, const Traits& traits, double share, double limit) {
+  const auto seconds = [&](bool prepared) {
+    return choose_blocking(g, traits, lanes_of(traits), prepared, std::numeric_limits<std::size_t>::max())->seconds;
+  };
+  const double prepared = seconds(true);
+  return share == 0 || prepared > limit ? prepared : (1 - share) * prepared + share * seconds(false);
+}
+
+// The same geometry for every batch, thread count and limit, so that results do not depend on them. The weights of deep
+// tiles are so many that the time to transform them counts where such tiles may apply.
 std::optional<Geometry> choose_geometry(const ConvProblem& p, const Traits& device) {
   const Traits traits = one_thread(device);
   ConvProblem single = p;
   single.batch = 1;
   std::optional<Geometry> best;
   double best_seconds = std::numeric_limits<double>::infinity();
+  const bool deep = std::ranges::min(p.kernel) > 1;
   for (Geometry& g : geometries(single)) {
     if (!allowed(g, p)) continue;
-    const auto b = choose_blocking(g, traits, lanes_of(traits), true, std::numeric_limits<std::size_t>::max());
-    if (b && b->seconds < best_seconds) {
-      best_seconds = b->seconds;
+    const double seconds = mean_seconds(g, traits, deep ? kWeightShare : 0, best_seconds);
+    if (seconds < best_seconds) {
+      best_seconds = seconds;
       best = std::move(g);
     }
   }

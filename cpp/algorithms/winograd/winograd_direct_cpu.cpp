@@ -11,26 +11,30 @@ void Execution::sum_directly(const OutputBlock& block, const Position& pos, std:
   alignas(64) float taps[kMaxTileTaps * kStagedWeights];
   const ConvProblem& p = g_.problem;
   for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) std::copy_n(block.bias, b_.columns, y + i * b_.columns);
-  const auto [begin, end] = taps_inside(p, 0, pos.d + d);
-  for (std::int64_t tap = begin; tap < end; ++tap)
-    for (std::int64_t c = 0; c < g_.channels();) {
-      const WeightBlock weights = weight_block(block.group, block.index, tap, c, g_.channels());
-      k_.stage_weights(weights, taps);
-      const auto& stride = a_.input.stride;
-      const std::int64_t slice = g_.slice(pos.d + d, tap);
-      sum_channels(weights, g_.part(c), taps, pos,
-                   pos.n * stride[0] + slice * stride[1] + block.group * g_.in_channels + c % g_.in_channels, y);
-      c += weights.channels;
-    }
+  const std::int64_t plane = g_.shape.mh * g_.shape.mw * b_.columns;
+  for (std::int64_t e = 0; e < tile_outputs(pos)[0]; ++e, y += plane) {
+    const auto [begin, end] = taps_inside(p, 0, pos.d + d + e);
+    for (std::int64_t tap = begin; tap < end; ++tap)
+      for (std::int64_t c = 0; c < g_.channels();) {
+        const WeightBlock weights = weight_block(block.group, block.index, {tap, tap + 1}, c, g_.channels());
+        k_.stage_weights(weights, taps);
+        const auto& stride = a_.input.stride;
+        const std::int64_t slice = g_.slice(pos.d + d + e, tap);
+        sum_channels(weights, g_.part(c), taps, pos,
+                     pos.n * stride[0] + slice * stride[1] + block.group * g_.in_channels + c % g_.in_channels, y);
+        c += weights.channels;
+      }
+  }
 }
 
-// Adds the products of the block's channels. `input_offset` is that of pixel (0, 0) of the slice.
+// Adds the products of the block's channels, of one slice of outputs. `input_offset` is that of pixel (0, 0) of the
+// slice.
 void Execution::sum_channels(const WeightBlock& block, const KernelPart& part, const float* taps, const Position& pos,
                              std::int64_t input_offset, float* y) const {
   const ConvProblem& p = g_.problem;
   const auto& stride = a_.input.stride;
   alignas(64) float x[kStagedChannels];
-  for (std::int64_t i = 0; i < g_.shape.outputs(); ++i) {
+  for (std::int64_t i = 0; i < g_.shape.mh * g_.shape.mw; ++i) {
     const std::int64_t oh = pos.h + i / g_.shape.mw, ow = pos.w + i % g_.shape.mw;
     const Range taps_h = taps_inside(p, 1, oh), taps_w = taps_inside(p, 2, ow);
     for (std::int64_t tap = 0; tap < part.taps_h * part.taps_w; ++tap) {

@@ -33,24 +33,31 @@ struct OutputBlock {
   const float* bias;
 };
 
-// A tile of input: its first pixel may lie on padding. `origin` is the offset of the slice's pixel (0, 0).
+// A tile of input: its first pixel (d, h, w) may lie on padding. `origin` is the offset of the image's pixel (0, 0, 0).
 struct InputTile {
-  std::int64_t origin, h, w;
-  bool slice_inside;
-  InputTile at(const KernelPart& part) const { return {origin, h + part.h, w + part.w, slice_inside}; }
+  std::int64_t origin, d, h, w;
+  InputTile at(const KernelPart& part) const { return {origin, d, h + part.h, w + part.w}; }
+};
+
+// Of the points of a tile along each axis, those that lie on the input.
+struct TileInside {
+  Range slices, rows, columns;
+  bool holds(const TileShape& s) const {
+    return slices.size() == s.points_d() && rows.size() == s.points_h() && columns.size() == s.points_w();
+  }
 };
 
 // The pixels of a tile in the array: channel 0 of the first one, which may lie on padding, and those on the input.
 struct TilePixels {
   const std::byte* first;
   DType dtype;
-  std::int64_t row_stride, pixel_stride;  // elements
-  Range rows, columns;
+  TileStrides stride;
+  TileInside inside;
 };
 
-// Transforms `channels` channels, whole vectors, of a tile where it lies; padding is zeros.
-void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, std::int64_t channels,
-                        float* v, std::int64_t point_stride);
+// Transforms `channels` channels, whole vectors, of a tile where it lies, one plane of points; padding is zeros.
+void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, int plane,
+                        std::int64_t channels, float* v, std::int64_t point_stride);
 
 // Any number of rows, in tiles of two heights, one row apart; those of one height are one call. `slices` are the tile's
 // and move with the rows.
@@ -67,7 +74,7 @@ struct Run {
 
 // What a thread keeps from one unit of work to the next.
 struct Worker {
-  float* input;    // transformed, [point][slot][tile][channel]
+  float* input;    // transformed, [point][slot][tile][channel]; of deep tiles one plane of points
   float* sums;     // [output block][point][depth][tile][column]
   float* weights;  // its own panels, or one reduction block
   Slab slab;
@@ -78,7 +85,8 @@ struct Worker {
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
 };
 
-// Transformed weights of the reduction blocks [begin, end) for some output blocks, from the first term of *begin on.
+// Transformed weights of the reduction blocks [begin, end) for some output blocks, from the first term of *begin on, at
+// the points of one plane.
 struct Panel {
   const float* data;
   std::int64_t point_stride, block_stride;
@@ -99,39 +107,44 @@ class Execution {
   void run_units(const float* weights) const;
   void enter(Worker& worker, const Slab& slab) const;
   void hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const;
+  void hold_panels(Worker& worker, Range blocks) const;
   void step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const;
-  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const;
+  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums) const;
   void multiply_point(const Worker& worker, const Panel& panel, const float* weights, const float* next,
                       std::int64_t point, float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
                   GemmTile<float>& tile, GemmSlice<float>* slices) const;
 
   // winograd_tiles_cpu.cpp
-  void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
+  void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes, float* u,
                        std::int64_t point_stride) const;
-  void transform_slice(const Slab& slab, std::int64_t slice, float* v) const;
-  void transform_vectors(const InputTile& tile, std::int64_t channels, float* v) const;
-  void transform_copy(const InputTile& tile, Range channels, float* v) const;
+  void transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const;
+  void transform_vectors(const InputTile& tile, int plane, std::int64_t channels, float* v) const;
+  void transform_copy(const InputTile& tile, int plane, Range channels, float* v) const;
   bool inside(const InputTile& tile, Range channels) const;
+  const std::byte* first_pixel(const InputTile& tile) const;
   Range points_inside(int axis, std::int64_t first) const;
+  TileInside points_inside(const InputTile& tile) const;
   void store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const;
   struct Position {
-    std::int64_t n, d, h, w;  // d: output along a folded summed axis, else 0; h, w: first output of the tile
+    std::int64_t n, d, h, w;  // first output of the tile; d is 0 where the summed axis is not folded
   };
   Position position(std::int64_t index) const;
+  Extent3 tile_outputs(const Position& at) const;
   Position after(Position p) const;
-  void transform_tile(std::int64_t group, const Position& at, std::int64_t slice, float* v) const;
+  void transform_tile(std::int64_t group, const Position& at, std::int64_t slice, int plane, float* v) const;
   std::int64_t offset(const View<std::byte*>& v, const OutputBlock& block, const Position& at, std::int64_t d) const;
   void prefetch_outputs(const OutputBlock& block, const Position& at, std::int64_t d) const;
   void store_tile(const OutputBlock& block, const Position& at, std::int64_t d, const float* sums) const;
-  WeightBlock weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap, std::int64_t channel,
+  WeightBlock weight_block(std::int64_t group, std::int64_t output_block, Range taps, std::int64_t channel,
                            std::int64_t channel_end) const;
 
   // winograd_direct_cpu.cpp
   void sum_directly(const OutputBlock& block, const Position& at, std::int64_t d, float* y) const;
   void sum_channels(const WeightBlock& block, const KernelPart& part, const float* taps, const Position& at,
                     std::int64_t input_offset, float* y) const;
-  ReductionBlock all_terms() const { return {0, g_.problem.kernel[0], 0, g_.channels()}; }
+  Range all_planes() const { return {0, g_.shape.points_d()}; }
+  ReductionBlock all_terms() const { return {0, g_.summed_taps(), 0, g_.channels()}; }
   // A ring, in which the slices of a slab's first step follow each other.
   std::int64_t slot(const Slab& slab, std::int64_t slice) const {
     return g_.folded ? 0 : (slice - g_.slice(slab.depth_begin, 0)) % b_.slots;
@@ -144,8 +157,9 @@ class Execution {
   const Kernels& k_;
   const TileKernels& tile_;
   PanelLayout panels_;
-  Range covered_h_, covered_w_;  // outputs that read more than padding
-  bool stream_;                  // outputs go past the caches
+  TileStrides step_;  // between the pixels of an input tile
+  Range covered_[3];  // outputs that read more than padding, along the tiled axes
+  bool stream_;       // outputs go past the caches
 };
 
 }  // namespace vkconv::cpu::winograd

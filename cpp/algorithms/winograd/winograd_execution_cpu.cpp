@@ -60,8 +60,10 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
       k_(kernels()),
       tile_(k_.tiles[g.shape_index]),
       panels_(panel_layout(g, k_.columns())),
-      covered_h_(g.outputs_with_input(1)),
-      covered_w_(g.outputs_with_input(2)),
+      step_{g.problem.stride[0] * a_.input.stride[1], g.problem.stride[1] * a_.input.stride[2],
+            g.problem.stride[2] * a_.input.stride[3]},
+      covered_{g.shape.deep() ? g.outputs_with_input(0) : Range{0, g.problem.output[0]}, g.outputs_with_input(1),
+               g.outputs_with_input(2)},
       stream_(b.stream && a_.output.data != a_.addend.data &&
               whole_vectors(a_.output, DType::f32, {0, g.out_channels}, k_.lanes * sizeof(float))) {}
 
@@ -76,7 +78,7 @@ void Execution::run(std::byte* workspace) const {
 void Execution::transform_weights(float* u) const {
   thread_pool().run(panels_.groups * panels_.output_blocks, [&](std::int64_t task) {
     const std::int64_t group = task / panels_.output_blocks, block = task % panels_.output_blocks;
-    transform_panel(group, block, all_terms(), u + task * panels_.panel_floats, panels_.point_stride);
+    transform_panel(group, block, all_terms(), all_planes(), u + task * panels_.panel_floats, panels_.point_stride);
   });
 }
 
@@ -123,7 +125,8 @@ void Execution::enter(Worker& worker, const Slab& slab) const {
   worker.slab = slab;
 }
 
-// Transforms the slices that the outputs [depth_begin, depth_end) read and that are not in their slots yet.
+// Transforms the slices that the outputs [depth_begin, depth_end) read and that are not in their slots yet; those of
+// deep tiles follow plane by plane.
 void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const {
   worker.taps.clear();
   worker.slices.assign(static_cast<std::size_t>((depth_end - depth_begin) * g_.problem.kernel[0]), nullptr);
@@ -133,8 +136,8 @@ void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64
       const std::int64_t slice = g_.folded ? 0 : g_.slice(d, tap), i = slot(worker.slab, slice);
       float* v = worker.input + i * worker.slab.tiles * b_.tile_pitch;
       worker.slices[static_cast<std::size_t>((d - depth_begin) * g_.problem.kernel[0] + tap)] = v;
-      if (std::exchange(worker.held_slices[static_cast<std::size_t>(i)], slice) != slice)
-        transform_slice(worker.slab, slice, v);
+      if (!g_.shape.deep() && std::exchange(worker.held_slices[static_cast<std::size_t>(i)], slice) != slice)
+        transform_slice(worker.slab, slice, 0, v);
     }
   }
   worker.runs.resize(g_.reduction.size() * worker.taps.size());
@@ -146,24 +149,37 @@ void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64
   }
 }
 
+// Transforms the panels of some output blocks that the thread does not have yet.
+void Execution::hold_panels(Worker& worker, Range blocks) const {
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+    if (worker.held_panels[static_cast<std::size_t>(block)]) continue;
+    worker.held_panels[static_cast<std::size_t>(block)] = true;
+    transform_panel(worker.slab.group, block, all_terms(), all_planes(), worker.weights + block * panels_.panel_floats,
+                    panels_.point_stride);
+  }
+}
+
 // The outputs of some output blocks for depths_per_step outputs along the summed axis.
 void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const {
   const ReductionBlock *begin = g_.reduction.data(), *end = begin + g_.reduction.size();
-  if (b_.source == WeightSource::fused) {
-    for (const ReductionBlock* r = begin; r != end; ++r) {
-      const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), 0, r, r + 1};
-      transform_panel(worker.slab.group, blocks.begin, *r, worker.weights, panel.point_stride);
-      multiply(worker, panel, blocks.size());
+  if (b_.source == WeightSource::own) hold_panels(worker, blocks);
+  for (int plane = 0; plane < g_.shape.points_d(); ++plane) {
+    if (g_.shape.deep()) transform_slice(worker.slab, 0, plane, worker.input);
+    const std::int64_t first_point = plane * g_.shape.plane_points();
+    float* sums = worker.sums + first_point * b_.sum_point_stride;
+    if (b_.source != WeightSource::fused) {
+      const float* first = (weights ? weights : worker.weights) + blocks.begin * panels_.panel_floats;
+      multiply(worker,
+               {first + first_point * panels_.point_stride, panels_.point_stride, panels_.panel_floats, begin, end},
+               blocks.size(), sums);
+      continue;
     }
-  } else {
-    for (std::int64_t block = blocks.begin; !weights && block < blocks.end; ++block) {
-      if (worker.held_panels[static_cast<std::size_t>(block)]) continue;
-      worker.held_panels[static_cast<std::size_t>(block)] = true;
-      transform_panel(worker.slab.group, block, all_terms(), worker.weights + block * panels_.panel_floats,
-                      panels_.point_stride);
-    }
-    const float* first = (weights ? weights : worker.weights) + blocks.begin * panels_.panel_floats;
-    multiply(worker, {first, panels_.point_stride, panels_.panel_floats, begin, end}, blocks.size());
+    for (std::int64_t block = blocks.begin; block < blocks.end; ++block, sums += b_.sum_floats)
+      for (const ReductionBlock* r = begin; r != end; ++r) {
+        const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), 0, r, r + 1};
+        transform_panel(worker.slab.group, block, *r, {plane, plane + 1}, worker.weights, panel.point_stride);
+        multiply(worker, panel, 1, sums);
+      }
   }
   const float* sums = worker.sums;
   for (std::int64_t block = blocks.begin; block < blocks.end; ++block, sums += b_.sum_floats)
@@ -172,15 +188,15 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
 }
 
 // Point by point: the tiles of one point stay in the core's own cache while all panels pass.
-void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks) const {
+void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums) const {
   const auto weights = [&](std::int64_t point, std::int64_t block) {
     return panel.data + block * panel.block_stride + point * panel.point_stride;
   };
-  for (std::int64_t point = 0; point < g_.shape.points(); ++point)
+  for (std::int64_t point = 0; point < g_.shape.plane_points(); ++point)
     for (std::int64_t block = 0; block < blocks; ++block)
       multiply_point(worker, panel, weights(point, block),
                      block + 1 < blocks ? weights(point, block + 1) : weights(point + 1, 0), point,
-                     worker.sums + block * b_.sum_floats + point * b_.sum_point_stride);
+                     sums + block * b_.sum_floats + point * b_.sum_point_stride);
 }
 
 // The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and

@@ -23,7 +23,7 @@ constexpr std::int64_t chain_terms(const TileShape& s, std::int64_t terms) {
   return s.points_h() > 1 && s.points_w() > 1 && terms < kMaxChainTerms ? 48 : kMaxChainTerms;
 }
 
-// Taps of the tiled axes that one tile shape covers: `h` + i stride_h for i < taps_h, and likewise along w. A kernel
+// Taps of h and w that one tile shape covers: `h` + i stride_h for i < taps_h, and likewise along w. A kernel
 // with more taps than the shape, or with a stride, is cut into parts, each a small kernel of stride 1 on its own
 // phase of the input. They are transformed like further input channels and summed in the transform domain. A part
 // with fewer taps than the shape is a polynomial of lower degree and vanishes at infinity: F(4x4) of a 3x3 kernel with
@@ -42,14 +42,14 @@ struct ReductionBlock {
 };
 
 // The problem with its axes reordered as (summed, h, w): taps of the summed axis are added up in the transform domain
-// and may have any stride, dilation and padding; h and w are tiled.
+// and may have any stride, dilation and padding; h and w are tiled. A deep shape tiles all three.
 struct Geometry {
   ConvProblem problem;
   std::array<int, 3> axes{0, 1, 2};  // axes[i]: the axis of the original problem that plays part i
   int shape_index = 0;
   TileShape shape{};
-  std::int64_t tiles_h = 0, tiles_w = 0;
-  // A kernel without summed taps makes the summed axis part of the batch: its outputs are tile positions.
+  std::int64_t tiles_d = 0, tiles_h = 0, tiles_w = 0;
+  // Without summed taps, in the kernel or in a deep shape, the first axis is part of the batch: tile positions.
   bool folded = false;
   std::int64_t positions = 0;  // tiles of one summed-axis output: batch (x folded depth) x tiles_h x tiles_w
   std::int64_t depths = 0;     // summed-axis outputs a position
@@ -59,8 +59,10 @@ struct Geometry {
 
   // Transformed channels of one summed tap: [part][channel].
   std::int64_t channels() const { return static_cast<std::int64_t>(parts.size()) * in_channels; }
-  std::int64_t terms() const { return problem.kernel[0] * channels(); }
+  std::int64_t summed_taps() const { return folded ? 1 : problem.kernel[0]; }
+  std::int64_t terms() const { return summed_taps() * channels(); }
   const KernelPart& part(std::int64_t channel) const { return parts[static_cast<std::size_t>(channel / in_channels)]; }
+  // At a point of a plane.
   bool vanishes(const KernelPart& part, std::int64_t point) const {
     const std::int64_t i = point / shape.points_w(), j = point % shape.points_w();
     return (i == shape.points_h() - 1 && part.taps_h < shape.rh) ||
@@ -87,9 +89,10 @@ struct Geometry {
   Range outputs_with_input(int axis) const {
     return {outputs_inside(problem, axis, problem.kernel[axis] - 1).begin, outputs_inside(problem, axis, 0).end};
   }
-  // Products behind the output with the fewest, one summed tap each.
+  // Products behind the output with the fewest; taps that are not tiled count once.
   std::int64_t shortest_sum() const;
-  // winograd_f4, or winograd_f2_5x5 for other kernels than 3x3.
+  // winograd_f4, or winograd_f2_5x5 for other kernels than 3x3; of deep shapes winograd_f4x4x4 and
+  // winograd_f4x4x4_2x3x3.
   std::string name() const;
 
   template <class Pointer>

@@ -15,6 +15,11 @@ ConvProblem reorder(ConvProblem p, const std::array<int, 3>& axes) {
   return p;
 }
 
+// A deep shape has all taps of the first axis.
+bool fits_depth(const ConvProblem& p, int axis, const TileShape& s) {
+  return !s.deep() || (p.kernel[axis] == s.rd && p.dilation[axis] == 1 && p.stride[axis] == 1);
+}
+
 // More parts along an axis read the same input too often.
 constexpr std::int64_t kMaxRunsOfTaps = 4;
 
@@ -74,13 +79,14 @@ Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int
   g.shape = kTileShapes[shape_index];
   g.tiles_h = ceil_div(g.problem.output[1], g.shape.mh);
   g.tiles_w = ceil_div(g.problem.output[2], g.shape.mw);
-  g.folded = g.problem.kernel[0] == 1;
+  g.folded = g.problem.kernel[0] == 1 || g.shape.deep();
+  g.tiles_d = g.folded ? ceil_div(g.problem.output[0], g.shape.md) : 1;
   g.depths = g.folded ? 1 : g.problem.output[0];
-  g.positions = p.batch * (g.folded ? g.problem.output[0] : 1) * g.tiles_h * g.tiles_w;
+  g.positions = p.batch * g.tiles_d * g.tiles_h * g.tiles_w;
   g.in_channels = p.in_channels_per_group();
   g.out_channels = p.out_channels_per_group();
   g.parts = cut_kernel(g.problem, g.shape);
-  g.reduction = cut_reduction(g.problem.kernel[0], static_cast<std::int64_t>(g.parts.size()), g.in_channels,
+  g.reduction = cut_reduction(g.summed_taps(), static_cast<std::int64_t>(g.parts.size()), g.in_channels,
                               chain_terms(g.shape, g.terms()));
   return g;
 }
@@ -89,7 +95,7 @@ Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int
 
 std::int64_t Geometry::shortest_sum() const {
   std::int64_t terms = in_channels;
-  for (const int axis : {1, 2}) {
+  for (int axis = shape.deep() ? 0 : 1; axis < 3; ++axis) {
     const Range outputs = outputs_with_input(axis);
     if (outputs.size() == 0) continue;
     const Range first = taps_inside(problem, axis, outputs.begin), last = taps_inside(problem, axis, outputs.end - 1);
@@ -101,14 +107,18 @@ std::int64_t Geometry::shortest_sum() const {
 double Geometry::used_share() const {
   std::int64_t used = 0;
   for (const KernelPart& part : parts)
-    for (std::int64_t point = 0; point < shape.points(); ++point) used += vanishes(part, point) ? 0 : 1;
-  return static_cast<double>(used) / static_cast<double>(shape.points() * static_cast<std::int64_t>(parts.size()));
+    for (std::int64_t point = 0; point < shape.plane_points(); ++point) used += vanishes(part, point) ? 0 : 1;
+  return static_cast<double>(used) /
+         static_cast<double>(shape.plane_points() * static_cast<std::int64_t>(parts.size()));
 }
 
 std::string Geometry::name() const {
-  std::string s = "winograd_f" + std::to_string(std::max(shape.mh, shape.mw));
-  if (shape.rh == 3 && shape.rw == 3) return s;
-  return s + "_" + std::to_string(shape.rh) + "x" + std::to_string(shape.rw);
+  const auto times = [](int a, int b) { return std::to_string(a) + "x" + std::to_string(b); };
+  std::string s = "winograd_f", kernel = times(shape.rh, shape.rw);
+  s += shape.deep() ? times(shape.md, shape.mh) + "x" + std::to_string(shape.mw)
+                    : std::to_string(std::max(shape.mh, shape.mw));
+  if (shape.deep() && shape.rd != 3) kernel = std::to_string(shape.rd) + "x" + kernel;
+  return kernel == "3x3" ? s : s + "_" + kernel;
 }
 
 std::vector<Geometry> geometries(const ConvProblem& p) {
@@ -117,9 +127,10 @@ std::vector<Geometry> geometries(const ConvProblem& p) {
   for (int i = 0; i < kTileShapeCount; ++i)
     for (const auto& axes : kOrders) {
       const TileShape& s = kTileShapes[i];
-      const bool symmetric = s.mh == s.mw && s.rh == s.rw;
-      if (symmetric && axes[1] > axes[2]) continue;
-      if (fits(p, axes[1], s.mh, s.rh) && fits(p, axes[2], s.mw, s.rw)) all.push_back(make_geometry(p, axes, i));
+      const bool symmetric = s.mh == s.mw && s.rh == s.rw, cubic = symmetric && s.md == s.mh && s.rd == s.rh;
+      if ((symmetric && axes[1] > axes[2]) || (cubic && axes[0] > axes[1])) continue;
+      if (fits_depth(p, axes[0], s) && fits(p, axes[1], s.mh, s.rh) && fits(p, axes[2], s.mw, s.rw))
+        all.push_back(make_geometry(p, axes, i));
     }
   return all;
 }

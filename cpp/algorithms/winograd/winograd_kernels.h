@@ -15,47 +15,56 @@ namespace vkconv::cpu::winograd {
 // which is what the usual points 0, 1, -1, 2, -2 make of F4, and more.
 enum class TileError { small, medium, large };
 
-// A tile shape F(mh x mw, rh x rw). Axes that are not transformed have m = r = 1. The kernel may have more taps than
-// r and a stride: see KernelPart.
+// A tile shape F(md x mh x mw, rd x rh x rw). Axes that are not transformed have m = r = 1. Along h and w the kernel
+// may have more taps than r and a stride: see KernelPart.
 struct TileShape {
-  int mh, mw, rh, rw;
+  int md, mh, mw, rd, rh, rw;
   TileError error;
+  constexpr int points_d() const { return md + rd - 1; }
   constexpr int points_h() const { return mh + rh - 1; }
   constexpr int points_w() const { return mw + rw - 1; }
-  constexpr int points() const { return points_h() * points_w(); }
-  constexpr int outputs() const { return mh * mw; }
+  constexpr int plane_points() const { return points_h() * points_w(); }  // of one point along d
+  constexpr int points() const { return points_d() * plane_points(); }
+  constexpr int outputs() const { return md * mh * mw; }
+  constexpr bool deep() const { return points_d() > 1; }  // it transforms three axes
 };
 
 // Order of preference among equal estimates.
 inline constexpr TileShape kTileShapes[] = {
-    {4, 4, 3, 3, TileError::small},  {5, 5, 3, 3, TileError::medium}, {2, 2, 3, 3, TileError::small},
-    {6, 6, 3, 3, TileError::large},  {4, 4, 2, 2, TileError::small},  {3, 3, 4, 4, TileError::small},
-    {4, 4, 4, 4, TileError::medium}, {1, 4, 1, 3, TileError::small},  {1, 6, 1, 3, TileError::small},
-    {1, 4, 1, 2, TileError::small},  {1, 3, 1, 4, TileError::small},  {1, 4, 1, 4, TileError::small},
-    {1, 4, 1, 5, TileError::small},
+    {1, 4, 4, 1, 3, 3, TileError::small},  {1, 5, 5, 1, 3, 3, TileError::medium}, {1, 2, 2, 1, 3, 3, TileError::small},
+    {1, 6, 6, 1, 3, 3, TileError::large},  {1, 4, 4, 1, 2, 2, TileError::small},  {1, 3, 3, 1, 4, 4, TileError::small},
+    {1, 4, 4, 1, 4, 4, TileError::medium}, {1, 1, 4, 1, 1, 3, TileError::small},  {1, 1, 6, 1, 1, 3, TileError::small},
+    {1, 1, 4, 1, 1, 2, TileError::small},  {1, 1, 3, 1, 1, 4, TileError::small},  {1, 1, 4, 1, 1, 4, TileError::small},
+    {1, 1, 4, 1, 1, 5, TileError::small},  {2, 4, 4, 3, 3, 3, TileError::small},  {4, 4, 4, 3, 3, 3, TileError::medium},
+    {4, 4, 4, 2, 3, 3, TileError::medium},
 };
 inline constexpr int kTileShapeCount = static_cast<int>(std::size(kTileShapes));
-inline constexpr int kMaxTilePoints = 64;
-inline constexpr int kMaxTileOutputs = 36;
-inline constexpr int kMaxTileTaps = 16;
+inline constexpr int kMaxTilePoints = 216;
+inline constexpr int kMaxTileOutputs = 64;
+inline constexpr int kMaxTileTaps = 27;
 // Channels of weights staged at a time, so that all their taps stay in L1.
 inline constexpr std::int64_t kStagedChannels = 16;
 
-// The transforms of one tile shape. Strides are in elements; `point_stride` separates the points of the result (input,
-// weight) or of the sums (output). Pixels are float or halves, widened when loaded and rounded when stored.
+// Of a tile's pixels or taps, in elements.
+struct TileStrides {
+  std::int64_t slice, row, pixel;
+};
+
+// The transforms of one tile shape. `point_stride` separates the points of the result (input, weight), of which `plane`
+// is the one along d, or of the sums (output). Pixels are float or halves, widened when loaded and rounded when stored.
 struct TileKernels {
-  // x: points_h x points_w pixels of `channels` values, a multiple of the vector length.
-  void (*input)(const void* x, DType dtype, std::int64_t row_stride, std::int64_t pixel_stride, std::int64_t channels,
-                float* v, std::int64_t point_stride);
-  // The same from points_h x points_w addresses.
-  void (*input_pixels)(const std::byte* const* pixels, DType dtype, std::int64_t channels, float* v,
+  // x: points_d x points_h x points_w pixels of `channels` values, a multiple of the vector length.
+  void (*input)(const void* x, DType dtype, const TileStrides& stride, int plane, std::int64_t channels, float* v,
+                std::int64_t point_stride);
+  // The same from as many addresses.
+  void (*input_pixels)(const std::byte* const* pixels, DType dtype, int plane, std::int64_t channels, float* v,
                        std::int64_t point_stride);
-  // taps: rh x rw taps of `values` values, a multiple of the vector length.
-  void (*weight)(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
+  // taps: rd x rh x rw taps of `values` values, a multiple of the vector length.
+  void (*weight)(const float* taps, const TileStrides& stride, int plane, std::int64_t values, float* u,
                  std::int64_t point_stride);
-  // y: mh x mw pixels of `columns` values, bias added. False: some of them, before rounding, are infinite or NaN.
+  // y: md x mh x mw pixels of `columns` values, bias added. False: some of them, before rounding, are infinite or NaN.
   bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
-                 std::int64_t row_stride, std::int64_t pixel_stride);
+                 const TileStrides& stride);
 };
 
 // `count` pixels of one tile row on their way from the staging buffer to the output array.
@@ -69,12 +78,12 @@ struct FinishRow {
   bool stream;                 // past the caches; all vectors are whole and aligned, of float
 };
 
-// Weights of `outputs` x `channels` for the taps of one kernel part, to be staged as [rh * rw][channels][columns] with
-// zeros behind the last output and the last tap.
+// Weights of `outputs` x `channels` for the taps of one kernel part, to be staged as [taps_d * rh * rw][channels]
+// [columns] with zeros behind the last output and the last tap.
 struct WeightBlock {
   WeightView<std::byte*> view;  // at the first output, tap and channel of the block; `tap` is the step between taps
   DType dtype;
-  std::int64_t rh, rw, taps_h, taps_w, channels, outputs;  // channels <= kStagedChannels
+  std::int64_t rh, rw, taps_d, taps_h, taps_w, channels, outputs;  // channels <= kStagedChannels
 };
 
 // A rectangle of input pixels whose channels are copied, widened to float.

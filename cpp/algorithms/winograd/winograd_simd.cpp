@@ -13,7 +13,7 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 template <int kShape>
 constexpr winograd::TileKernels tile_kernels() {
   constexpr winograd::TileShape s = winograd::kTileShapes[kShape];
-  using T = TileTransforms<s.mh, s.mw, s.rh, s.rw>;
+  using T = TileTransforms<s.md, s.mh, s.mw, s.rd, s.rh, s.rw>;
   return {T::input, T::input_pixels, T::weight, T::output};
 }
 

@@ -92,13 +92,15 @@ inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
   const std::int64_t columns = 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   const std::int64_t tap_size = block.channels * columns;
   if (block.outputs < columns || block.taps_h < block.rh || block.taps_w < block.rw)
-    std::fill(taps, taps + block.rh * block.rw * tap_size, 0.0f);
+    std::fill(taps, taps + block.taps_d * block.rh * block.rw * tap_size, 0.0f);
   with_simd_type(block.dtype, [&](auto zero) {
     const auto* from = reinterpret_cast<const decltype(zero)*>(block.view.data);
-    for (std::int64_t h = 0; h < block.taps_h; ++h)
-      for (std::int64_t w = 0; w < block.taps_w; ++w)
-        stage_tap(from + h * block.view.tap[1] + w * block.view.tap[2], block, taps + (h * block.rw + w) * tap_size,
-                  columns);
+    const auto& step = block.view.tap;
+    for (std::int64_t d = 0; d < block.taps_d; ++d)
+      for (std::int64_t h = 0; h < block.taps_h; ++h)
+        for (std::int64_t w = 0; w < block.taps_w; ++w)
+          stage_tap(from + d * step[0] + h * step[1] + w * step[2], block,
+                    taps + ((d * block.rh + h) * block.rw + w) * tap_size, columns);
   });
 }
 

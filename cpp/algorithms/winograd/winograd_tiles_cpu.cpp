@@ -12,21 +12,20 @@ static_assert(kCopiedChannels >= kMaxLanes);
 
 }  // namespace
 
-void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, std::int64_t channels,
-                        float* v, std::int64_t point_stride) {
-  const std::int64_t points_h = shape.points_h(), points_w = shape.points_w();
-  if (x.rows.size() == points_h && x.columns.size() == points_w)
-    return tile.input(x.first, x.dtype, x.row_stride, x.pixel_stride, channels, v, point_stride);
+void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, int plane,
+                        std::int64_t channels, float* v, std::int64_t point_stride) {
+  if (x.inside.holds(shape)) return tile.input(x.first, x.dtype, x.stride, plane, channels, v, point_stride);
   constexpr std::int64_t kZeroChannels = 256;
   alignas(64) static constexpr std::byte kZeros[kZeroChannels * sizeof(float)] = {};
   for (std::int64_t c = 0; c < channels; c += kZeroChannels) {
-    const std::byte* pixels[kMaxTilePoints];
-    for (std::int64_t h = 0; h < points_h; ++h)
-      for (std::int64_t w = 0; w < points_w; ++w)
-        pixels[h * points_w + w] = x.rows.contains(h) && x.columns.contains(w)
-                                       ? at(x.first, h * x.row_stride + w * x.pixel_stride + c, x.dtype)
-                                       : kZeros;
-    tile.input_pixels(pixels, x.dtype, std::min(kZeroChannels, channels - c), v + c, point_stride);
+    const std::byte *pixels[kMaxTilePoints], **pixel = pixels;
+    for (std::int64_t d = 0; d < shape.points_d(); ++d)
+      for (std::int64_t h = 0; h < shape.points_h(); ++h)
+        for (std::int64_t w = 0; w < shape.points_w(); ++w)
+          *pixel++ = x.inside.slices.contains(d) && x.inside.rows.contains(h) && x.inside.columns.contains(w)
+                         ? at(x.first, d * x.stride.slice + h * x.stride.row + w * x.stride.pixel + c, x.dtype)
+                         : kZeros;
+    tile.input_pixels(pixels, x.dtype, plane, std::min(kZeroChannels, channels - c), v + c, point_stride);
   }
 }
 
@@ -37,8 +36,8 @@ Execution::Position Execution::position(std::int64_t index) const {
   p.h = index % g_.tiles_h * g_.shape.mh;
   index /= g_.tiles_h;
   if (g_.folded) {
-    p.d = index % g_.problem.output[0];
-    index /= g_.problem.output[0];
+    p.d = index % g_.tiles_d * g_.shape.md;
+    index /= g_.tiles_d;
   }
   p.n = index;
   return p;
@@ -51,105 +50,122 @@ Execution::Position Execution::after(Position p) const {
   p.w = 0;
   if ((p.h += g_.shape.mh) < output[1]) return p;
   p.h = 0;
-  if (g_.folded && ++p.d < output[0]) return p;
+  if (g_.folded && (p.d += g_.shape.md) < output[0]) return p;
   p.d = 0;
   ++p.n;
   return p;
 }
 
-WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_block, std::int64_t tap,
-                                    std::int64_t channel, std::int64_t channel_end) const {
+// `taps` of the first axis.
+WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_block, Range taps, std::int64_t channel,
+                                    std::int64_t channel_end) const {
   const std::int64_t first = output_block * b_.columns, c = channel % g_.in_channels;
   const KernelPart& part = g_.part(channel);
   WeightBlock block{a_.weight,
                     g_.problem.dtype,
                     g_.shape.rh,
                     g_.shape.rw,
+                    taps.size(),
                     part.taps_h,
                     part.taps_w,
                     std::min({kStagedChannels, kStagedWeights / b_.columns, channel_end - channel, g_.in_channels - c}),
                     std::min(b_.columns, g_.out_channels - first)};
   auto& w = block.view;
   w.data =
-      at(w.data, group * w.group + first * w.out + tap * w.tap[0] + part.h * w.tap[1] + part.w * w.tap[2] + c * w.in,
+      at(w.data,
+         group * w.group + first * w.out + taps.begin * w.tap[0] + part.h * w.tap[1] + part.w * w.tap[2] + c * w.in,
          block.dtype);
   for (const int axis : {1, 2}) w.tap[axis] *= g_.problem.stride[axis];
   return block;
 }
 
-void Execution::transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, float* u,
-                                std::int64_t point_stride) const {
+void Execution::transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes,
+                                float* u, std::int64_t point_stride) const {
   alignas(64) float taps[kMaxTileTaps * kStagedWeights];
   for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
     for (std::int64_t c = r.channel_begin; c < r.channel_end;) {
-      const WeightBlock block = weight_block(group, output_block, tap, c, r.channel_end);
+      const Range taps_d = g_.shape.deep() ? Range{0, g_.shape.rd} : Range{tap, tap + 1};
+      const WeightBlock block = weight_block(group, output_block, taps_d, c, r.channel_end);
       k_.stage_weights(block, taps);
       const std::int64_t term = (tap - r.tap_begin) * r.channels() + c - r.channel_begin;
       const std::int64_t values = block.channels * b_.columns;
-      tile_.weight(taps, g_.shape.rw * values, values, values, u + term * b_.columns, point_stride);
+      const TileStrides stride{g_.shape.rh * g_.shape.rw * values, g_.shape.rw * values, values};
+      for (std::int64_t plane = planes.begin; plane < planes.end; ++plane)
+        tile_.weight(taps, stride, static_cast<int>(plane), values,
+                     u + (plane - planes.begin) * g_.shape.plane_points() * point_stride + term * b_.columns,
+                     point_stride);
       c += block.channels;
     }
 }
 
-void Execution::transform_slice(const Slab& slab, std::int64_t slice, float* v) const {
+void Execution::transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const {
   Position pos = position(slab.tile_begin);
   for (std::int64_t t = 0; t < slab.tiles; ++t, pos = after(pos))
-    transform_tile(slab.group, pos, slice, v + t * b_.tile_pitch);
+    transform_tile(slab.group, pos, slice, plane, v + t * b_.tile_pitch);
 }
 
 // Whole vectors are read in place. The channels behind the last whole vector, and few channels of several parts
 // together go through a copy; its result is padded and overwritten by what follows it.
-void Execution::transform_tile(std::int64_t group, const Position& pos, std::int64_t slice, float* v) const {
+void Execution::transform_tile(std::int64_t group, const Position& pos, std::int64_t slice, int plane, float* v) const {
   const ConvProblem& p = g_.problem;
   if (g_.folded) slice = pos.d * p.stride[0] - p.pad_lo[0];
   const auto& stride = a_.input.stride;
-  const InputTile t{pos.n * stride[0] + slice * stride[1] + group * g_.in_channels, pos.h * p.stride[1] - p.pad_lo[1],
-                    pos.w * p.stride[2] - p.pad_lo[2], slice >= 0 && slice < p.input[0]};
+  const InputTile t{pos.n * stride[0] + group * g_.in_channels, slice, pos.h * p.stride[1] - p.pad_lo[1],
+                    pos.w * p.stride[2] - p.pad_lo[2]};
   const std::int64_t in = g_.in_channels, vectors = in / k_.lanes * k_.lanes;
   for (std::int64_t c = 0, end; c < g_.channels(); c = end) {
     if (c % in < vectors) {
       end = c + vectors;
-      transform_vectors(t.at(g_.part(c)), vectors, v + c);
+      transform_vectors(t.at(g_.part(c)), plane, vectors, v + c);
     } else {
       end = c % in > 0 || in > kCopiedChannels ? std::min(c + kCopiedChannels, c - c % in + in)
                                                : std::min(c + kCopiedChannels / in * in, g_.channels());
-      transform_copy(t, {c, end}, v + c);
+      transform_copy(t, plane, {c, end}, v + c);
     }
   }
 }
 
 // Points of a tile along one axis, the first at input position `first`, that lie inside the input.
 Range Execution::points_inside(int axis, std::int64_t first) const {
-  const std::int64_t stride = g_.problem.stride[axis], points = axis == 1 ? g_.shape.points_h() : g_.shape.points_w();
+  const TileShape& s = g_.shape;
+  const std::int64_t stride = g_.problem.stride[axis];
+  const std::int64_t points = axis == 0 ? s.points_d() : axis == 1 ? s.points_h() : s.points_w();
   if (first >= 0 && first + (points - 1) * stride < g_.problem.input[axis]) return {0, points};
   return {std::clamp<std::int64_t>(ceil_div(-first, stride), 0, points),
           std::clamp<std::int64_t>(floor_div(g_.problem.input[axis] - 1 - first, stride) + 1, 0, points)};
 }
 
+TileInside Execution::points_inside(const InputTile& t) const {
+  return {points_inside(0, t.d), points_inside(1, t.h), points_inside(2, t.w)};
+}
+
+// Channel 0 of a tile's first pixel.
+const std::byte* Execution::first_pixel(const InputTile& t) const {
+  const auto& stride = a_.input.stride;
+  return at(a_.input.data, t.origin + t.d * stride[1] + t.h * stride[2] + t.w * stride[3], g_.problem.dtype);
+}
+
 // Whether a tile has no padding in any part of `channels`.
 bool Execution::inside(const InputTile& t, Range channels) const {
-  for (std::int64_t c = channels.begin; c < channels.end; c += g_.in_channels - c % g_.in_channels) {
-    const InputTile part = t.at(g_.part(c));
-    if (points_inside(1, part.h).size() < g_.shape.points_h() || points_inside(2, part.w).size() < g_.shape.points_w())
-      return false;
-  }
-  return t.slice_inside;
+  for (std::int64_t c = channels.begin; c < channels.end; c += g_.in_channels - c % g_.in_channels)
+    if (!points_inside(t.at(g_.part(c))).holds(g_.shape)) return false;
+  return true;
 }
 
 // `channels` count through the parts.
-void Execution::transform_copy(const InputTile& t, Range channels, float* v) const {
+void Execution::transform_copy(const InputTile& t, int plane, Range channels, float* v) const {
   alignas(64) float copy[kMaxTilePoints * kCopiedChannels];
   const auto& stride = a_.input.stride;
   const std::int64_t in = g_.in_channels, padded = round_up(channels.size(), k_.lanes);
-  const std::int64_t row = g_.shape.points_w() * padded;
+  const TileStrides to{g_.shape.plane_points() * padded, g_.shape.points_w() * padded, padded};
   // Zeros for padding, or else for the lanes behind the last channel.
   const std::int64_t zeros = !inside(t, channels) ? padded : channels.size() < padded ? k_.lanes : 0;
   for (std::int64_t i = 1; zeros > 0 && i <= g_.shape.points(); ++i)
     std::fill_n(copy + i * padded - zeros, zeros, 0.0f);
-  for (std::int64_t c = channels.begin, end; t.slice_inside && c < channels.end; c = end) {
+  for (std::int64_t c = channels.begin, end; c < channels.end; c = end) {
     const KernelPart& part = g_.part(c);
     const InputTile at_part = t.at(part);
-    const Range h = points_inside(1, at_part.h), w = points_inside(2, at_part.w);
+    const auto [d, h, w] = points_inside(at_part);
     end = std::min(channels.end, c - c % in + in);
     // The phases of a stride are neighbours in memory: one run, as far as their points inside are the same.
     for (std::int64_t i = 1; end < channels.end && stride[3] == in; ++i) {
@@ -159,24 +175,19 @@ void Execution::transform_copy(const InputTile& t, Range channels, float* v) con
       end += in;
     }
     if (h.size() == 0 || w.size() == 0) continue;
-    const std::int64_t row_stride = g_.problem.stride[1] * stride[2], pixel_stride = g_.problem.stride[2] * stride[3];
-    const std::int64_t first = t.origin + at_part.h * stride[2] + at_part.w * stride[3] + h.begin * row_stride +
-                               w.begin * pixel_stride + c % in;
-    k_.stage_pixels({at(a_.input.data, first, g_.problem.dtype), g_.problem.dtype, row_stride, pixel_stride, h.size(),
-                     w.size(), end - c, copy + h.begin * row + w.begin * padded + c - channels.begin, row, padded});
+    for (std::int64_t k = d.begin; k < d.end; ++k)
+      k_.stage_pixels({at(first_pixel(at_part), k * step_.slice + h.begin * step_.row + w.begin * step_.pixel + c % in,
+                          g_.problem.dtype),
+                       g_.problem.dtype, step_.row, step_.pixel, h.size(), w.size(), end - c,
+                       copy + k * to.slice + h.begin * to.row + w.begin * padded + c - channels.begin, to.row, padded});
   }
-  tile_.input(copy, DType::f32, row, padded, padded, v, b_.input_point_stride);
+  tile_.input(copy, DType::f32, to, plane, padded, v, b_.input_point_stride);
 }
 
 // The first `channels` channels, whole vectors, read in place.
-void Execution::transform_vectors(const InputTile& t, std::int64_t channels, float* v) const {
-  const auto& stride = a_.input.stride;
-  const std::byte* first = at(a_.input.data, t.origin + t.h * stride[2] + t.w * stride[3], g_.problem.dtype);
-  const Range rows = t.slice_inside ? points_inside(1, t.h) : Range{0, 0};
-  transform_in_place(tile_, g_.shape,
-                     {first, g_.problem.dtype, g_.problem.stride[1] * stride[2], g_.problem.stride[2] * stride[3], rows,
-                      points_inside(2, t.w)},
-                     channels, v, b_.input_point_stride);
+void Execution::transform_vectors(const InputTile& t, int plane, std::int64_t channels, float* v) const {
+  const TilePixels pixels{first_pixel(t), g_.problem.dtype, step_, points_inside(t)};
+  transform_in_place(tile_, g_.shape, pixels, plane, channels, v, b_.input_point_stride);
 }
 
 void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const {
@@ -207,45 +218,55 @@ void Execution::prefetch_outputs(const OutputBlock& block, const Position& pos, 
   const auto& stride = a_.output.stride;
   const std::byte* first = at(a_.output.data, offset(a_.output, block, pos, d), p.output_dtype);
   const auto element = static_cast<std::int64_t>(size_bytes(p.output_dtype));
-  const std::int64_t rows = std::min<std::int64_t>(g_.shape.mh, p.output[1] - pos.h);
-  const std::int64_t pixels = std::min<std::int64_t>(g_.shape.mw, p.output[2] - pos.w);
-  for (std::int64_t h = 0; h < rows; ++h)
-    for (std::int64_t w = 0; w < pixels; ++w)
-      for (std::int64_t byte = 0; byte < block.channels * element; byte += kLineBytes)
-        __builtin_prefetch(first + (h * stride[2] + w * stride[3]) * element + byte, 1);
+  const Extent3 size = tile_outputs(pos);
+  for (std::int64_t e = 0; e < size[0]; ++e)
+    for (std::int64_t h = 0; h < size[1]; ++h)
+      for (std::int64_t w = 0; w < size[2]; ++w)
+        for (std::int64_t byte = 0; byte < block.channels * element; byte += kLineBytes)
+          __builtin_prefetch(first + (e * stride[1] + h * stride[2] + w * stride[3]) * element + byte, 1);
+}
+
+// Of a tile, those that are part of the output.
+Extent3 Execution::tile_outputs(const Position& pos) const {
+  const Extent3& output = g_.problem.output;
+  return {std::min<std::int64_t>(g_.shape.md, output[0] - pos.d),
+          std::min<std::int64_t>(g_.shape.mh, output[1] - pos.h),
+          std::min<std::int64_t>(g_.shape.mw, output[2] - pos.w)};
 }
 
 void Execution::store_tile(const OutputBlock& block, const Position& pos, std::int64_t d, const float* sums) const {
   const ConvProblem& p = g_.problem;
   const auto& stride = a_.output.stride;
   std::byte* output = at(a_.output.data, offset(a_.output, block, pos, d), p.output_dtype);
-  const std::int64_t rows = std::min<std::int64_t>(g_.shape.mh, p.output[1] - pos.h);
-  const std::int64_t pixels = std::min<std::int64_t>(g_.shape.mw, p.output[2] - pos.w);
-  const Range h = covered_h_, w = covered_w_;
-  const bool whole = rows == g_.shape.mh && pixels == g_.shape.mw && block.channels == b_.columns;
-  const bool covered = pos.h >= h.begin && pos.h + rows <= h.end && pos.w >= w.begin && pos.w + pixels <= w.end;
+  const TileShape& s = g_.shape;
+  const Extent3 size = tile_outputs(pos), first{pos.d + d, pos.h, pos.w};
+  const bool whole = size[0] == s.md && size[1] == s.mh && size[2] == s.mw && block.channels == b_.columns;
+  bool covered = true;
+  for (int a = 0; a < 3; ++a) covered &= first[a] >= covered_[a].begin && first[a] + size[a] <= covered_[a].end;
   const bool plain =
       !stream_ && !p.epilogue.addend && p.epilogue.activation == Activation::identity && whole && covered;
-  if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, output, p.output_dtype, stride[2], stride[3]))
-    return;
+  const TileStrides to{stride[1], stride[2], stride[3]};
+  if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, output, p.output_dtype, to)) return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
-  const std::int64_t row_floats = g_.shape.mw * b_.columns;
+  const TileStrides between{s.mh * s.mw * b_.columns, s.mw * b_.columns, b_.columns};
   // An infinity or NaN spreads over the tile, and sums that fit may overflow between its points.
-  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, staged, DType::f32, row_floats, b_.columns))
+  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, staged, DType::f32, between))
     sum_directly(block, pos, d, staged);
   // Outputs that read padding only are exactly zero, where the tile has the rounding error of its other outputs.
   if (!covered)
-    for (std::int64_t i = 0; i < g_.shape.outputs(); ++i)
-      if (!h.contains(pos.h + i / g_.shape.mw) || !w.contains(pos.w + i % g_.shape.mw))
+    for (std::int64_t i = 0; i < s.outputs(); ++i)
+      if (!covered_[0].contains(first[0] + i / (s.mh * s.mw)) || !covered_[1].contains(pos.h + i / s.mw % s.mh) ||
+          !covered_[2].contains(pos.w + i % s.mw))
         std::copy_n(block.bias, b_.columns, staged + i * b_.columns);
-  FinishRow row{staged, pixels, block.channels, nullptr, a_.addend.stride[3], output, stride[3], stream_};
-  if (p.epilogue.addend) row.addend = reinterpret_cast<const float*>(a_.addend.data) + offset(a_.addend, block, pos, d);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    k_.finish(row, p.output_dtype, p.epilogue);
-    row.sums += row_floats;
-    row.output = at(row.output, stride[2], p.output_dtype);
-    if (row.addend) row.addend += a_.addend.stride[2];
-  }
+  const float* addend = nullptr;
+  if (p.epilogue.addend) addend = reinterpret_cast<const float*>(a_.addend.data) + offset(a_.addend, block, pos, d);
+  const auto& from = a_.addend.stride;
+  for (std::int64_t e = 0; e < size[0]; ++e)
+    for (std::int64_t i = 0; i < size[1]; ++i)
+      k_.finish({staged + e * between.slice + i * between.row, size[2], block.channels,
+                 addend ? addend + e * from[1] + i * from[2] : nullptr, from[3],
+                 at(output, e * to.slice + i * to.row, p.output_dtype), to.pixel, stream_},
+                p.output_dtype, p.epilogue);
 }
 
 }  // namespace vkconv::cpu::winograd

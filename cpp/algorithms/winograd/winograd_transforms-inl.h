@@ -1,5 +1,6 @@
-// The transforms of one tile, one vector of channels at a time: a matrix along H for every column of the tile, then
-// the matrix along W for every row. Rows +p and -p of a matrix share their even half and, up to sign, their odd half.
+// The transforms of one tile, one vector of channels at a time: a matrix along H for every column of a plane, then the
+// matrix along W for every row. Of a deep tile a plane of points at a time is a sum of its slices, by the matrix along
+// D. Rows +p and -p of a matrix share their even half and, up to sign, their odd half.
 #if defined(VKCONV_WINOGRAD_TRANSFORMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_WINOGRAD_TRANSFORMS_INL_H_
 #undef VKCONV_WINOGRAD_TRANSFORMS_INL_H_
@@ -109,16 +110,19 @@ HWY_INLINE void combine(const FloatVec* x, FloatVec* y) {
   });
 }
 
-template <int kMH, int kMW, int kRH, int kRW>
+template <int kMD, int kMH, int kMW, int kRD, int kRH, int kRW>
 struct TileTransforms {
+  using D = winograd::Points<kMD, kRD>;
   using H = winograd::Points<kMH, kRH>;
   using W = winograd::Points<kMW, kRW>;
+  static constexpr bool kDeep = D::count > 1;
+  static constexpr int kPlane = H::count * W::count;
 
   // f(0), ..., f(n - 1). The vectors of a small tile stay in registers when this is unrolled; a larger one lies in
   // memory anyway, and unrolled its addresses would as well.
   template <int n, class F>
   static HWY_INLINE void for_each_line(F f) {
-    if constexpr (H::count * W::count <= 16) {
+    if constexpr (kPlane <= 16 && !kDeep) {
       unroll<n>(f);
     } else {
       HWY_UNROLL(1)
@@ -126,107 +130,168 @@ struct TileTransforms {
     }
   }
 
-  // pixel(i, j): channel 0 of a pixel of the tile. The pixels `ahead` bytes of them are fetched: those of the tile to
-  // the right, which no hardware prefetcher expects where a tile has several rows.
-  template <class Pixel>
-  static HWY_INLINE void input_from(Pixel pixel, DType dtype, std::int64_t ahead, std::int64_t channels, float* v,
-                                    std::int64_t point_stride) {
-    const FloatTag d;
-    for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
-      FloatVec rows[H::count][W::count];
-      for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
-        FloatVec column[H::count], points[H::count];
-        with_simd_type(
-            dtype, [&](auto zero) __attribute__((always_inline)) {
-              unroll<H::count>([&](auto i) __attribute__((always_inline)) {
-                const auto* x = reinterpret_cast<const decltype(zero)*>(pixel(i, j)) + c;
-                column[i] = load(d, x);
-                if constexpr (H::count > 1) hwy::Prefetch(reinterpret_cast<const std::byte*>(x) + ahead);
-              });
-            });
-        evaluate<H, H::input>(column, points);
-        unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
-      });
-      for_each_line<H::count>([&](auto i) __attribute__((always_inline)) {
-        FloatVec points[W::count];
-        evaluate<W, W::input>(rows[i], points);
-        float* to = v + c + i * W::count * point_stride;
-        unroll<W::count>([&](auto j)
-                             __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
-      });
+  // put(p, v): point p of a plane of kRows x kColumns vectors, of which get(j, column) gives column j, by the matrices
+  // of H and W.
+  template <const auto& kMatrixH, const auto& kMatrixW, int kRows, int kColumns, class Get, class Put>
+  static HWY_INLINE void evaluate_plane(Get get, Put put) {
+    FloatVec rows[H::count][kColumns];
+    for_each_line<kColumns>([&](auto j) __attribute__((always_inline)) {
+      FloatVec column[kRows], points[H::count];
+      get(j, column);
+      evaluate<H, kMatrixH>(column, points);
+      unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
+    });
+    for_each_line<H::count>([&](auto i) __attribute__((always_inline)) {
+      FloatVec points[W::count];
+      evaluate<W, kMatrixW>(rows[i], points);
+      unroll<W::count>([&](auto j) __attribute__((always_inline)) { put(i * W::count + j, points[j]); });
+    });
+  }
+
+  // Column j of a plane: kSlices columns get(k, i) of kRows vectors, by row `plane` of the matrix of D.
+  template <const auto& kMatrixD, int kSlices, int kRows, class Get>
+  static HWY_INLINE void sum_slices(int plane, Get get, FloatVec* column) {
+    if constexpr (!kDeep) {
+      unroll<kRows>([&](auto i) __attribute__((always_inline)) { column[i] = get(0, i); });
+    } else {
+      unroll<kRows>([&](auto i) __attribute__((always_inline)) { column[i] = hn::Zero(FloatTag()); });
+      HWY_UNROLL(1)
+      for (int k = 0; k < kSlices; ++k) {
+        const auto factor = static_cast<float>(kMatrixD[plane][k]);
+        if (factor == 0) continue;
+        unroll<kRows>([&](auto i) __attribute__((always_inline)) {
+          column[i] = hn::MulAdd(hn::Set(FloatTag(), factor), get(k, i), column[i]);
+        });
+      }
     }
   }
 
-  static void input(const void* x, DType dtype, std::int64_t row_stride, std::int64_t pixel_stride,
-                    std::int64_t channels, float* v, std::int64_t point_stride) {
+  // pixel(k, i, j): channel 0 of a pixel of the tile. The pixels `ahead` bytes of them are fetched: those of the tile
+  // to the right, which no hardware prefetcher expects where a tile has several rows. Deep tiles fill L1 as it is.
+  template <class Pixel>
+  static HWY_INLINE void input_from(Pixel pixel, DType dtype, std::int64_t ahead, int plane, std::int64_t channels,
+                                    float* v, std::int64_t point_stride) {
+    const FloatTag d;
+    for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
+      const auto column = [&](int j, FloatVec* to) __attribute__((always_inline)) {
+        with_simd_type(
+            dtype, [&](auto zero) __attribute__((always_inline)) {
+              const auto vector = [&](int k, int i) __attribute__((always_inline)) {
+                const auto* x = reinterpret_cast<const decltype(zero)*>(pixel(k, i, j)) + c;
+                if constexpr (H::count > 1 && !kDeep) hwy::Prefetch(reinterpret_cast<const std::byte*>(x) + ahead);
+                return load(d, x);
+              };
+              sum_slices<D::input, D::count, H::count>(plane, vector, to);
+            });
+      };
+      evaluate_plane<H::input, W::input, H::count, W::count>(
+          column, [&](int p, FloatVec point)
+                      __attribute__((always_inline)) { hn::StoreU(point, d, v + c + p * point_stride); });
+    }
+  }
+
+  static void input(const void* x, DType dtype, const winograd::TileStrides& stride, int plane, std::int64_t channels,
+                    float* v, std::int64_t point_stride) {
     const auto element = static_cast<std::int64_t>(size_bytes(dtype));
-    const std::int64_t row_bytes = row_stride * element, pixel_bytes = pixel_stride * element;
-    const auto pixel = [=](int i, int j) __attribute__((always_inline)) {
-      return static_cast<const std::byte*>(x) + i * row_bytes + j * pixel_bytes;
+    const std::int64_t slice_bytes = stride.slice * element, row_bytes = stride.row * element;
+    const std::int64_t pixel_bytes = stride.pixel * element;
+    const auto pixel = [=](int k, int i, int j) __attribute__((always_inline)) {
+      return static_cast<const std::byte*>(x) + k * slice_bytes + i * row_bytes + j * pixel_bytes;
     };
-    input_from(pixel, dtype, kMW * pixel_bytes, channels, v, point_stride);
+    input_from(pixel, dtype, kMW * pixel_bytes, plane, channels, v, point_stride);
   }
 
-  static void input_pixels(const std::byte* const* pixels, DType dtype, std::int64_t channels, float* v,
+  static void input_pixels(const std::byte* const* pixels, DType dtype, int plane, std::int64_t channels, float* v,
                            std::int64_t point_stride) {
-    const auto pixel = [=](int i, int j) __attribute__((always_inline)) { return pixels[i * W::count + j]; };
-    input_from(pixel, dtype, 0, channels, v, point_stride);
+    const auto pixel = [=](int k, int i, int j) __attribute__((always_inline)) {
+      return pixels[k * kPlane + i * W::count + j];
+    };
+    input_from(pixel, dtype, 0, plane, channels, v, point_stride);
   }
 
-  static void weight(const float* taps, std::int64_t row_stride, std::int64_t tap_stride, std::int64_t values, float* u,
+  static void weight(const float* taps, const winograd::TileStrides& stride, int plane, std::int64_t values, float* u,
                      std::int64_t point_stride) {
     const FloatTag d;
     for (std::int64_t at = 0; at < values; at += hn::Lanes(d)) {
-      FloatVec rows[H::count][kRW];
-      for_each_line<kRW>([&](auto j) __attribute__((always_inline)) {
-        FloatVec column[kRH], points[H::count];
-        const float* tap = taps + j * tap_stride + at;
-        unroll<kRH>([&](auto i) __attribute__((always_inline)) { column[i] = hn::LoadU(d, tap + i * row_stride); });
-        evaluate<H, H::weight>(column, points);
-        unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
-      });
-      for_each_line<H::count>([&](auto i) __attribute__((always_inline)) {
-        FloatVec points[W::count];
-        evaluate<W, W::weight>(rows[i], points);
-        float* to = u + at + i * W::count * point_stride;
-        unroll<W::count>([&](auto j)
-                             __attribute__((always_inline)) { hn::StoreU(points[j], d, to + j * point_stride); });
-      });
+      const auto column = [&](int j, FloatVec* to) __attribute__((always_inline)) {
+        const float* tap = taps + j * stride.pixel + at;
+        const auto vector = [&](int k, int i) __attribute__((always_inline)) {
+          return hn::LoadU(d, tap + k * stride.slice + i * stride.row);
+        };
+        sum_slices<D::weight, kRD, kRH>(plane, vector, to);
+      };
+      evaluate_plane<H::weight, W::weight, kRH, kRW>(
+          column, [&](int p, FloatVec point)
+                      __attribute__((always_inline)) { hn::StoreU(point, d, u + at + p * point_stride); });
+    }
+  }
+
+  // The outputs of one plane of points: sum(p) is the one of point p, row(i, pixels) takes row i.
+  template <class Sum, class Row>
+  static HWY_INLINE void combine_plane(Sum sum, Row row) {
+    FloatVec rows[kMH][W::count];
+    for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
+      FloatVec points[H::count], column[kMH];
+      unroll<H::count>([&](auto i) __attribute__((always_inline)) { points[i] = sum(i * W::count + j); });
+      combine<H>(points, column);
+      unroll<kMH>([&](auto i) __attribute__((always_inline)) { rows[i][j] = column[i]; });
+    });
+    for_each_line<kMH>([&](auto i) __attribute__((always_inline)) {
+      FloatVec pixels[kMW];
+      combine<W>(rows[i], pixels);
+      row(i, pixels);
+    });
+  }
+
+  // The same of a tile, row(e, i, pixels): along D first, for every point of the planes.
+  template <class Sum, class Row>
+  static HWY_INLINE void combine_tile(Sum sum, Row row) {
+    if constexpr (!kDeep) {
+      const auto at_row = [&](auto i, FloatVec* pixels) __attribute__((always_inline)) { row(0, i, pixels); };
+      combine_plane(sum, at_row);
+    } else {
+      FloatVec planes[kMD][kPlane];
+      HWY_UNROLL(1)
+      for (int p = 0; p < kPlane; ++p) {
+        FloatVec points[D::count], column[kMD];
+        unroll<D::count>([&](auto k) __attribute__((always_inline)) { points[k] = sum(k * kPlane + p); });
+        combine<D>(points, column);
+        unroll<kMD>([&](auto e) __attribute__((always_inline)) { planes[e][p] = column[e]; });
+      }
+      HWY_UNROLL(1)
+      for (int e = 0; e < kMD; ++e)
+        combine_plane(
+            [&](auto p) __attribute__((always_inline)) { return planes[e][p]; },
+            [&](auto i, FloatVec* pixels) __attribute__((always_inline)) { row(e, i, pixels); });
     }
   }
 
   // Fetches the sums of the next tile, which lie behind those of this one.
   static bool output(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
-                     std::int64_t row_stride, std::int64_t pixel_stride) {
+                     const winograd::TileStrides& stride) {
     const FloatTag d;
     const std::int64_t lanes = hn::Lanes(d);
     FloatVec poison = hn::Zero(d);  // NaN from the first value on that is not finite
     for (std::int64_t at = 0; at < 2 * lanes; at += lanes) {
-      FloatVec rows[kMH][W::count];
-      for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
-        FloatVec points[H::count], column[kMH];
-        const float* from = sums + j * point_stride + at;
-        unroll<H::count>([&](auto i) __attribute__((always_inline)) {
-          points[i] = hn::LoadU(d, from + i * W::count * point_stride);
-          hwy::Prefetch(from + i * W::count * point_stride + 2 * lanes);
-        });
-        combine<H>(points, column);
-        unroll<kMH>([&](auto i) __attribute__((always_inline)) { rows[i][j] = column[i]; });
-      });
       const FloatVec b = hn::LoadU(d, bias + at);
-      for_each_line<kMH>([&](auto i) __attribute__((always_inline)) {
-        FloatVec pixels[kMW];
-        combine<W>(rows[i], pixels);
-        unroll<kMW>([&](auto j) __attribute__((always_inline)) {
-          pixels[j] = hn::Add(pixels[j], b);
-          poison = hn::MulAdd(pixels[j], hn::Zero(d), poison);
-        });
-        with_simd_type(
-            dtype, [&](auto zero) __attribute__((always_inline)) {
-              auto* to = static_cast<decltype(zero)*>(y) + i * row_stride + at;
-              unroll<kMW>([&](auto j) __attribute__((always_inline)) { store(pixels[j], d, to + j * pixel_stride); });
+      combine_tile(
+          [&](int p) __attribute__((always_inline)) {
+            const float* from = sums + p * point_stride + at;
+            hwy::Prefetch(from + 2 * lanes);
+            return hn::LoadU(d, from);
+          },
+          [&](int e, int i, FloatVec* pixels) __attribute__((always_inline)) {
+            unroll<kMW>([&](auto j) __attribute__((always_inline)) {
+              pixels[j] = hn::Add(pixels[j], b);
+              poison = hn::MulAdd(pixels[j], hn::Zero(d), poison);
             });
-      });
+            with_simd_type(
+                dtype, [&](auto zero) __attribute__((always_inline)) {
+                  auto* to = static_cast<decltype(zero)*>(y) + e * stride.slice + i * stride.row + at;
+                  unroll<kMW>([&](auto j)
+                                  __attribute__((always_inline)) { store(pixels[j], d, to + j * stride.pixel); });
+                });
+          });
     }
     return hn::AllTrue(d, hn::Eq(poison, hn::Zero(d)));
   }

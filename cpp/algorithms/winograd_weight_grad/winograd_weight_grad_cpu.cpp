@@ -184,14 +184,14 @@ class Execution {
       if (rows.size() == kPointsAxis) fetch(x, first + kPointsAxis * x.stride[3], kPointsAxis, vectors);
       winograd::transform_in_place(
           tile_, winograd::kTileShapes[shape_index()],
-          {winograd::at(x.data, first, p_.dtype), p_.dtype, x.stride[2], x.stride[3], rows, columns}, vectors, v,
-          l_.input_stride);
+          {winograd::at(x.data, first, p_.dtype), p_.dtype, {0, x.stride[2], x.stride[3]}, {{0, 1}, rows, columns}}, 0,
+          vectors, v, l_.input_stride);
     }
     alignas(64) float copy[kPoints * kCopiedChannels];
     for (std::int64_t c = vectors; c < in; c += kCopiedChannels) {
       const std::int64_t count = std::min(kCopiedChannels, in - c), padded = round_up(count, k_.lanes);
       copy_pixels(x, first + c, rows, columns, kPointsAxis, count, padded, copy);
-      tile_.input(copy, DType::f32, kPointsAxis * padded, padded, padded, v + c, l_.input_stride);
+      tile_.input(copy, DType::f32, {0, kPointsAxis * padded, padded}, 0, padded, v + c, l_.input_stride);
     }
   }
 
@@ -203,12 +203,12 @@ class Execution {
     const std::int64_t first = at.gradient + channel + at.h * dy.stride[2] + at.w * dy.stride[3];
     if (p_.dtype == DType::f32 && count == l_.columns && rows.size() == kTile && columns.size() == kTile) {
       fetch(dy, first + kTile * dy.stride[3], kTile, count);
-      return tile_.weight(reinterpret_cast<const float*>(dy.data) + first, dy.stride[2], dy.stride[3], count, u,
+      return tile_.weight(reinterpret_cast<const float*>(dy.data) + first, {0, dy.stride[2], dy.stride[3]}, 0, count, u,
                           l_.gradient_stride);
     }
     alignas(64) float copy[kTile * kTile * winograd::kMaxColumns];
     copy_pixels(dy, first, rows, columns, kTile, count, l_.columns, copy);
-    tile_.weight(copy, kTile * l_.columns, l_.columns, l_.columns, u, l_.gradient_stride);
+    tile_.weight(copy, {0, kTile * l_.columns, l_.columns}, 0, l_.columns, u, l_.gradient_stride);
   }
 
   // Reads `values` values of `rows` x kTile pixels, `first` elements into the array, into the cache: the pixels that
@@ -273,7 +273,7 @@ class Execution {
       bool finite = true;
       for (std::int64_t c = 0; c < count; ++c)
         finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
-                               y + c * kPixels * l_.columns, DType::f32, kTaps * l_.columns, l_.columns);
+                               y + c * kPixels * l_.columns, DType::f32, {0, kTaps * l_.columns, l_.columns});
       if (!finite) finite_ = false;
       write(group, tap, block, {channel, channel + count}, y);
     }
