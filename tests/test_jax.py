@@ -117,6 +117,9 @@ def test_ranks(rank):
         near(got, jnp.asarray(getattr(vkconv, f"{name}{rank}d")(np.asarray(x), np.asarray(w), 2, 1, groups=2)))
     with pytest.raises(ValueError, match="dimensions"):
         getattr(vj, f"conv{rank}d")(x[0], w)
+    for extent in range(3):
+        with pytest.raises(ValueError, match="input is smaller than the kernel along spatial axis 0"):
+            jax.eval_shape(getattr(vj, f"conv{rank}d"), x[:, :extent], w)
     with pytest.raises(ValueError, match="padding 99 leaves no output along spatial axis 0"):
         getattr(vj, f"conv_transpose{rank}d")(x, w, padding=99)
 
@@ -172,9 +175,17 @@ def test_taylor_series():
 def test_a_second_call_compiles_nothing():
     x, w = operands()
     vj.conv2d(x, w, padding=3)
-    before = vj._conv.impl._cache_size()
+    compiled = vj._conv.impl.__wrapped__
+    before = compiled._cache_size()
     vj.conv2d(x, w, padding=3)
-    assert vj._conv.impl._cache_size() == before
+    assert compiled._cache_size() == before > 0
+
+
+def test_without_jit():
+    x, w = operands()
+    with jax.disable_jit():
+        near(vj.conv2d(x, w), own(x, w))
+        near(jax.grad(lambda w: (vj.conv2d(x, w) ** 2).sum())(w), jax.grad(lambda w: (own(x, w) ** 2).sum())(w))
 
 
 @pytest.mark.parametrize("spatial", [(7, 6), (0, 6)])

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import nullcontext
+from functools import partial, wraps
 from typing import Any
 
 import jax
@@ -89,8 +90,15 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
         moved = [a[None] if i is None else jax.numpy.moveaxis(a, i, 0) for a, i in zip(arrays, axes, strict=True)]
         return made.bind(*moved, **params), 0
 
+    compiled = jax.jit(made.bind, static_argnames=("geometry", "extents"))
+
+    @wraps(compiled)
+    def now(a: jax.Array, b: jax.Array, **params: Any) -> jax.Array:
+        with jax.disable_jit(False) if jax.config.jax_disable_jit else nullcontext():  # else it would call itself
+            return compiled(a, b, **params)
+
     made.def_abstract_eval(abstract)
-    made.def_impl(jax.jit(made.bind, static_argnames=("geometry", "extents")))
+    made.def_impl(now)
     mlir.register_lowering(made, mlir.lower_fun(compute, multiple_results=False))
     mlir.register_lowering(made, mlir.lower_fun(call, multiple_results=False), platform="cpu")
     batching.primitive_batchers[made] = batched
@@ -100,6 +108,9 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
 def _output_shape(x: Sequence[int], w: Sequence[int], geometry: Geometry) -> Sequence[int]:
     g = geometry
     sizes = output_extents(x[1:-1], w[1:-1], g.stride, g.pads, g.kernel_dilation, g.input_dilation)
+    for axis, (extent, size) in enumerate(zip(x[1:-1], sizes, strict=True)):
+        if isinstance(size, int) and size < min(extent, 1):  # others are symbols
+            raise ValueError(f"input is smaller than the kernel along spatial axis {axis}")
     return (x[0], *sizes, w[0])
 
 
