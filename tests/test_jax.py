@@ -220,11 +220,20 @@ def test_numbers_without_a_meaning_are_named():
         vj.conv_transpose2d(x, w, output_padding=-2)
 
 
-def test_symbolic_shapes():
+SYMBOLIC = {
+    "dilated": lambda x, w: vj.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NUMBERS),
+    "general": lambda x, w: vj.conv_general(x, w, 2, ((1, 0), (2, -1)), 2, 3, flip=True),
+    "transposed": lambda x, w: vj.conv_transpose2d(x[..., :2], w[..., :1], 2, 1, groups=2),
+    "gradient": jax.grad(lambda x, w: (vj.conv2d(x, w, padding="same") ** 2).sum()),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_shapes(name):
     export = pytest.importorskip("jax.export")
     x, w = operands()
     any_batch = jax.ShapeDtypeStruct(export.symbolic_shape("n, 7, 6, 4"), x.dtype)
-    whole = jax.jit(lambda x: vj.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NUMBERS))
+    whole = jax.jit(lambda x: SYMBOLIC[name](x, w))
     near(export.export(whole)(any_batch).call(x), whole(x))
 
 

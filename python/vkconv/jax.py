@@ -8,7 +8,7 @@
 They run under `jit`, `vmap` and derivatives of any order and mode. On JAX's CPU, XLA calls vkconv itself, on its own
 memory and without Python (`jax.ffi`); elsewhere, where vkconv's default device is another than the CPU when a function
 is compiled, and for a `vmap` over weights, it calls back to Python, which copies the result once. `vmap` over the input
-makes a larger batch, not a loop.
+makes a larger batch, not a loop. Batches whose extents are symbols, as `jax.export` has them, are JAX's own.
 """
 
 from __future__ import annotations
@@ -174,7 +174,22 @@ def _mesh_axes(aval: Any) -> frozenset[Any]:
     return axes
 
 
+def _numbers_only(*arrays: Any) -> bool:
+    """Whether no extent is a symbol of `jax.export`, whose values calls of vkconv do not learn."""
+    return all(isinstance(n, int) for a in arrays for n in a.shape)
+
+
+def _by_jax(x: jax.Array, w: jax.Array, g: Geometry) -> jax.Array:
+    spatial = tuple(range(1, x.ndim - 1))
+    layout = (0, x.ndim - 1, *spatial)
+    numbers = jax.lax.ConvDimensionNumbers(layout, layout, layout)
+    kernel = jax.numpy.flip(w, spatial) if g.flip else w
+    return _OWN(x, kernel, g.stride, g.pads, g.input_dilation, g.kernel_dilation, numbers, g.groups)
+
+
 def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
+    if not _numbers_only(x, w):
+        return _by_jax(x, w, geometry)
     # An operand that is the same everywhere is cast to one that varies, whose cotangents are summed over the mesh.
     axes = [_mesh_axes(_typeof(operand)) for operand in (x, w)]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
@@ -237,10 +252,9 @@ def conv_general_dilated(
         **({} if out_sharding is None else {"out_sharding": out_sharding}),
     )  # fmt: skip
     result = jax.eval_shape(own)  # JAX's checks of all arguments
-    known = {lhs.dtype.name, result.dtype.name} <= _DTYPES
-    numbers_only = all(isinstance(n, int) for n in (*lhs.shape, *rhs.shape))
+    known = {lhs.dtype.name, result.dtype.name} <= _DTYPES and _numbers_only(lhs, rhs)
     rank, ones = lhs.ndim - 2, (1,) * (lhs.ndim - 2)
-    if out_sharding is not None or not (known and numbers_only) or not 1 <= rank <= _MOST_AXES or result.size == 0:
+    if out_sharding is not None or not known or not 1 <= rank <= _MOST_AXES or result.size == 0:
         return own()
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     computed = max(lhs.dtype, result.dtype, key=lambda d: d.itemsize)
