@@ -252,6 +252,14 @@ def test_what_cannot_be_verified_in_time_is_left_alone():
             vkconv.tune(wrong)
 
 
+def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
+    found = vkconv.Tuning((), (), {})
+    for path in (tmp_path, tmp_path / "absent" / "t.json"):
+        with pytest.raises(OSError, match=rf"{path.name}'$"):
+            found.save(path)
+    assert not list(tmp_path.parent.glob(f"{tmp_path.name}.*"))
+
+
 def test_what_does_not_fit_in_memory_is_skipped():
     too_large = "fwd_f32_n1000000c800o800_i900x900_k3x3_p1x1"
     found = vkconv.tune([too_large, PROBLEM], seconds=1, device="cpu")

@@ -6,6 +6,7 @@ are right. One that is damaged, or that no device here has written, is ignored w
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import warnings
@@ -54,9 +55,15 @@ class Tuning:
             devices.setdefault(_core.device_identity(c.device), {})[c.problem] = row
         # A reader sees the old file or the new one, and another process that saves has its own.
         part = f"{os.fspath(path)}.{os.getpid()}.part"
-        with open(part, "w") as file:
-            file.write(_json().dumps({"format": FORMAT, "version": _version(), "devices": devices}, indent=1) + "\n")
-        os.replace(part, path)
+        text = _json().dumps({"format": FORMAT, "version": _version(), "devices": devices}, indent=1) + "\n"
+        try:
+            with open(part, "w") as file:
+                file.write(text)
+            os.replace(part, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.remove(part)
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def tune(
