@@ -104,10 +104,10 @@ class PhaseChannelsPlan final : public Plan<Device> {
       a.bias = workspace;
     }
     workspace += bias_bytes_;
-    if (!operands.prepared) a.weight = phase_weight(operands.weight, workspace);
+    if (!dense_->weight_layout().empty()) a.prepared = operands.prepared;
+    if (!a.prepared) a.weight = phase_weight(operands.weight, workspace);
     a.output = rows_view(a.output, p_.output_dtype);
     if (p_.epilogue.addend) a.addend = rows_view(a.addend, accumulator(p_.dtype));
-    a.prepared = operands.prepared;
     dense_->execute(stream, a, workspace + weight_bytes());
   }
 
