@@ -165,7 +165,7 @@ def test_a_forced_algorithm_is_that_of_the_inner_part():
     options = {"padding": 1, "padding_mode": "edge", "device": "cpu"}
     told = vkconv.explain(vkconv.conv2d, x, w, algorithm="unfold_gemm", **options)
     assert told.algorithm == "unfold_gemm" and "i40x40" in told.problem and "_p" not in told.problem
-    wanted = vkconv.conv2d(padded(x, [(1, 1)] * 2, "edge"), w, device="cpu")
+    wanted = vkconv.conv2d(padded(x, [(1, 1)] * 2, "edge"), w, device="cpu", precision="highest")
     for algorithm in ("unfold_gemm", "reference", "implicit_gemm"):
         assert np.array_equal(vkconv.conv2d(x, w, algorithm=algorithm, **options), wanted)
     with pytest.raises(ValueError, match="'depthwise' cannot run"):

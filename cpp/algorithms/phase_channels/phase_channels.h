@@ -104,8 +104,8 @@ class PhaseChannelsPlan final : public Plan<Device> {
       a.bias = workspace;
     }
     workspace += bias_bytes_;
-    if (!dense_->weight_layout().empty()) a.prepared = operands.prepared;
-    if (!a.prepared) a.weight = phase_weight(operands.weight, workspace);
+    a.weight = operands.prepared ? prepared_weight(operands) : phase_weight(operands.weight, workspace);
+    if (operands.prepared && !dense_->weight_layout().empty()) a.prepared = &operands.prepared->children.front();
     a.output = rows_view(a.output, p_.output_dtype);
     if (p_.epilogue.addend) a.addend = rows_view(a.addend, accumulator(p_.dtype));
     dense_->execute(stream, a, workspace + weight_bytes());
@@ -121,28 +121,41 @@ class PhaseChannelsPlan final : public Plan<Device> {
   }
   std::string weight_layout() const override {
     const std::string layout = dense_->weight_layout();
-    return layout.empty() ? layout : "phases " + layout;
+    return layout.empty() && weight_bytes() == 0 ? layout : "phases " + layout;
   }
+  // The copy, if there is one, and what the dense plan makes of it. Parts of that plan may want no layout: they read
+  // the copy.
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
+    PreparedWeights<Device> made;
+    Pointer room{};
     if constexpr (kHostMemory<Device>) {
-      const typename Device::Buffer copied(static_cast<std::size_t>(weight_bytes()));
-      return dense_->prepare(stream, phase_weight(weight, copied.pointer()));
-    } else {
-      return dense_->prepare(stream, phase_weight(weight, {}));
+      made.data = typename Device::Buffer(static_cast<std::size_t>(weight_bytes()));
+      room = made.data.pointer();
     }
+    made.children.push_back(dense_->prepare(stream, phase_weight(weight, room)));
+    return made;
   }
 
  private:
   std::int64_t weight_bytes() const { return round_up(copied_weight_bytes(p_), 256); }
-  // `room` is for the weights of several channels.
-  WeightView<Pointer> phase_weight(const WeightView<Pointer>& weight, [[maybe_unused]] Pointer room) const {
+  // Phase by phase, of the first channel.
+  WeightView<Pointer> phase_view(const WeightView<Pointer>& weight) const {
     const std::int64_t t = p_.input_dilation[2];
     WeightView<Pointer> w = weight.sliced(2, t - 1, 1, p_.dtype);
     w.out = -weight.tap[2];
     w.tap[2] = t * weight.tap[2];
-    if constexpr (kHostMemory<Device>)
-      if (p_.out_channels > 1) return copied_weight(w, weight.out, room);
     return w;
+  }
+  // `room` is for the weights of several channels.
+  WeightView<Pointer> phase_weight(const WeightView<Pointer>& weight, [[maybe_unused]] Pointer room) const {
+    if constexpr (kHostMemory<Device>)
+      if (p_.out_channels > 1) return copied_weight(phase_view(weight), weight.out, room);
+    return phase_view(weight);
+  }
+  WeightView<Pointer> prepared_weight(const Operands<Device>& operands) const {
+    if constexpr (kHostMemory<Device>)
+      if (p_.out_channels > 1) return contiguous_weight(operands.prepared->data.pointer(), phase_rows_problem(p_));
+    return phase_view(operands.weight);
   }
   // From phases `phases.out` apart, each with channels `channel_stride` apart.
   WeightView<Pointer> copied_weight(const WeightView<Pointer>& phases, std::int64_t channel_stride,
