@@ -1,7 +1,7 @@
 // The register micro-kernel under every matrix product of the CPU device: a tile of up to kMaxRows rows by one or two
-// vectors of columns stays in registers while A is broadcast, value by value, from rows in place and B streams from
-// a packed panel. It knows rows, slices and panels only; what a slice means (a kernel tap, a depth of transformed
-// tiles) is its caller's business.
+// vectors of columns, or of kMaxWideRows rows by the four vectors of two panels, stays in registers while A is
+// broadcast, value by value, from rows in place and B streams from packed panels. It knows rows, slices and panels only;
+// what a slice means (a kernel tap, a depth of transformed tiles) is its caller's business.
 //
 // A panel is B packed as [k][columns], columns = kVectors * Lanes, so that a step of k reads one contiguous line.
 // Include once per instruction set (Highway's foreach_target).
@@ -38,6 +38,14 @@ inline constexpr int kMaxRows = 14;
 inline constexpr int kMaxRows = 6;
 #endif
 
+// Rows of a tile of two panels: 24 sums, 4 vectors of B and a broadcast. It loads 10 values for 24 vector products, where
+// 14 rows by one panel load 16 for 28: a core that shares its load ports with another thread is up to 1.4 times faster.
+// 0: too few registers.
+inline constexpr int kMaxWideRows = kMaxRows >= 14 ? 6 : 0;
+
+// Panels beside each other in a tile of `vectors` vectors.
+constexpr int panels_of(int vectors) { return vectors > 2 ? vectors / 2 : 1; }
+
 // f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
 // not fully unrolled they would live in memory.
 template <class F, int... i>
@@ -49,22 +57,23 @@ HWY_INLINE void unroll(F f) {
   unroll(std::make_integer_sequence<int, n>(), f);
 }
 
-// Panel rows fetched ahead of use, to hide the latency of L2. The first of several tiles below each other brings its
-// panel into L1; those behind it fetch what follows the panel in memory, which later calls multiply. Tiles that know
-// the next panel (GemmTile::next) share it evenly, so that the shared cache is read all the time.
+// Panel rows fetched ahead of use, to hide the latency of L2: the first of several tiles below each other brings its
+// panel into L1. Tiles that know the next panel (GemmTile::next) share it evenly, so that the shared cache is read all
+// the time.
 inline constexpr int kPrefetchRows = 12;
 // Terms after which the next row of C is fetched: stores that miss would stall behind one another, and so would fetches
 // of the whole tile at once.
 inline constexpr int kTermsPerRow = 4;
 
-// Writes the sums of a tile, adds them to C, or finishes them. kPartial: the last vector of a row is cut.
-template <bool kPartial, class T, class V, int kRows, int kVectors>
-HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, const V (&sum)[kRows][kVectors],
+// Writes the sums of a tile's panel, adds them to C, or finishes them: vectors [kFirst, kFirst + kVectors) of `sum`.
+// kPartial: the last vector of a row is cut.
+template <bool kPartial, int kFirst, int kVectors, class T, class V, int kRows, int kAll>
+HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t row, std::int64_t panel, const V (&sum)[kRows][kAll],
                            bool accumulate) {
   const hn::ScalableTag<T> d;
   const auto last = static_cast<std::size_t>(t.last_lanes);
-  const std::int64_t lanes = hn::Lanes(d), row = tile * kRows, column = panel * kVectors * lanes, ldc = t.ldc;
-  T* const c = t.c + row * ldc + column;
+  const std::int64_t lanes = hn::Lanes(d), column = panel * kVectors * lanes, ldc = t.ldc;
+  T* const c = t.c + row * ldc + (t.c_panel_stride > 0 ? panel * t.c_panel_stride : column);
   // To row r and vector v goes change(sum, r, column, load), where load(p) reads what there is of a vector.
   const auto write = [&](auto* to, std::int64_t stride, auto change) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
@@ -73,7 +82,7 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t tile, std::int64_t
         return kCut ? load_n(d, p, last) : load(d, p);
       };
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const V value = change(sum[r][v], r, v * lanes, read);
+        const V value = change(sum[r][kFirst + v], r, v * lanes, read);
         if constexpr (kCut)
           store_n(value, d, to + r * stride + v * lanes, last);
         else
@@ -106,45 +115,57 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t tile, std::int64_t
 }
 
 // Rows that a chain stores or adds at its end, fetched one by one meanwhile.
-template <int kVectors>
+template <int kVectors, int kPanels>
 class FetchedRows {
  public:
   template <class T>
-  FetchedRows(const T* first, std::int64_t elements)
-      : next_(reinterpret_cast<const std::byte*>(first)), stride_(elements * static_cast<std::int64_t>(sizeof(T))) {}
+  FetchedRows(const T* first, std::int64_t stride, std::int64_t panel_stride)
+      : next_(reinterpret_cast<const std::byte*>(first)), stride_(bytes<T>(stride)), panel_(bytes<T>(panel_stride)) {}
 
   HWY_INLINE void fetch() {
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { hwy::Prefetch(next_ + v * HWY_MAX_BYTES); });
+    unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+      unroll<kVectors>([&](auto v)
+                           __attribute__((always_inline)) { hwy::Prefetch(next_ + p * panel_ + v * HWY_MAX_BYTES); });
+    });
     next_ += stride_;
   }
 
  private:
+  template <class T>
+  static std::int64_t bytes(std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(sizeof(T));
+  }
+
   const std::byte* next_;
-  std::int64_t stride_;
+  std::int64_t stride_, panel_;
 };
 
-// Tile `tile` by panel `panel` in one chain of additions: C = the sums, or C += them.
+// Tile `tile` by `panel`, and the panels beside it that kVectors has, in one chain of additions: C = the sums, or
+// C += them.
 template <class T, int kRows, int kVectors>
 HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, bool accumulate) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
+  constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
   const std::size_t lanes = hn::Lanes(d);
-  const std::int64_t lda = t.lda, a_offset = tile * kRows * lda, b_offset = panel * t.panel_stride;
-  const std::int64_t columns = kVectors * static_cast<std::int64_t>(lanes);
+  const std::int64_t row = t.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
+  const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride;
   const std::int64_t before = tile * t.slice_count * t.kc;  // terms of the tiles above
-  const std::int64_t fetch_step = t.next ? t.next_step : columns;
+  const std::int64_t fetch_step = t.next ? t.next_step : row == 0 ? columns : 0;
   const T* fetch = t.next ? t.next + before * fetch_step : nullptr;
-  const auto rows = [&](auto* first, std::int64_t stride) __attribute__((always_inline)) {
-    return FetchedRows<kVectors>(first + tile * kRows * stride + panel * columns, stride);
+  const auto rows = [&](auto* first, std::int64_t stride, std::int64_t panel_stride) __attribute__((always_inline)) {
+    return FetchedRows<kWidth, kPanels>(first + row * stride + panel * panel_stride, stride, panel_stride);
   };
   const GemmFinish<T>* f = t.finish;
-  auto results = f && f->rounded ? rows(f->rounded, f->rounded_stride) : rows(t.c, t.ldc);
-  auto addend = f && f->addend ? rows(f->addend, f->addend_stride) : results;
+  auto results = f && f->rounded ? rows(f->rounded, f->rounded_stride, columns)
+                                 : rows(t.c, t.ldc, t.c_panel_stride > 0 ? t.c_panel_stride : columns);
+  const bool adds = f && f->addend;
+  auto addend = adds ? rows(f->addend, f->addend_stride, columns) : results;
   int rows_to_fetch = kRows;
   const auto fetch_row = [&]() __attribute__((always_inline)) {
     if (rows_to_fetch-- <= 0) return;
     results.fetch();
-    addend.fetch();
+    if (adds) addend.fetch();
   };
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
@@ -155,40 +176,49 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
     const T* HWY_RESTRICT a = s->a + a_offset;
     const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
     const T* HWY_RESTRICT b = s->b + b_offset;
-    if (!t.next) fetch = b + (kPrefetchRows + before) * columns;
+    const T* HWY_RESTRICT beside = b + (kPanels > 1 ? t.panel_stride : 0);
+    if (!t.next) fetch = b + kPrefetchRows * columns;
     const auto add_term = [&](std::int64_t k) __attribute__((always_inline)) {
       V column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        column[v] = hn::LoadU(d, b + v * lanes);
-        hwy::Prefetch(fetch + v * lanes);
+        column[v] = hn::LoadU(d, (v < kWidth ? b : beside) + v % kWidth * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const T* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
-        const V x = hn::Set(d, row[r % 3 * lda + k]);
+        const T* at = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
+        const V x = hn::Set(d, at[r % 3 * lda + k]);
         unroll<kVectors>([&](auto v)
                              __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
       });
       b += columns;
-      fetch += fetch_step;
+      beside += columns;
     };
     std::int64_t k = 0;
     if (t.kc < kTermsPerRow)  // its share of the rows
       for (std::int64_t i = 0; i < kRows; i += t.slice_count) fetch_row();
     for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {
       fetch_row();
+      for (const T* const last = fetch + kTermsPerRow * fetch_step; fetch < last; fetch += lanes) {
+        hwy::Prefetch(fetch);
+        if (kPanels > 1) hwy::Prefetch(fetch + t.panel_stride);
+      }
       unroll<kTermsPerRow>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
     }
     for (; k < t.kc; ++k) add_term(k);
   }
-  if constexpr (kMaskedMemory)
-    if (t.last_lanes > 0 && panel + 1 == t.panels) return store_sums<true>(t, tile, panel, sum, accumulate);
-  store_sums<false>(t, tile, panel, sum, accumulate);
+  unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+    if constexpr (kMaskedMemory && p + 1 == kPanels)
+      if (t.last_lanes > 0 && panel + kPanels == t.panels)
+        return store_sums<true, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
+    store_sums<false, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
+  });
 }
 
 template <class T, int kRows, int kVectors>
 HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, bool accumulate) {
+  constexpr int kPanels = panels_of(kVectors);
   for (std::int64_t tile = 0; tile < t.tiles; ++tile)
-    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<T, kRows, kVectors>(t, tile, panel, accumulate);
+    for (std::int64_t panel = t.first_panel; panel + kPanels <= t.panels; panel += kPanels)
+      multiply<T, kRows, kVectors>(t, tile, panel, accumulate);
 }
 
 template <class T>
@@ -199,10 +229,13 @@ constexpr std::array<MicroKernel<T>, sizeof...(i)> micro_kernel_table(std::integ
   return {micro_kernel<T, i + 1, kVectors>...};
 }
 
-// The micro-kernel for 1 <= rows <= kMaxRows.
+constexpr int max_rows(int vectors) { return panels_of(vectors) > 1 ? kMaxWideRows : kMaxRows; }
+
+// The micro-kernel for 1 <= rows <= max_rows(kVectors).
 template <class T, int kVectors = 2>
 HWY_INLINE MicroKernel<T> micro_kernel_for(int rows) {
-  static constexpr auto kKernels = micro_kernel_table<T, kVectors>(std::make_integer_sequence<int, kMaxRows>());
+  static constexpr auto kKernels =
+      micro_kernel_table<T, kVectors>(std::make_integer_sequence<int, max_rows(kVectors)>());
   return kKernels[static_cast<std::size_t>(rows - 1)];
 }
 

@@ -14,10 +14,14 @@ const GemmKernels<T>& kernels() {
     GemmKernels<T> k;
     k.lanes = panel_columns<T>() / 2;
     k.max_rows = kMaxRows;
+    k.max_wide_rows = kMaxWideRows;
     for (int rows = 1; rows <= kMaxRows; ++rows) {
       k.kernels[0][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 1>(rows);
       k.kernels[1][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 2>(rows);
     }
+    if constexpr (kMaxWideRows > 0)
+      for (int rows = 1; rows <= kMaxWideRows; ++rows)
+        k.kernels[2][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 4>(rows);
     return k;
   }();
   return made;

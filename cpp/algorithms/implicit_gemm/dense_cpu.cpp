@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for one chunk costs about 1 %
 constexpr std::int64_t kMinChunkPixels = 56;
+constexpr std::int64_t kPairedPanels = 2;  // side by side in a tile of the micro-kernel
 constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
 constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which every panel reads again
@@ -99,7 +100,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.panel_bytes = static_cast<std::size_t>(
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
   const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);
-  s.most_together = std::clamp<std::int64_t>(std::min(in_l1, s.wide_panels(true)), 1, kMostTogether);
+  s.most_together = std::clamp<std::int64_t>(std::min(std::max(in_l1, kPairedPanels), s.wide_panels(true)), 1, kMostTogether);
   s.slots = context.traits.threads;
 
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;

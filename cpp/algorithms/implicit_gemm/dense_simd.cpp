@@ -195,7 +195,7 @@ class Dense {
   template <int kVectors>
   void multiply(const Tile& tile, std::int64_t rows, bool accumulate) const {
     if constexpr (std::is_same_v<X, A>)
-      kernels_.tile(tile, rows, kVectors, accumulate);
+      kernels_.tile(tile, rows * tile.tiles, kVectors, accumulate);
     else
       bf16_dot_tile(tile, static_cast<int>(rows), kVectors, accumulate);
   }

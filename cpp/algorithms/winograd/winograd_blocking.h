@@ -16,6 +16,8 @@ namespace vkconv::cpu::winograd {
 // than transforming it twice, so `shared` is for long work only.
 enum class WeightSource : std::uint8_t { prepared, shared, own, fused };
 
+inline constexpr std::int64_t kBlocksTogether = 2;  // output blocks of one product: the micro-kernel's pair of panels
+
 struct Blocking {
   WeightSource source = WeightSource::prepared;
   std::int64_t threads = 1;

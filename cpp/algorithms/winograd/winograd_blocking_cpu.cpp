@@ -241,6 +241,8 @@ class Search {
   // those of deep shapes, whose planes are transformed once a step.
   void consider_block_steps(Blocking b) {
     const Geometry& g = costs_.g;
+    const std::int64_t blocks = ceil_div(costs_.panels.output_blocks, b.output_splits);
+    if (b.source != WeightSource::fused && lanes_ >= 16) b.blocks_per_step = std::min(kBlocksTogether, blocks);
     if (!g.shape.deep()) consider(b);
     lay_out(b, g, lanes_);
     const auto outgrows = [&](std::int64_t floats) {
@@ -249,7 +251,7 @@ class Search {
     const bool pays =
         b.source != WeightSource::fused && outgrows(b.input_floats) && !outgrows(b.input_floats / g.shape.points());
     if (!pays && !g.shape.deep()) return;
-    b.blocks_per_step = ceil_div(costs_.panels.output_blocks, b.output_splits);
+    b.blocks_per_step = blocks;
     consider(b);
   }
 

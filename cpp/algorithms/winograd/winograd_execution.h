@@ -5,6 +5,7 @@
 
 #include "algorithms/winograd/winograd_blocking.h"
 #include "core/algorithm.h"
+#include "cpu/gemm_kernels.h"
 
 namespace vkconv::cpu::winograd {
 
@@ -59,11 +60,6 @@ struct TilePixels {
 void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, int plane,
                         std::int64_t channels, float* v, std::int64_t point_stride);
 
-// Any number of rows, in tiles of two heights, one row apart; those of one height are one call. `slices` are the tile's
-// and move with the rows.
-void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
-                   bool accumulate);
-
 // Successive outputs of a step whose tiles are rows of one product in a reduction block: the block's taps that read
 // inside the input are the same, each in the slot behind that of the output before, and follow earlier taps or none.
 struct Run {
@@ -110,8 +106,8 @@ class Execution {
   void hold_panels(Worker& worker, Range blocks) const;
   void step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const;
   void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums) const;
-  void multiply_point(const Worker& worker, const Panel& panel, const float* weights, const float* next,
-                      std::int64_t point, float* sums) const;
+  void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,
+                      const float* next, std::int64_t point, float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
                   GemmTile<float>& tile, GemmSlice<float>* slices) const;
 
@@ -155,6 +151,7 @@ class Execution {
   const Blocking& b_;
   const Operands<Device>& a_;
   const Kernels& k_;
+  const GemmKernels<float>& gemm_;
   const TileKernels& tile_;
   PanelLayout panels_;
   TileStrides step_;  // between the pixels of an input tile

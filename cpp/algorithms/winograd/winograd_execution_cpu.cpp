@@ -33,31 +33,12 @@ thread_local Buffer ThreadScratch::kept;
 
 }  // namespace
 
-void multiply_rows(const Kernels& k, GemmTile<float> tile, std::int64_t rows, GemmSlice<float>* slices,
-                   bool accumulate) {
-  const std::int64_t tiles = ceil_div(rows, k.max_rows), high = rows % tiles, terms = tile.slice_count * tile.kc;
-  // A single tile has no time to bring the next panel beside its own.
-  if (tiles == 1)
-    tile.next = nullptr;
-  else if (!tile.next)
-    tile.next = slices->b + terms * k.columns();
-  tile.next_step = ceil_div(k.columns(), tiles);
-  for (std::int64_t first = 0; first < tiles; first += tile.tiles) {
-    const std::int64_t height = rows / tiles + (first < high ? 1 : 0);
-    tile.tiles = (first < high ? high : tiles) - first;
-    k.gemm(tile, height, accumulate);
-    const std::int64_t done = tile.tiles * height;
-    tile.c += done * tile.ldc;
-    if (tile.next) tile.next += tile.tiles * terms * tile.next_step;
-    for (std::int64_t i = 0; i < tile.slice_count; ++i) slices[i].a += done * tile.lda;
-  }
-}
-
 Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device>& operands)
     : g_(g),
       b_(b),
       a_(operands),
       k_(kernels()),
+      gemm_(gemm_kernels<float>()),
       tile_(k_.tiles[g.shape_index]),
       panels_(panel_layout(g, k_.columns())),
       step_{g.problem.stride[0] * a_.input.stride[1], g.problem.stride[1] * a_.input.stride[2],
@@ -193,10 +174,12 @@ void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t 
     return panel.data + block * panel.block_stride + point * panel.point_stride;
   };
   for (std::int64_t point = 0; point < g_.shape.plane_points(); ++point)
-    for (std::int64_t block = 0; block < blocks; ++block)
-      multiply_point(worker, panel, weights(point, block),
-                     block + 1 < blocks ? weights(point, block + 1) : weights(point + 1, 0), point,
+    for (std::int64_t block = 0, next; block < blocks; block = next) {
+      next = std::min(block + kBlocksTogether, blocks);
+      multiply_point(worker, panel, weights(point, block), next - block,
+                     next < blocks ? weights(point, next) : weights(point + 1, 0), point,
                      sums + block * b_.sum_floats + point * b_.sum_point_stride);
+    }
 }
 
 // The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and
@@ -229,10 +212,10 @@ Run Execution::run_of_depths(const Worker& worker, const ReductionBlock& r, std:
   return run;
 }
 
-// Each piece of the panel stays in L1 while it meets the tiles of all depths; meanwhile comes the piece behind it,
-// after the last one that of `next`, the panel multiplied after this one.
-void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, const float* next,
-                               std::int64_t point, float* sums) const {
+// Each piece of the blocks' panels stays in L1 while it meets the tiles of all depths; meanwhile comes the piece behind
+// it, after the last one that of `next`, the panels multiplied after these.
+void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,
+                               const float* next, std::int64_t point, float* sums) const {
   const auto term = [&](const ReductionBlock& r) { return r.tap_begin * g_.channels() + r.channel_begin; };
   const auto used = [&](const ReductionBlock& r) { return g_.used_channels(r, point) > 0; };
   const std::int64_t first_term = term(*panel.begin);
@@ -241,6 +224,9 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
     behind = std::find_if(r + 1, panel.end, used);
     const Run* runs = worker.runs.data() + static_cast<std::size_t>(r - g_.reduction.data()) * worker.taps.size();
     GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
+    tile.panels = blocks;
+    tile.panel_stride = panel.block_stride;
+    tile.c_panel_stride = b_.sum_floats;
     tile.next = behind == panel.end ? next : weights + (term(*behind) - first_term) * b_.columns;
     for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(runs[e].depths)) {
       const Run& run = runs[e];
@@ -252,9 +238,9 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
                    weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
       // The first part has all taps of the shape: its block is never skipped.
       if (tile.slice_count > 0)
-        multiply_rows(k_, tile, rows, slices.data(), !run.first);
+        gemm_.chain(tile, rows, 2, !run.first);
       else if (run.first)
-        std::fill_n(tile.c, rows * b_.columns, 0.0f);
+        for (std::int64_t i = 0; i < blocks; ++i) std::fill_n(tile.c + i * b_.sum_floats, rows * b_.columns, 0.0f);
       tile.c += rows * b_.columns;
     }
   }

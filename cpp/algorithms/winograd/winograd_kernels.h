@@ -97,9 +97,8 @@ struct PixelBlock {
 };
 
 struct Kernels {
-  std::int64_t lanes, max_rows;
+  std::int64_t lanes;
   TileKernels tiles[kTileShapeCount];
-  void (*gemm)(const GemmTile<float>& tile, std::int64_t rows, bool accumulate);
   void (*stage_pixels)(const PixelBlock& block);
   void (*finish)(const FinishRow& row, DType output_dtype, const Epilogue& epilogue);
   void (*stage_weights)(const WeightBlock& block, float* taps);

@@ -20,11 +20,7 @@ constexpr winograd::TileKernels tile_kernels() {
 template <int... i>
 winograd::Kernels winograd_table(std::integer_sequence<int, i...>) {
   return {static_cast<std::int64_t>(hn::Lanes(FloatTag())),
-          kMaxRows,
           {tile_kernels<i>()...},
-          [](const GemmTile<float>& tile, std::int64_t rows, bool accumulate) {
-            micro_kernel_for<float>(static_cast<int>(rows))(tile, accumulate);
-          },
           stage_pixels,
           finish_row,
           stage_weights,

@@ -249,7 +249,7 @@ class Execution {
           slices[t] = {input + point * l_.input_stride + (first + t) * l_.pitch + first_row,
                        gradient + point * l_.gradient_stride + (first + t) * l_.columns};
         const GemmTile<float> tile{slices, count, 1, 1, sums + point * l_.sum_stride, l_.columns};
-        winograd::multiply_rows(k_, tile, in, slices, accumulate || first > 0);
+        gemm_.chain(tile, in, 2, accumulate || first > 0);
       }
   }
 
@@ -311,6 +311,7 @@ class Execution {
   const Layout& l_;
   const Operands<Device>& a_;
   const winograd::Kernels& k_ = kernels();
+  const GemmKernels<float>& gemm_ = gemm_kernels<float>();
   const winograd::TileKernels& tile_ = k_.tiles[shape_index()];
   float* parts_;
   ScratchSlots scratch_;
