@@ -64,6 +64,12 @@ struct GemmTile {
   const GemmFinish<T, C>* finish = nullptr;  // null: C is the sums
 };
 
+// Whether wide tiles of at most `most` rows (0: none) are faster for so many rows: two of 4 rows take longer than a
+// narrow tile of them all, which reads B evenly.
+constexpr bool fills_wide_tiles(std::int64_t rows, std::int64_t most) {
+  return most > 0 && (rows <= most || 2 * rows > 3 * most);
+}
+
 // Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts
 // depend on slice_count and kc only: slices longer than a block are cut evenly, at multiples of `granule`; shorter ones
 // are taken several a block. `columns` is the width of the panel.

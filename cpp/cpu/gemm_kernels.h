@@ -20,7 +20,7 @@ struct GemmKernels {
   // One chain of additions: C = or += the sums of `rows` rows, tile.first_row being the first, by `vectors` (1 or 2)
   // vectors a panel. Panels of two vectors go in pairs as far as they do, where the wide tiles are high enough.
   void chain(GemmTile<T> tile, std::int64_t rows, int vectors, bool accumulate) const {
-    const std::int64_t paired = vectors == 2 && cuts_well(rows) ? tile.panels / 2 * 2 : 0;
+    const std::int64_t paired = vectors == 2 && fills_wide_tiles(rows, max_wide_rows) ? tile.panels / 2 * 2 : 0;
     if (paired > 0) cut(tile, rows, 4, max_wide_rows, accumulate);
     tile.first_panel = paired;
     if (paired < tile.panels) cut(tile, rows, vectors, max_rows, accumulate);
@@ -34,10 +34,6 @@ struct GemmKernels {
   }
 
  private:
-  // Two wide tiles of 3 or 4 rows take longer than one narrow tile of them all.
-  bool cuts_well(std::int64_t rows) const {
-    return max_wide_rows > 0 && (rows <= max_wide_rows || 2 * rows >= 3 * max_wide_rows);
-  }
   // As few tiles as their most rows allow, of even height.
   void cut(GemmTile<T> tile, std::int64_t rows, int vectors, std::int64_t most, bool accumulate) const {
     const std::int64_t tiles = ceil_div(rows, most), high = rows % tiles;

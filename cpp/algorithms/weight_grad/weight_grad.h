@@ -15,6 +15,7 @@ namespace vkconv::cpu::weight_grad {
 inline constexpr std::int64_t kBlockTerms = 64;    // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
+inline constexpr std::int64_t kWideVectors = 4;    // of one of few rows
 inline constexpr std::int64_t kMaxTileRows = 14;
 inline constexpr std::int64_t kLaneVectors = 4;                      // of a tile that multiplies lane by lane
 inline constexpr std::int64_t kMaxGroupRows = 4, kMaxGroupTaps = 7;  // of a tile of groups

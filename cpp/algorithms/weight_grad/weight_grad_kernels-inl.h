@@ -16,6 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::kMaxRows;
+using cpu::HWY_NAMESPACE::kMaxWideRows;
+using cpu::HWY_NAMESPACE::unroll;
 
 // c[r][v] = or += sum over slices and their `count` pixels of rows[r] * vectors[offset[v]].
 template <class T>
@@ -24,9 +26,9 @@ struct OuterTile {
   std::int64_t slice_count, count;
   std::int64_t row_step, vector_step;  // elements between pixels
   std::int64_t row;                    // first row of the tile
-  std::int64_t offset[kVectors];       // first channel of each vector
+  std::int64_t offset[kWideVectors];   // first channel of each vector
   T* c;
-  std::int64_t ldc, second;  // elements from row to row, and from the first vector to the second
+  std::int64_t ldc, step[kWideVectors];  // elements from row to row, and from the first vector to each
   bool adds;
 };
 
@@ -36,35 +38,36 @@ inline constexpr std::int64_t kPixelsAhead = 12;
 template <class T, int Rows, int Vectors>
 HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
   const hn::ScalableTag<T> d;
-  hn::Vec<decltype(d)> sum[Rows][Vectors];
-  HWY_UNROLL(16)
-  for (int r = 0; r < Rows; ++r) HWY_UNROLL(2)
-  for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::Zero(d);
+  using V = hn::Vec<decltype(d)>;
+  V sum[Rows][Vectors];
+  unroll<Rows>([&](auto r) __attribute__((always_inline)) {
+    unroll<Vectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
+  });
   for (const Slice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
     const T* HWY_RESTRICT a = s->rows + t.row;
-    const T* HWY_RESTRICT b0 = s->vectors + t.offset[0];
-    const T* HWY_RESTRICT b1 = s->vectors + t.offset[1];
-    for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step, b0 += t.vector_step, b1 += t.vector_step) {
-      hn::Vec<decltype(d)> column[Vectors];
-      column[0] = hn::LoadU(d, b0);
-      if constexpr (Vectors > 1) column[1] = hn::LoadU(d, b1);
+    const T* HWY_RESTRICT b[Vectors];
+    unroll<Vectors>([&](auto v) __attribute__((always_inline)) { b[v] = s->vectors + t.offset[v]; });
+    for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step) {
+      V column[Vectors];
       hwy::Prefetch(a + kPixelsAhead * t.row_step);
-      hwy::Prefetch(b0 + kPixelsAhead * t.vector_step);
-      if constexpr (Vectors > 1) hwy::Prefetch(b1 + kPixelsAhead * t.vector_step);
-      HWY_UNROLL(16)
-      for (int r = 0; r < Rows; ++r) {
-        const auto x = hn::Set(d, a[r]);
-        HWY_UNROLL(2)
-        for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]);
-      }
+      unroll<Vectors>([&](auto v) __attribute__((always_inline)) {
+        column[v] = hn::LoadU(d, b[v]);
+        hwy::Prefetch(b[v] + kPixelsAhead * t.vector_step);
+        b[v] += t.vector_step;
+      });
+      unroll<Rows>([&](auto r) __attribute__((always_inline)) {
+        const V x = hn::Set(d, a[r]);
+        unroll<Vectors>([&](auto v)
+                            __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
+      });
     }
   }
-  HWY_UNROLL(16)
-  for (int r = 0; r < Rows; ++r) HWY_UNROLL(2)
-  for (int v = 0; v < Vectors; ++v) {
-    T* c = t.c + r * t.ldc + v * t.second;
-    hn::StoreU(t.adds ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
-  }
+  unroll<Rows>([&](auto r) __attribute__((always_inline)) {
+    unroll<Vectors>([&](auto v) __attribute__((always_inline)) {
+      T* c = t.c + r * t.ldc + t.step[v];
+      hn::StoreU(t.adds ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
+    });
+  });
 }
 
 template <class T, int Vectors, int... i>
@@ -74,10 +77,13 @@ HWY_INLINE void run_outer_tile(std::integer_sequence<int, i...>, std::int64_t ro
   kTiles[static_cast<std::size_t>(rows - 1)](t);
 }
 
-// rows in [1, kMaxRows], vectors 1 or 2.
+// rows in [1, kMaxRows], vectors 1 or 2; or rows in [1, kMaxWideRows], vectors kWideVectors.
 template <class T>
 HWY_INLINE void run_outer_tile(std::int64_t rows, std::int64_t vectors, const OuterTile<T>& t) {
   const std::make_integer_sequence<int, kMaxRows> sizes;
+  if constexpr (kMaxWideRows > 0)
+    if (vectors == kWideVectors)
+      return run_outer_tile<T, kWideVectors>(std::make_integer_sequence<int, kMaxWideRows>(), rows, t);
   vectors == 1 ? run_outer_tile<T, 1>(sizes, rows, t) : run_outer_tile<T, 2>(sizes, rows, t);
 }
 

@@ -136,19 +136,31 @@ class UnitSums : BlockOperands<T, In> {
     run_tiles(tile, rows, sums);
   }
 
-  // Tiles that add go down a column of sums, whose vectors stay in L1; tiles that store go along rows of the weight.
   void run_tiles(OuterTile<T>& tile, const Range& rows, const Sums& sums) {
-    const std::int64_t tiles = ceil_div(rows.size(), kMaxRows), pairs = ceil_div(unit_.vectors.size(), kVectors);
-    for (std::int64_t i = 0; i < tiles * pairs; ++i) {
-      const std::int64_t t = stores_ ? i / pairs : i % tiles, pair = stores_ ? i % pairs : i / tiles;
-      const std::int64_t v = unit_.vectors.begin + pair * kVectors, vectors = std::min(kVectors, unit_.vectors.end - v);
-      tile.offset[0] = shape_.channel_of(v);
-      tile.offset[1] = vectors > 1 ? shape_.channel_of(v + 1) : tile.offset[0];
-      tile.second = stores_ ? tile.offset[1] - tile.offset[0] : shape_.lanes;
+    const Range all = unit_.vectors;
+    const bool wide = fills_wide_tiles(rows.size(), kMaxWideRows);
+    const std::int64_t rest = all.begin + (wide ? all.size() / kWideVectors * kWideVectors : 0);
+    run_tiles(tile, rows, {all.begin, rest}, kWideVectors, kMaxWideRows, sums);
+    run_tiles(tile, rows, {rest, all.end}, kVectors, kMaxRows, sums);
+  }
+
+  // In tiles of at most so many rows and vectors. Those that add go down a column of sums, whose vectors stay in L1;
+  // those that store go along rows of the weight.
+  void run_tiles(OuterTile<T>& tile, const Range& rows, const Range& vectors, std::int64_t most_vectors,
+                 std::int64_t most_rows, const Sums& sums) {
+    if (vectors.size() == 0) return;
+    const std::int64_t tiles = ceil_div(rows.size(), most_rows), columns = ceil_div(vectors.size(), most_vectors);
+    for (std::int64_t i = 0; i < tiles * columns; ++i) {
+      const std::int64_t t = stores_ ? i / columns : i % tiles, column = stores_ ? i % columns : i / tiles;
+      const std::int64_t first = vectors.begin + column * most_vectors, count = std::min(most_vectors, vectors.end - first);
+      for (std::int64_t v = 0; v < count; ++v) {
+        tile.offset[v] = shape_.channel_of(first + v);
+        tile.step[v] = stores_ ? tile.offset[v] - tile.offset[0] : v * shape_.lanes;
+      }
       const std::int64_t row = rows.size() * t / tiles;
       tile.row = rows.begin + row;
-      tile.c = sums.data + row * sums.row + (stores_ ? tile.offset[0] : (v - unit_.vectors.begin) * shape_.lanes);
-      run_outer_tile<T>(rows.size() * (t + 1) / tiles - row, vectors, tile);
+      tile.c = sums.data + row * sums.row + (stores_ ? tile.offset[0] : (first - unit_.vectors.begin) * shape_.lanes);
+      run_outer_tile<T>(rows.size() * (t + 1) / tiles - row, count, tile);
     }
   }
 
