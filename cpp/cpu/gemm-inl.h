@@ -1,7 +1,7 @@
 // The register micro-kernel under every matrix product of the CPU device: a tile of up to kMaxRows rows by one or two
 // vectors of columns, or of kMaxWideRows rows by the four vectors of two panels, stays in registers while A is
-// broadcast, value by value, from rows in place and B streams from packed panels. It knows rows, slices and panels only;
-// what a slice means (a kernel tap, a depth of transformed tiles) is its caller's business.
+// broadcast, value by value, from rows in place and B streams from packed panels. It knows rows, slices and panels
+// only; what a slice means (a kernel tap, a depth of transformed tiles) is its caller's business.
 //
 // A panel is B packed as [k][columns], columns = kVectors * Lanes, so that a step of k reads one contiguous line.
 // Include once per instruction set (Highway's foreach_target).
@@ -38,9 +38,9 @@ inline constexpr int kMaxRows = 14;
 inline constexpr int kMaxRows = 6;
 #endif
 
-// Rows of a tile of two panels: 24 sums, 4 vectors of B and a broadcast. It loads 10 values for 24 vector products, where
-// 14 rows by one panel load 16 for 28: a core that shares its load ports with another thread is up to 1.4 times faster.
-// 0: too few registers.
+// Rows of a tile of two panels: 24 sums, 4 vectors of B and a broadcast. It loads 10 values for 24 vector products,
+// where 14 rows by one panel load 16 for 28: a core that shares its load ports with another thread is up to 1.4 times
+// faster. 0: too few registers.
 inline constexpr int kMaxWideRows = kMaxRows >= 14 ? 6 : 0;
 
 // Panels beside each other in a tile of `vectors` vectors.
@@ -114,33 +114,58 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t row, std::int64_t 
         c, ldc, [](V v, auto, auto, auto) __attribute__((always_inline)) { return v; });
 }
 
-// Rows that a chain stores or adds at its end, fetched one by one meanwhile.
-template <int kVectors, int kPanels>
-class FetchedRows {
+// The rows that a chain stores, and those it adds at its end, fetched one by one meanwhile.
+template <class T, int kRows, int kVectors>
+class ResultRows {
  public:
-  template <class T>
-  FetchedRows(const T* first, std::int64_t stride, std::int64_t panel_stride)
-      : next_(reinterpret_cast<const std::byte*>(first)), stride_(bytes<T>(stride)), panel_(bytes<T>(panel_stride)) {}
+  HWY_INLINE ResultRows(const GemmTile<T>& t, std::int64_t row, std::int64_t panel, std::int64_t columns) {
+    const GemmFinish<T>* f = t.finish;
+    const auto rows = [&](auto* first, std::int64_t stride, std::int64_t step) __attribute__((always_inline)) {
+      constexpr std::int64_t kBytes = sizeof *first;
+      first += row * stride + panel * step;
+      return Rows{reinterpret_cast<const std::byte*>(first), stride * kBytes, step * kBytes};
+    };
+    stored_ = f && f->rounded ? rows(f->rounded, f->rounded_stride, columns)
+                              : rows(t.c, t.ldc, t.c_panel_stride > 0 ? t.c_panel_stride : columns);
+    if (f && f->addend) added_ = rows(f->addend, f->addend_stride, columns);
+  }
 
   HWY_INLINE void fetch() {
-    unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
-      unroll<kVectors>([&](auto v)
-                           __attribute__((always_inline)) { hwy::Prefetch(next_ + p * panel_ + v * HWY_MAX_BYTES); });
-    });
-    next_ += stride_;
+    if (left_-- <= 0) return;
+    stored_.fetch();
+    if (added_.next) added_.fetch();
   }
 
  private:
-  template <class T>
-  static std::int64_t bytes(std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(sizeof(T));
-  }
+  struct Rows {
+    const std::byte* next = nullptr;
+    std::int64_t stride = 0, panel = 0;  // bytes
+    HWY_INLINE void fetch() {
+      constexpr int kPanels = panels_of(kVectors);
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        hwy::Prefetch(next + v % kPanels * panel + v / kPanels * HWY_MAX_BYTES);
+      });
+      next += stride;
+    }
+  };
 
-  const std::byte* next_;
-  std::int64_t stride_, panel_;
+  Rows stored_, added_;
+  int left_ = kRows;
 };
 
-// Tile `tile` by `panel`, and the panels beside it that kVectors has, in one chain of additions: C = the sums, or
+template <class T, class V, int kRows, int kVectors>
+HWY_INLINE void store_panels(const GemmTile<T>& t, std::int64_t row, std::int64_t panel,
+                             const V (&sum)[kRows][kVectors], bool accumulate) {
+  constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
+  unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+    if constexpr (kMaskedMemory && p + 1 == kPanels)
+      if (t.last_lanes > 0 && panel + kPanels == t.panels)
+        return store_sums<true, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
+    store_sums<false, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
+  });
+}
+
+// Tile `tile` by `panel`, and the one beside it if kVectors has two, in one chain of additions: C = the sums, or
 // C += them.
 template <class T, int kRows, int kVectors>
 HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, bool accumulate) {
@@ -150,23 +175,9 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t row = t.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
   const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride;
-  const std::int64_t before = tile * t.slice_count * t.kc;  // terms of the tiles above
   const std::int64_t fetch_step = t.next ? t.next_step : row == 0 ? columns : 0;
-  const T* fetch = t.next ? t.next + before * fetch_step : nullptr;
-  const auto rows = [&](auto* first, std::int64_t stride, std::int64_t panel_stride) __attribute__((always_inline)) {
-    return FetchedRows<kWidth, kPanels>(first + row * stride + panel * panel_stride, stride, panel_stride);
-  };
-  const GemmFinish<T>* f = t.finish;
-  auto results = f && f->rounded ? rows(f->rounded, f->rounded_stride, columns)
-                                 : rows(t.c, t.ldc, t.c_panel_stride > 0 ? t.c_panel_stride : columns);
-  const bool adds = f && f->addend;
-  auto addend = adds ? rows(f->addend, f->addend_stride, columns) : results;
-  int rows_to_fetch = kRows;
-  const auto fetch_row = [&]() __attribute__((always_inline)) {
-    if (rows_to_fetch-- <= 0) return;
-    results.fetch();
-    if (adds) addend.fetch();
-  };
+  const T* fetch = t.next ? t.next + tile * t.slice_count * t.kc * fetch_step : nullptr;
+  ResultRows<T, kRows, kVectors> results(t, row, panel, columns);
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
@@ -193,10 +204,10 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
       beside += columns;
     };
     std::int64_t k = 0;
-    if (t.kc < kTermsPerRow)  // its share of the rows
-      for (std::int64_t i = 0; i < kRows; i += t.slice_count) fetch_row();
+    if (t.kc > 1 && t.kc < kTermsPerRow)  // its share of the rows
+      for (std::int64_t i = 0; i < kRows; i += t.slice_count) results.fetch();
     for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {
-      fetch_row();
+      results.fetch();
       for (const T* const last = fetch + kTermsPerRow * fetch_step; fetch < last; fetch += lanes) {
         hwy::Prefetch(fetch);
         if (kPanels > 1) hwy::Prefetch(fetch + t.panel_stride);
@@ -205,12 +216,7 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
     }
     for (; k < t.kc; ++k) add_term(k);
   }
-  unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
-    if constexpr (kMaskedMemory && p + 1 == kPanels)
-      if (t.last_lanes > 0 && panel + kPanels == t.panels)
-        return store_sums<true, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
-    store_sums<false, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
-  });
+  store_panels(t, row, panel, sum, accumulate);
 }
 
 template <class T, int kRows, int kVectors>

@@ -52,8 +52,8 @@ struct GemmTile {
   // One call may go through several tiles below each other and panels beside each other, so that a short sum does not
   // pay for a call.
   std::int64_t tiles = 1;
-  std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
-  std::int64_t c_panel_stride = 0;            // elements of C from panel to panel; 0: their columns follow each other
+  std::int64_t panels = 1, panel_stride = 0;    // elements of B from panel to panel
+  std::int64_t c_panel_stride = 0;              // elements of C from panel to panel; 0: their columns follow each other
   std::int64_t first_row = 0, first_panel = 0;  // where a call begins
   // Where the next panel begins, which the tiles of one call bring into L1 together, `next_step` elements a term;
   // null: the first tile brings its own panel.

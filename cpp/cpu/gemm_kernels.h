@@ -14,7 +14,7 @@ struct GemmKernels {
   static constexpr std::size_t kMostRows = 14;
 
   std::int64_t lanes = 1, max_rows = 1;
-  std::int64_t max_wide_rows = 0;  // of a tile of two panels; 0: there are none
+  std::int64_t max_wide_rows = 0;                          // of a tile of two panels; 0: there are none
   std::array<std::array<Kernel, kMostRows>, 3> kernels{};  // of 1, 2 and 2 x 2 vectors; [rows - 1]
 
   // One chain of additions: C = or += the sums of `rows` rows, tile.first_row being the first, by `vectors` (1 or 2)

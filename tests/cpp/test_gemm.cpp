@@ -14,6 +14,7 @@
 
 #include "cpu/bf16_dot.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/gemm_kernels.h"
 #include "cpu/pack-inl.h"
 #include "targets.h"
 
@@ -181,6 +182,54 @@ namespace {
 
 TEST(Gemm, EveryRowCountOnEveryTarget) {
   tools::for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckGemm)(); });
+}
+
+// C += A B for rows from the third on and panels whose C lies side by side, finished with a bias, or apart.
+template <class T>
+void check_panels(std::int64_t rows, std::int64_t panels, std::int64_t kc, bool apart) {
+  const GemmKernels<T>& kernels = gemm_kernels<T>();
+  const std::int64_t columns = 2 * kernels.lanes, panel = kc * columns + 7, lda = kc + 2, above = 2;
+  const std::int64_t ldc = (apart ? 1 : panels) * columns + 3, step = apart ? (rows + above) * ldc + 5 : columns;
+  std::mt19937 random(1);
+  const auto digits = [&](std::int64_t count) {
+    std::vector<T> v(static_cast<std::size_t>(count));
+    for (T& x : v) x = static_cast<T>(static_cast<int>(random() % 7) - 3);
+    return v;
+  };
+  const auto a = digits((rows + above) * lda), b = digits(panels * panel), bias = digits(panels * columns);
+  std::vector<T> c = digits((apart ? panels : 1) * (rows + above) * ldc + panels * 5), expected = c;
+  const GemmSlice<T> slice{a.data(), b.data()};
+  const GemmFinish<T> finish{nullptr, bias.data()};
+  GemmTile<T> tile{&slice, 1, kc, lda, c.data(), ldc};
+  tile.panels = panels;
+  tile.panel_stride = panel;
+  tile.first_row = above;
+  if (apart)
+    tile.c_panel_stride = step;
+  else
+    tile.finish = &finish;
+  kernels.tile(tile, rows, 2, true);
+  for (std::int64_t r = above; r < rows + above; ++r)
+    for (std::int64_t j = 0; j < panels * columns; ++j) {
+      T& sum = expected[static_cast<std::size_t>(r * ldc + j / columns * step + j % columns)];
+      for (std::int64_t k = 0; k < kc; ++k)
+        sum += a[static_cast<std::size_t>(r * lda + k)] *
+               b[static_cast<std::size_t>(j / columns * panel + k * columns + j % columns)];
+      if (!apart) sum += bias[static_cast<std::size_t>(j)];
+    }
+  EXPECT_EQ(expected, c) << rows << " rows, " << panels << " panels, kc " << kc << (apart ? ", apart" : "");
+}
+
+TEST(Gemm, PanelsInPairsOnEveryTarget) {
+  tools::for_each_target([] {
+    for (const std::int64_t panels : {1, 2, 3, 4})
+      for (const std::int64_t rows : {1, 5, 6, 7, 8, 9, 10, 13, 14, 15, 31})
+        for (const std::int64_t kc : {1, 3, 70})
+          for (const bool apart : {false, true}) {
+            check_panels<float>(rows, panels, kc, apart);
+            check_panels<double>(rows, panels, kc, apart);
+          }
+  });
 }
 
 TEST(Gemm, PackingOnEveryTarget) {

@@ -100,7 +100,8 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.panel_bytes = static_cast<std::size_t>(
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
   const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);
-  s.most_together = std::clamp<std::int64_t>(std::min(std::max(in_l1, kPairedPanels), s.wide_panels(true)), 1, kMostTogether);
+  s.most_together =
+      std::clamp<std::int64_t>(std::min(std::max(in_l1, kPairedPanels), s.wide_panels(true)), 1, kMostTogether);
   s.slots = context.traits.threads;
 
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;

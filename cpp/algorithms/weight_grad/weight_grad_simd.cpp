@@ -152,7 +152,8 @@ class UnitSums : BlockOperands<T, In> {
     const std::int64_t tiles = ceil_div(rows.size(), most_rows), columns = ceil_div(vectors.size(), most_vectors);
     for (std::int64_t i = 0; i < tiles * columns; ++i) {
       const std::int64_t t = stores_ ? i / columns : i % tiles, column = stores_ ? i % columns : i / tiles;
-      const std::int64_t first = vectors.begin + column * most_vectors, count = std::min(most_vectors, vectors.end - first);
+      const std::int64_t first = vectors.begin + column * most_vectors,
+                         count = std::min(most_vectors, vectors.end - first);
       for (std::int64_t v = 0; v < count; ++v) {
         tile.offset[v] = shape_.channel_of(first + v);
         tile.step[v] = stores_ ? tile.offset[v] - tile.offset[0] : v * shape_.lanes;

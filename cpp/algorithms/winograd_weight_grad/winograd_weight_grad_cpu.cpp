@@ -34,7 +34,8 @@ constexpr std::int64_t kPartTiles = 256;     // of fewer tiles the products woul
 constexpr std::int64_t kMaxParts = 16;
 constexpr std::int64_t kPartBytes = 16 << 20;  // of the sums of all parts
 constexpr std::int64_t kChunkBytes = 1 << 20;  // of the inputs that a thread transforms at a time
-constexpr std::int64_t kMaxRows = 112;         // input channels whose sums stay in a core's cache
+constexpr std::int64_t kTogether = 2;          // blocks of a product: the micro-kernel's pair of panels
+constexpr std::int64_t kMaxRows = 60;          // input channels whose sums stay in a core's cache
 constexpr std::int64_t kCopiedChannels = 64;   // at a time
 
 constexpr std::size_t shape_index() {
@@ -59,10 +60,12 @@ struct Layout {
     return {chains * part / parts * kChain, std::min(tiles, chains * (part + 1) / parts * kChain)};
   }
   Range split_blocks(std::int64_t split) const { return {blocks * split / splits, blocks * (split + 1) / splits}; }
-  // Sums of one part are panels of the slot: all of a split, or one at a time where one chunk completes it.
-  std::int64_t panels() const { return parts > 1 ? 0 : chunk < tiles ? ceil_div(blocks, splits) * runs : 1; }
+  // Sums of one part are panels of the slot: all of a split, or those of one product where one chunk completes them.
+  bool keeps_all() const { return parts > 1 || chunk < tiles; }
+  std::int64_t panels() const { return parts > 1 ? 0 : keeps_all() ? ceil_div(blocks, splits) * runs : kTogether; }
+  std::int64_t gradient_floats() const { return kPoints * gradient_stride; }  // of a block
   std::size_t slot_bytes() const {
-    return static_cast<std::size_t>(input_floats() + kPoints * gradient_stride + panels() * panel_floats()) *
+    return static_cast<std::size_t>(input_floats() + kTogether * gradient_floats() + panels() * panel_floats()) *
            sizeof(float);
   }
   std::size_t part_bytes() const {
@@ -132,22 +135,27 @@ class Execution {
   void sum(std::int64_t group, std::int64_t tap, std::int64_t part, std::int64_t split) {
     const auto slot = scratch_.borrow();
     float* input = reinterpret_cast<float*>(slot.data());
-    float *gradient = input + l_.input_floats(), *sums = gradient + kPoints * l_.gradient_stride;
+    float *gradient = input + l_.input_floats(), *sums = gradient + kTogether * l_.gradient_floats();
     const Range tiles = l_.part_tiles(part), blocks = l_.split_blocks(split);
     for (std::int64_t first = tiles.begin; first < tiles.end; first += l_.chunk) {
       check_job();
       const Range chunk{first, std::min(first + l_.chunk, tiles.end)};
       transform(group, tap, chunk, [&](const Place& at, std::int64_t t) { transform_input(at, input + t * l_.pitch); });
-      for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
-        transform(group, tap, chunk,
-                  [&](const Place& at, std::int64_t t) { transform_gradient(at, block, gradient + t * l_.columns); });
+      for (std::int64_t block = blocks.begin; block < blocks.end; block += kTogether) {
+        const std::int64_t count = std::min(kTogether, blocks.end - block);
+        for (std::int64_t i = 0; i < count; ++i)
+          transform(group, tap, chunk, [&](const Place& at, std::int64_t t) {
+            transform_gradient(at, block + i, gradient + i * l_.gradient_floats() + t * l_.columns);
+          });
+        const std::int64_t kept_runs = l_.keeps_all() ? l_.runs : 1, step = kept_runs * l_.panel_floats();
+        float* first_panel = l_.parts > 1     ? parts_ + (part * l_.blocks + block) * step
+                             : l_.keeps_all() ? sums + (block - blocks.begin) * step
+                                              : sums;
         for (std::int64_t run = 0; run < l_.runs; ++run) {
-          const std::int64_t panel = l_.parts > 1       ? (part * l_.blocks + block) * l_.runs + run
-                                     : l_.panels() == 1 ? 0
-                                                        : (block - blocks.begin) * l_.runs + run;
-          float* to = (l_.parts > 1 ? parts_ : sums) + panel * l_.panel_floats();
-          multiply(input, gradient, chunk.size(), run, first > tiles.begin, to);
-          if (l_.parts == 1 && chunk.end == tiles.end) finish(group, tap, block, run, to);
+          float* to = first_panel + run % kept_runs * l_.panel_floats();
+          multiply(input, gradient, chunk.size(), run, first > tiles.begin, {to, step, count});
+          if (l_.parts > 1 || chunk.end < tiles.end) continue;
+          for (std::int64_t i = 0; i < count; ++i) finish(group, tap, block + i, run, to + i * step);
         }
       }
     }
@@ -237,9 +245,14 @@ class Execution {
          to + (rows.begin * size + columns.begin) * padded, size * padded, padded});
   }
 
+  struct Sums {
+    float* data;
+    std::int64_t step, count;  // panels of `count` blocks, `step` floats apart
+  };
+
   // The products of a chunk, or adds them: every tile is one term, a row of inputs by a row of gradients.
   void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
-                float* sums) const {
+                const Sums& sums) const {
     const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
     GemmSlice<float> slices[kChain];
     for (std::int64_t point = 0; point < kPoints; ++point)
@@ -248,7 +261,10 @@ class Execution {
         for (std::int64_t t = 0; t < count; ++t)
           slices[t] = {input + point * l_.input_stride + (first + t) * l_.pitch + first_row,
                        gradient + point * l_.gradient_stride + (first + t) * l_.columns};
-        const GemmTile<float> tile{slices, count, 1, 1, sums + point * l_.sum_stride, l_.columns};
+        GemmTile<float> tile{slices, count, 1, 1, sums.data + point * l_.sum_stride, l_.columns};
+        tile.panels = sums.count;
+        tile.panel_stride = l_.gradient_floats();
+        tile.c_panel_stride = sums.step;
         gemm_.chain(tile, in, 2, accumulate || first > 0);
       }
   }
@@ -338,8 +354,6 @@ class WinogradWeightGradPlan final : public Plan<Device> {
   std::shared_ptr<const Plan<Device>> direct_;
 };
 
-std::int64_t lanes_of(const Traits& t) { return t.vector_bytes / static_cast<std::int64_t>(sizeof(float)); }
-
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = weight_grad_support(p); !s) return s;
   if (p.input_dilated()) return Support::no("the input is dilated");
@@ -354,7 +368,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   }
   // Errors are those of whole tiles, whatever a sum has of them.
   if (p.batch * p.output_pixels() < kTile * kTile) return Support::no("its sums are too short for its error bound");
-  const Layout l = make_layout(p, context.traits, lanes_of(context.traits), context.workspace_limit_bytes);
+  const Layout l = make_layout(p, context.traits, lanes_of(context.traits, DType::f32), context.workspace_limit_bytes);
   if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
   return workspace_support("the sums", l.bytes(), context);
 }
@@ -364,17 +378,16 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kShare = 0.8, kTransformFlops = 40, kWeightFlops = 60;
   const Traits& t = context.traits;
-  const Layout l = make_layout(p, t, lanes_of(t), context.workspace_limit_bytes);
+  const Layout l = make_layout(p, t, lanes_of(t, DType::f32), context.workspace_limit_bytes);
   const double tiles = static_cast<double>(l.tiles), rows = static_cast<double>(p.in_channels_per_group());
   const double outputs = static_cast<double>(l.blocks * l.columns), threads = static_cast<double>(t.threads);
   const double floats = tiles * kPoints * static_cast<double>(l.pitch * l.splits + l.blocks * l.columns);
   const double weights = static_cast<double>(p.weight_elements()) / static_cast<double>(p.groups * p.kernel[0]);
   const double flops = 2 * kPoints * tiles * (rows + 4) * outputs + kTransformFlops * floats + kWeightFlops * weights;
   const double units = static_cast<double>(l.parts * l.splits), idle = std::ceil(units / threads) * threads / units;
-  const double part_bytes = 2 * static_cast<double>(l.part_bytes());
   return static_cast<double>(p.groups * p.kernel[0]) *
-         (idle * flops / (kShare * t.f32_flops_per_second) + part_bytes / t.shared_cache_bytes_per_second +
-          2 * t.launch_seconds);
+         (idle * flops / (kShare * t.f32_flops_per_second) +
+          2 * static_cast<double>(l.part_bytes()) / t.shared_cache_bytes_per_second + 2 * t.launch_seconds);
 }
 
 }  // namespace
