@@ -31,7 +31,7 @@ MEMORY = (
     "more_memory_bytes_per_second",
     "launch_seconds",
 )
-INSTRUCTION_SETS = ("AVX3", "AVX2", "SSE4", "NEON")
+INSTRUCTION_SETS = ("AVX3", "AVX3_DL", "AVX2", "SSE4", "NEON")
 ROW = re.compile(r'// (.+)\n    \{("\w*"(?:, "\w+")?), ([-+.e\d, ]+)\},')
 TEXT = """\
 // Measured by bench/calibrate.py, which writes this file. Flops are multiply-adds counted as two, of one core in a full
@@ -132,12 +132,14 @@ def main() -> int:
 
     host_is_told = options.cores
     for isa in INSTRUCTION_SETS:
-        if (measured := measure(options.tool, isa, options.runs)) is None:
+        if isa == "AVX3_DL" or (measured := measure(options.tool, isa, options.runs)) is None:
             continue
         vendor, rates = measured
         if isa != "AVX3":
             rates["bf16_flops_per_second"] = 0.0
-        update((vendor, isa), CORE, rates)
+        # Processors without the dot product are older ones, slower with wide vectors: Highway's AVX3_DL.
+        older = isa == "AVX3" and not rates["bf16_flops_per_second"]
+        update((vendor, "AVX3_DL" if older else isa), CORE, rates)
         if not host_is_told:
             update((vendor,), MEMORY, rates)
         host_is_told = True

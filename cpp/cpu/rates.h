@@ -21,6 +21,8 @@ inline constexpr CoreRates kCoreRates[] = {
     {"AuthenticAMD", "SSE4", 4.69e10, 2.67e10, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
     {"GenuineIntel", "AVX3", 1.73e11, 8.66e10, 8.65e10},
+    // Intel(R) Xeon(R) Processor @ 2.80GHz, 2026-11-23
+    {"GenuineIntel", "AVX3_DL", 1.48e11, 7.72e10, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
     {"GenuineIntel", "AVX2", 8.3e10, 4.28e10, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22

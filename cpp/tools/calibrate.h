@@ -22,7 +22,7 @@ namespace vkconv::tools {
 // Operations a second of one core in a tile of the largest size, its operands in L1. `run` does the tile once.
 template <class T, class C, class F>
 double tile_rate(std::int64_t rows, std::int64_t columns, F&& run) {
-  constexpr std::int64_t kTerms = 128, kRepeats = 200;
+  constexpr std::int64_t kTerms = 64, kRepeats = 400;
   std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(columns * kTerms));
   std::vector<C> c(static_cast<std::size_t>(rows * columns));
   const cpu::GemmSlice<T> slice{a.data(), b.data()};
@@ -36,7 +36,12 @@ double tile_rate(std::int64_t rows, std::int64_t columns, F&& run) {
 template <class T>
 double fma_rate() {
   const auto& k = cpu::gemm_kernels<T>();
-  return tile_rate<T, T>(k.max_rows, 2 * k.lanes, [&](const auto& tile) { k.chain(tile, k.max_rows, 2, false); });
+  const std::int64_t panels = k.max_wide_rows > 0 ? 2 : 1, rows = panels > 1 ? k.max_wide_rows : k.max_rows;
+  return tile_rate<T, T>(rows, 2 * panels * k.lanes, [&](cpu::GemmTile<T> tile) {
+    tile.panels = panels;
+    tile.panel_stride = 2 * k.lanes * tile.kc;
+    k.chain(tile, rows, 2, false);
+  });
 }
 
 inline double bf16_dot_rate() {
