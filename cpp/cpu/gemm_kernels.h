@@ -41,7 +41,7 @@ struct GemmKernels {
     // A single tile has no time to bring the next panel beside its own.
     if (tiles == 1)
       tile.next = nullptr;
-    else if (!tile.next)
+    else if (!tile.next && tile.slice_count > 0)
       tile.next = tile.slices[tile.slice_count - 1].b + tile.kc * columns;
     tile.next_step = ceil_div(columns, tiles);
     for (std::int64_t first = 0; first < tiles; first += tile.tiles) {

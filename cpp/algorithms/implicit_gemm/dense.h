@@ -40,7 +40,7 @@ struct DenseLayout {
   bool dot = false;                              // bf16 is multiplied as it is, by the dot product
   bool copied = false;                           // the input rows of a task are copied into scratch first
   bool shared_weights = false;                   // weights of a call are packed once, not by every task that uses them
-  std::int64_t most_together = 1;                // panels that meet a tile together, as they stay in L1
+  std::int64_t most_together = 1;                // panels that meet a tile together: a pair, or what L1 holds
   std::size_t panel_bytes = 0, stage_bytes = 0;  // of a packed panel; scratch of one task
   int slots = 1;
 
