@@ -16,6 +16,7 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -31,8 +32,8 @@ MEMORY = (
     "more_memory_bytes_per_second",
     "launch_seconds",
 )
-INSTRUCTION_SETS = ("AVX3", "AVX3_DL", "AVX2", "SSE4", "NEON")
-ROW = re.compile(r'// (.+)\n    \{("\w*"(?:, "\w+")?), ([-+.e\d, ]+)\},')
+INSTRUCTION_SETS = ("AVX3", "AVX2", "SSE4", "NEON")
+ROW = re.compile(r"// (.+)\n    \{(.+)\},")
 TEXT = """\
 // Measured by bench/calibrate.py, which writes this file. Flops are multiply-adds counted as two, of one core in a full
 // register tile; bytes are read and written ones of a copy, where they are not said to be read only.
@@ -42,8 +43,9 @@ TEXT = """\
 namespace vkconv::cpu {{
 
 struct CoreRates {{
-  std::string_view vendor;  // CPUID's
-  std::string_view isa;     // Highway's name
+  std::string_view vendor;  // CPUID's, as the family
+  int family;
+  std::string_view isa;  // Highway's name
   double f32_flops_per_second, f64_flops_per_second;
   double bf16_flops_per_second;  // of the dot product instruction; 0: there is none
 }};
@@ -54,6 +56,7 @@ inline constexpr CoreRates kCoreRates[] = {{
 
 struct HostRates {{
   std::string_view vendor;
+  int family;
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
   double shared_cache_read_bytes_per_second;                     // of each core, when all of them read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what every further core adds
@@ -67,9 +70,31 @@ inline constexpr HostRates kHostRates[] = {{
 
 }}  // namespace vkconv::cpu
 """
-Key = tuple[str, ...]  # vendor, and instruction set of a core's rates
-Row = tuple[list[float], str]  # rates, and where they were measured
 Rates = dict[str, float]
+
+
+class Row(NamedTuple):
+    """Of a core's instruction set; or, without one, of the caches and memory."""
+
+    where: str
+    vendor: str
+    family: int
+    isa: str
+    rates: list[float]
+
+    def replaces(self, other: Row) -> bool:
+        """Processors of one family may differ in the dot product, which the newer ones have."""
+        same = (self.vendor, self.family, self.isa) == (other.vendor, other.family, other.isa)
+        return same and (not self.isa or (self.rates[-1] > 0) == (other.rates[-1] > 0))
+
+    def order(self) -> tuple[str, int, int, float]:
+        """Newer families and wider vectors first."""
+        width = INSTRUCTION_SETS.index(self.isa) if self.isa else 0
+        return self.vendor, -self.family, width, -self.rates[-1]
+
+    def text(self) -> str:
+        key = [f'"{self.vendor}"', str(self.family)] + ([f'"{self.isa}"'] if self.isa else [])
+        return f"    // {self.where}\n    {{{', '.join(key + [number(rate) for rate in self.rates])}}},"
 
 
 def measure(tool: Path, instruction_set: str, runs: int) -> tuple[str, Rates] | None:
@@ -92,23 +117,20 @@ def measure(tool: Path, instruction_set: str, runs: int) -> tuple[str, Rates] | 
     return vendor, best
 
 
-def committed() -> dict[Key, Row]:
+def committed() -> list[Row]:
     """The rows of the header."""
-    text = HEADER.read_text() if HEADER.exists() else ""
-    return {tuple(json.loads(f"[{m[2]}]")): ([float(v) for v in m[3].split(", ")], m[1]) for m in ROW.finditer(text)}
+    rows = []
+    for match in ROW.finditer(HEADER.read_text()):
+        vendor, family, *rest = json.loads(f"[{match[2]}]")
+        isa, rates = (rest[0], rest[1:]) if isinstance(rest[0], str) else ("", rest)
+        rows.append(Row(match[1], vendor, family, isa, [float(rate) for rate in rates]))
+    return rows
 
 
-def row_text(key: Key, row: Row) -> str:
-    words = [f'"{word}"' for word in key] + [number(value) for value in row[0]]
-    return f"    // {row[1]}\n    {{{', '.join(words)}}},"
-
-
-def header_text(rows: dict[Key, Row]) -> str:
-    """Vendors in the order in which they were measured, instruction sets from the widest vectors to the narrowest."""
-    vendors = list(dict.fromkeys(key[0] for key in rows))
-    core = [(v, isa) for v in vendors for isa in INSTRUCTION_SETS if (v, isa) in rows]
-    text = {"core": core, "host": [(v,) for v in vendors if (v,) in rows]}
-    return TEXT.format(**{part: "\n".join(row_text(key, rows[key]) for key in keys) for part, keys in text.items()})
+def header_text(rows: list[Row]) -> str:
+    ordered = sorted(rows, key=Row.order)
+    core, host = ([row.text() for row in ordered if bool(row.isa) == of_core] for of_core in (True, False))
+    return TEXT.format(core="\n".join(core), host="\n".join(host))
 
 
 def number(value: float) -> str:
@@ -125,23 +147,23 @@ def main() -> int:
     where = f"{machine.describe()['cpu']}, {date.today().isoformat()}"
     rows = committed()
 
-    def update(key: Key, names: tuple[str, ...], rates: Rates) -> None:
-        old, values = rows.get(key, ([0.0] * len(names), ""))[0], [rates[name] for name in names]
-        print(*key, ", ".join(f"{n} {number(v)} (was {number(o)})" for n, v, o in zip(names, values, old, strict=True)))
-        rows[key] = (values, where)
+    def update(vendor: str, isa: str, names: tuple[str, ...], rates: Rates) -> None:
+        new = Row(where, vendor, int(rates["family"]), isa, [rates[name] for name in names])
+        old = next((row.rates for row in rows if new.replaces(row)), [0.0] * len(names))
+        told = (f"{n} {number(v)} (was {number(o)})" for n, v, o in zip(names, new.rates, old, strict=True))
+        print(vendor, new.family, isa, ", ".join(told))
+        rows[:] = [row for row in rows if not new.replaces(row)] + [new]
 
     host_is_told = options.cores
     for isa in INSTRUCTION_SETS:
-        if isa == "AVX3_DL" or (measured := measure(options.tool, isa, options.runs)) is None:
+        if (measured := measure(options.tool, isa, options.runs)) is None:
             continue
         vendor, rates = measured
         if isa != "AVX3":
             rates["bf16_flops_per_second"] = 0.0
-        # Processors without the dot product are older ones, slower with wide vectors: Highway's AVX3_DL.
-        older = isa == "AVX3" and not rates["bf16_flops_per_second"]
-        update((vendor, "AVX3_DL" if older else isa), CORE, rates)
+        update(vendor, isa, CORE, rates)
         if not host_is_told:
-            update((vendor,), MEMORY, rates)
+            update(vendor, "", MEMORY, rates)
         host_is_told = True
     if options.write:
         HEADER.write_text(header_text(rows))

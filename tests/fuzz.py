@@ -72,7 +72,8 @@ def run_case(case: Case, device: str) -> tuple[Case, str, float]:
             with CHANGES[case.change](case, a, options) as changed:
                 again, plan = call(case, a, changed), explain(case, a, changed).plan
             check(case.problem, a, again, tree=plan)
-            if plan == tree:
+            # The outputs that read a border are problems of their own, which a limit may plan in another way.
+            if plan == tree and not (case.change == "workspace" and case.outside != "zeros"):
                 assert checks.same(again, got).all(), f"other bits after {case.change}"
         for name, old in before.items():
             assert checks.same(getattr(a, name), old).all(), f"{name} was written to"

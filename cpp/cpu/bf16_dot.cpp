@@ -22,8 +22,9 @@ inline __attribute__((always_inline)) void unroll(F f) {
   unroll(std::make_integer_sequence<int, n>(), f);
 }
 
-using Tile = GemmTile<hwy::bfloat16_t, float>;
-constexpr int kPrefetchPairs = 12;
+using Kernels = GemmKernels<hwy::bfloat16_t, float>;
+using Tile = Kernels::Tile;
+constexpr int kPrefetchPairs = 12, kLanes = kDotTile.lanes;
 
 inline __attribute__((always_inline)) __m512 finished(const GemmFinish<hwy::bfloat16_t, float>& f, __m512 v,
                                                       std::int64_t row, std::int64_t column) {
@@ -42,14 +43,15 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = _mm512_setzero_ps(); });
   });
+  const std::int64_t first = t.first_row + tile * kRows;
   for (std::int64_t s = 0; s < t.slice_count; ++s) {
-    const hwy::bfloat16_t *a = t.slices[s].a + tile * kRows * t.lda, *b = t.slices[s].b + panel * t.panel_stride;
+    const hwy::bfloat16_t *a = t.slices[s].a + first * t.lda, *b = t.slices[s].b + panel * t.panel_stride;
     const hwy::bfloat16_t *a3 = a + 3 * t.lda, *a6 = a + 6 * t.lda, *a9 = a + 9 * t.lda, *a12 = a + 12 * t.lda;
-    for (std::int64_t k = 0; k < t.kc; k += 2, b += 2 * kVectors * kDotLanes) {
+    for (std::int64_t k = 0; k < t.kc; k += 2, b += 2 * kVectors * kLanes) {
       __m512i column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        column[v] = _mm512_loadu_si512(b + 2 * v * kDotLanes);
-        _mm_prefetch(reinterpret_cast<const char*>(b + 2 * (kPrefetchPairs * kVectors + v) * kDotLanes), _MM_HINT_T0);
+        column[v] = _mm512_loadu_si512(b + 2 * v * kLanes);
+        _mm_prefetch(reinterpret_cast<const char*>(b + 2 * (kPrefetchPairs * kVectors + v) * kLanes), _MM_HINT_T0);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         int pair;
@@ -64,10 +66,10 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
   }
   const auto* f = t.finish;
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const std::int64_t row = tile * kRows + r, column = panel * kVectors * kDotLanes;
+    const std::int64_t row = first + r, column = panel * kVectors * kLanes;
     float* c = t.c + row * t.ldc + column;
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      constexpr int kFirst = v * kDotLanes;
+      constexpr int kFirst = v * kLanes;
       __m512& value = sum[r][v];
       if (accumulate) value = _mm512_add_ps(_mm512_loadu_ps(c + kFirst), value);
       if (f) value = finished(*f, value, row, column + kFirst);
@@ -85,12 +87,13 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
 template <int kRows, int kVectors>
 void dot_kernel(const Tile& t, bool accumulate) {
   for (std::int64_t tile = 0; tile < t.tiles; ++tile)
-    for (std::int64_t panel = 0; panel < t.panels; ++panel) multiply<kRows, kVectors>(t, tile, panel, accumulate);
+    for (std::int64_t panel = t.first_panel; panel < t.panels; ++panel)
+      multiply<kRows, kVectors>(t, tile, panel, accumulate);
 }
 
 template <int kVectors, int... i>
-constexpr auto dot_table(std::integer_sequence<int, i...>) {
-  return std::array{&dot_kernel<i + 1, kVectors>...};
+Kernels::Rows dot_kernels(std::integer_sequence<int, i...>) {
+  return {dot_kernel<i + 1, kVectors>...};
 }
 
 }  // namespace
@@ -102,14 +105,11 @@ namespace vkconv::cpu {
 
 bool bf16_dot_available() { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw"); }
 
-void bf16_dot_tile(const Tile& tile, int rows, int vectors, bool accumulate) {
-  using Rows = std::make_integer_sequence<int, kDotMaxRows>;
-  static constexpr auto kNarrow = dot_table<1>(Rows()), kWide = dot_table<2>(Rows());
-  const auto kernel = (vectors == 1 ? kNarrow : kWide)[static_cast<std::size_t>(rows - 1)];
-  for_each_block(tile, vectors * kDotLanes, 2, [&](const Tile& block) {
-    kernel(block, accumulate);
-    accumulate = true;
-  });
+template <>
+const Kernels& gemm_kernels<hwy::bfloat16_t, float>() {
+  const std::make_integer_sequence<int, kDotTile.max_rows> rows;
+  static const Kernels made{kDotTile, 2, {dot_kernels<1>(rows), dot_kernels<2>(rows)}};
+  return made;
 }
 
 }  // namespace vkconv::cpu
@@ -119,8 +119,13 @@ void bf16_dot_tile(const Tile& tile, int rows, int vectors, bool accumulate) {
 namespace vkconv::cpu {
 
 bool bf16_dot_available() { return false; }
-// Never called: not available.
-void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>&, int, int, bool) {}
+
+// Never used: not available.
+template <>
+const GemmKernels<hwy::bfloat16_t, float>& gemm_kernels<hwy::bfloat16_t, float>() {
+  static const GemmKernels<hwy::bfloat16_t, float> none{};
+  return none;
+}
 
 }  // namespace vkconv::cpu
 

@@ -6,12 +6,12 @@
 #pragma once
 #include <cmath>
 
-#include "cpu/gemm.h"
+#include "cpu/gemm_kernels.h"
 #include "hwy/base.h"
 
 namespace vkconv::cpu {
 
-inline constexpr int kDotMaxRows = 14, kDotLanes = 16;
+inline constexpr RegisterTile kDotTile{14, 16};
 
 bool bf16_dot_available();
 
@@ -22,8 +22,5 @@ inline std::int64_t dot_block_terms(std::int64_t terms) {
   const double blocks = std::sqrt(static_cast<double>(terms) / static_cast<double>(kBlockTerms));
   return kBlockTerms * std::max<std::int64_t>(1, static_cast<std::int64_t>(blocks));
 }
-
-// vectors is 1 or 2: the panel has vectors * kDotLanes columns. Chains are those of for_each_block().
-void bf16_dot_tile(const GemmTile<hwy::bfloat16_t, float>& tile, int rows, int vectors, bool accumulate);
 
 }  // namespace vkconv::cpu

@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -28,13 +32,21 @@ std::size_t cache_bytes(int index, int sysconf_name, std::size_t fallback) {
   return bytes > 0 ? static_cast<std::size_t>(bytes) : fallback;
 }
 
-// The row most like a processor: the instruction set counts first, then the length of its vectors, then the vendor.
-const CoreRates& core_rates(std::string_view vendor, std::string_view isa, int vector_bytes) {
-  const std::string_view similar = vector_bytes >= 64 ? "AVX3" : vector_bytes >= 32 ? "AVX2" : "SSE4";
+// The row most like a processor: the instruction set counts first, then the length of its vectors, then the vendor, the
+// dot product, which its newer processors have, and the family.
+const CoreRates& core_rates(const Processor& p, const Traits& t) {
+  const std::string_view similar = t.vector_bytes >= 64 ? "AVX3" : t.vector_bytes >= 32 ? "AVX2" : "SSE4";
   const auto likeness = [&](const CoreRates& row) {
-    return 4 * (row.isa == isa) + 2 * (row.isa == similar) + (row.vendor == vendor);
+    const bool dot = row.bf16_flops_per_second > 0;
+    return 16 * (row.isa == t.isa) + 8 * (row.isa == similar) + 4 * (row.vendor == p.vendor) + 2 * (dot == t.bf16_dot) +
+           (row.family == p.family);
   };
   return *std::ranges::max_element(kCoreRates, {}, likeness);
+}
+
+const HostRates& host_rates(const Processor& p) {
+  const auto likeness = [&](const HostRates& row) { return 2 * (row.vendor == p.vendor) + (row.family == p.family); };
+  return *std::ranges::max_element(kHostRates, {}, likeness);
 }
 
 }  // namespace
@@ -47,21 +59,26 @@ std::string processor_name() {
   return {};
 }
 
-std::string_view processor_vendor() {
+Processor processor() {
+  Processor p;
 #if defined(__x86_64__)
-  if (__builtin_cpu_is("amd")) return "AuthenticAMD";
-  if (__builtin_cpu_is("intel")) return "GenuineIntel";
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx))
+    for (const unsigned word : {ebx, edx, ecx}) p.vendor.append(reinterpret_cast<const char*>(&word), sizeof word);
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
+    const int family = eax >> 8 & 0xf, extended = eax >> 20 & 0xff;
+    p.family = family == 0xf ? family + extended : family;
+  }
 #endif
-  return "";
+  return p;
 }
 
-void set_rates(Traits& t, std::string_view vendor) {
-  const CoreRates& core = core_rates(vendor, t.isa, t.vector_bytes);
+void set_rates(Traits& t, const Processor& processor) {
+  const CoreRates& core = core_rates(processor, t);
   t.f32_flops_per_second = t.threads * core.f32_flops_per_second;
   t.f64_flops_per_second = t.threads * core.f64_flops_per_second;
   t.bf16_flops_per_second = t.threads * core.bf16_flops_per_second;
-  const auto is_vendor = [&](const HostRates& row) { return row.vendor == vendor; };
-  const HostRates& host = *std::ranges::max_element(kHostRates, {}, is_vendor);
+  const HostRates& host = host_rates(processor);
   t.cache_bytes_per_second = t.threads * host.cache_bytes_per_second;
   t.shared_cache_bytes_per_second = t.threads * host.shared_cache_bytes_per_second;
   t.shared_cache_read_bytes_per_second = t.threads * host.shared_cache_read_bytes_per_second;
@@ -79,7 +96,7 @@ Traits host_traits() {
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
-  set_rates(t, processor_vendor());
+  set_rates(t, processor());
   return t;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "cpu/device.h"
+#include "cpu/gemm.h"
 
 namespace vkconv::cpu {
 
@@ -15,6 +16,12 @@ inline constexpr double kWeightShare = 0.5;
 
 // Rate between two cores' caches, as a share of a core's own.
 inline constexpr double kBetweenCoresShare = 0.1;
+
+// The micro-kernel's tiles on a described processor.
+inline RegisterTile register_tile(const Traits& t, DType operand) {
+  const bool many_registers = t.vector_bytes >= 64;
+  return {many_registers ? 14 : 6, lanes_of(t, operand), many_registers ? 6 : 0};
+}
 
 // A single task runs in the caller's thread.
 inline double launch_seconds(const Traits& t, std::int64_t tasks) { return tasks > 1 ? t.launch_seconds : 0; }

@@ -227,45 +227,10 @@ HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, bool accumulate) {
       multiply<T, kRows, kVectors>(t, tile, panel, accumulate);
 }
 
-template <class T>
-using MicroKernel = void (*)(const GemmTile<T>&, bool accumulate);
-
-template <class T, int kVectors, int... i>
-constexpr std::array<MicroKernel<T>, sizeof...(i)> micro_kernel_table(std::integer_sequence<int, i...>) {
-  return {micro_kernel<T, i + 1, kVectors>...};
-}
-
-constexpr int max_rows(int vectors) { return panels_of(vectors) > 1 ? kMaxWideRows : kMaxRows; }
-
-// The micro-kernel for 1 <= rows <= max_rows(kVectors).
-template <class T, int kVectors = 2>
-HWY_INLINE MicroKernel<T> micro_kernel_for(int rows) {
-  static constexpr auto kKernels =
-      micro_kernel_table<T, kVectors>(std::make_integer_sequence<int, max_rows(kVectors)>());
-  return kKernels[static_cast<std::size_t>(rows - 1)];
-}
-
 // Columns of a panel with two vectors.
 template <class T>
 HWY_INLINE std::int64_t panel_columns() {
   return 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-}
-
-// The same product for any number of terms, in the chains of for_each_block().
-template <class T, int kVectors = 2>
-HWY_INLINE void gemm_tile(const GemmTile<T>& tile, int rows, bool accumulate) {
-  const std::int64_t columns = kVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  for_each_block(tile, columns, 1, [&](const GemmTile<T>& block) {
-    micro_kernel_for<T, kVectors>(rows)(block, accumulate);
-    accumulate = true;
-  });
-}
-
-// The tiles that cover `rows` rows evenly: ceil(rows / kMaxRows) tiles, the first `rows` modulo their number one row
-// higher than the others.
-HWY_INLINE std::int64_t tile_count(std::int64_t rows) { return (rows + kMaxRows - 1) / kMaxRows; }
-HWY_INLINE std::int64_t tile_begin(std::int64_t rows, std::int64_t tile) {
-  return rows / tile_count(rows) * tile + std::min(tile, rows % tile_count(rows));
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE

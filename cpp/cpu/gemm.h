@@ -19,6 +19,16 @@ constexpr std::int64_t block_terms(std::int64_t terms) {
   return kBlockTerms * ((terms + kBlockTerms * kBlockTerms - 1) / (kBlockTerms * kBlockTerms));
 }
 
+inline constexpr std::int64_t kWidePanels = 2;  // beside each other in a wide tile
+
+// The largest tiles of a micro-kernel: `max_rows` rows by one panel, or `max_wide_rows` by kWidePanels of them.
+struct RegisterTile {
+  std::int64_t max_rows = 1, lanes = 4;  // a panel is two vectors of so many lanes, or one
+  std::int64_t max_wide_rows = 0;        // 0: too few registers
+
+  std::int64_t panels() const { return max_wide_rows > 0 ? kWidePanels : 1; }
+};
+
 // Rows of A that are `lda` apart, times `kc` consecutive rows of a packed panel of B.
 template <class T>
 struct GemmSlice {
@@ -48,7 +58,7 @@ struct GemmTile {
   std::int64_t lda = 0;  // elements between rows of A; any sign
   C* c = nullptr;
   std::int64_t ldc = 0;              // elements between rows of C
-  std::int64_t block = kBlockTerms;  // longest chain of gemm_tile; block_terms() of the whole sum
+  std::int64_t block = kBlockTerms;  // longest chain; block_terms() of the whole sum
   // One call may go through several tiles below each other and panels beside each other, so that a short sum does not
   // pay for a call.
   std::int64_t tiles = 1;

@@ -1,33 +1,36 @@
-// The micro-kernels of gemm-inl.h, compiled once for every instruction set, behind function pointers of the one in use.
+// Matrix products of any size out of micro-kernels, which are compiled once for every instruction set: those of
+// gemm-inl.h and bf16_dot.h, behind function pointers of the set in use.
 #pragma once
 #include <algorithm>
 #include <array>
 
 #include "core/checked.h"
+#include "core/dtype.h"
 #include "cpu/gemm.h"
 
 namespace vkconv::cpu {
 
-template <class T>
+template <class T, class C = T>
 struct GemmKernels {
-  using Kernel = void (*)(const GemmTile<T>&, bool accumulate);
-  static constexpr std::size_t kMostRows = 14;
+  using Tile = GemmTile<T, C>;
+  using Rows = std::array<void (*)(const Tile&, bool accumulate), 14>;  // micro-kernels of 1, 2, ... rows
 
-  std::int64_t lanes = 1, max_rows = 1;
-  std::int64_t max_wide_rows = 0;                          // of a tile of two panels; 0: there are none
-  std::array<std::array<Kernel, kMostRows>, 3> kernels{};  // of 1, 2 and 2 x 2 vectors; [rows - 1]
+  RegisterTile shape;
+  std::int64_t granule = 1;       // terms that go together
+  std::array<Rows, 3> kernels{};  // of 1, 2 and 2 x 2 vectors
 
   // One chain of additions: C = or += the sums of `rows` rows, tile.first_row being the first, by `vectors` (1 or 2)
   // vectors a panel. Panels of two vectors go in pairs as far as they do, where the wide tiles are high enough.
-  void chain(GemmTile<T> tile, std::int64_t rows, int vectors, bool accumulate) const {
-    const std::int64_t paired = vectors == 2 && fills_wide_tiles(rows, max_wide_rows) ? tile.panels / 2 * 2 : 0;
-    if (paired > 0) cut(tile, rows, 4, max_wide_rows, accumulate);
+  void chain(Tile tile, std::int64_t rows, int vectors, bool accumulate) const {
+    const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.max_wide_rows);
+    const std::int64_t paired = wide ? tile.panels / kWidePanels * kWidePanels : 0;
+    if (paired > 0) cut(tile, rows, 2 * kWidePanels, shape.max_wide_rows, accumulate);
     tile.first_panel = paired;
-    if (paired < tile.panels) cut(tile, rows, vectors, max_rows, accumulate);
+    if (paired < tile.panels) cut(tile, rows, vectors, shape.max_rows, accumulate);
   }
   // Any number of terms, in the chains of for_each_block().
-  void tile(const GemmTile<T>& tile, std::int64_t rows, int vectors, bool accumulate) const {
-    for_each_block(tile, vectors * lanes, 1, [&](const GemmTile<T>& block) {
+  void tile(const Tile& tile, std::int64_t rows, int vectors, bool accumulate) const {
+    for_each_block(tile, vectors * shape.lanes, granule, [&](const Tile& block) {
       chain(block, rows, vectors, accumulate);
       accumulate = true;
     });
@@ -35,9 +38,9 @@ struct GemmKernels {
 
  private:
   // As few tiles as their most rows allow, of even height.
-  void cut(GemmTile<T> tile, std::int64_t rows, int vectors, std::int64_t most, bool accumulate) const {
+  void cut(Tile tile, std::int64_t rows, std::int64_t vectors, std::int64_t most, bool accumulate) const {
     const std::int64_t tiles = ceil_div(rows, most), high = rows % tiles;
-    const std::int64_t columns = std::min(vectors, 2) * lanes;
+    const std::int64_t columns = std::min<std::int64_t>(vectors, 2) * shape.lanes;
     // A single tile has no time to bring the next panel beside its own.
     if (tiles == 1)
       tile.next = nullptr;
@@ -54,8 +57,19 @@ struct GemmKernels {
   }
 };
 
-// float and double.
-template <class T>
-const GemmKernels<T>& gemm_kernels();
+// float and double, and pairs of bf16 whose sums are float, where bf16_dot_available().
+template <class T, class C = T>
+const GemmKernels<T, C>& gemm_kernels();
+template <>
+const GemmKernels<float>& gemm_kernels<float>();
+template <>
+const GemmKernels<double>& gemm_kernels<double>();
+template <>
+const GemmKernels<hwy::bfloat16_t, float>& gemm_kernels<hwy::bfloat16_t, float>();
+
+// Of the processor in use.
+inline RegisterTile register_tile(DType accumulator) {
+  return accumulator == DType::f64 ? gemm_kernels<double>().shape : gemm_kernels<float>().shape;
+}
 
 }  // namespace vkconv::cpu

@@ -8,22 +8,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
+// Of 1, 2, ... rows.
+template <class T, int kVectors, int... i>
+typename GemmKernels<T>::Rows micro_kernels(std::integer_sequence<int, i...>) {
+  return {micro_kernel<T, i + 1, kVectors>...};
+}
+
 template <class T>
 const GemmKernels<T>& kernels() {
-  static const GemmKernels<T> made = [] {
-    GemmKernels<T> k;
-    k.lanes = panel_columns<T>() / 2;
-    k.max_rows = kMaxRows;
-    k.max_wide_rows = kMaxWideRows;
-    for (int rows = 1; rows <= kMaxRows; ++rows) {
-      k.kernels[0][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 1>(rows);
-      k.kernels[1][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 2>(rows);
-    }
-    if constexpr (kMaxWideRows > 0)
-      for (int rows = 1; rows <= kMaxWideRows; ++rows)
-        k.kernels[2][static_cast<std::size_t>(rows - 1)] = micro_kernel_for<T, 4>(rows);
-    return k;
-  }();
+  const std::make_integer_sequence<int, kMaxRows> rows;
+  const std::make_integer_sequence<int, kMaxWideRows> wide_rows;
+  static const GemmKernels<T> made{
+      {kMaxRows, panel_columns<T>() / 2, kMaxWideRows},
+      1,
+      {micro_kernels<T, 1>(rows), micro_kernels<T, 2>(rows), micro_kernels<T, 4>(wide_rows)}};
   return made;
 }
 

@@ -1,7 +1,6 @@
 // Which processor this is, for people and for the committed rates (rates.h).
 #pragma once
 #include <string>
-#include <string_view>
 
 #include "cpu/device.h"
 
@@ -10,10 +9,14 @@ namespace vkconv::cpu {
 // As the kernel names it; empty where it does not.
 std::string processor_name();
 
-// CPUID's name of a vendor that rates were measured for; empty for any other.
-std::string_view processor_vendor();
+// What CPUID says: empty and 0 on other processors than x86.
+struct Processor {
+  std::string vendor;
+  int family = 0;  // of AMD's, 25 is Zen 3 and 4, 26 is Zen 5; of Intel's, all are 6
+};
+Processor processor();
 
-// Fills in the rates of the row nearest to a processor of the vendor with the traits' instruction set and threads.
-void set_rates(Traits& traits, std::string_view vendor);
+// Fills in the rates of the row nearest to a processor with the traits' instruction set, dot product and threads.
+void set_rates(Traits& traits, const Processor& processor);
 
 }  // namespace vkconv::cpu

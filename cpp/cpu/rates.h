@@ -6,31 +6,39 @@
 namespace vkconv::cpu {
 
 struct CoreRates {
-  std::string_view vendor;  // CPUID's
-  std::string_view isa;     // Highway's name
+  std::string_view vendor;  // CPUID's, as the family
+  int family;
+  std::string_view isa;  // Highway's name
   double f32_flops_per_second, f64_flops_per_second;
   double bf16_flops_per_second;  // of the dot product instruction; 0: there is none
 };
 
 inline constexpr CoreRates kCoreRates[] = {
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", "AVX3", 2.53e11, 1.26e11, 4.72e11},
+    {"AuthenticAMD", 26, "AVX3", 2.53e11, 1.26e11, 4.72e11},
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", "AVX2", 1.29e11, 6.44e10, 0},
+    {"AuthenticAMD", 26, "AVX2", 1.29e11, 6.44e10, 0},
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", "SSE4", 4.69e10, 2.67e10, 0},
+    {"AuthenticAMD", 26, "SSE4", 4.69e10, 2.67e10, 0},
+    // AMD EPYC, 2026-11-23
+    {"AuthenticAMD", 25, "AVX3", 1.08e11, 5.27e10, 2.17e11},
+    // AMD EPYC, 2026-11-23
+    {"AuthenticAMD", 25, "AVX2", 9.41e10, 4.68e10, 0},
+    // AMD EPYC, 2026-11-23
+    {"AuthenticAMD", 25, "SSE4", 2.79e10, 1.45e10, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", "AVX3", 1.73e11, 8.66e10, 8.65e10},
+    {"GenuineIntel", 6, "AVX3", 1.73e11, 8.66e10, 8.65e10},
     // Intel(R) Xeon(R) Processor @ 2.80GHz, 2026-11-23
-    {"GenuineIntel", "AVX3_DL", 1.48e11, 7.72e10, 0},
+    {"GenuineIntel", 6, "AVX3", 1.48e11, 7.72e10, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", "AVX2", 8.3e10, 4.28e10, 0},
+    {"GenuineIntel", 6, "AVX2", 8.3e10, 4.28e10, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", "SSE4", 2.72e10, 1.69e10, 0},
+    {"GenuineIntel", 6, "SSE4", 2.72e10, 1.69e10, 0},
 };
 
 struct HostRates {
   std::string_view vendor;
+  int family;
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
   double shared_cache_read_bytes_per_second;                     // of each core, when all of them read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what every further core adds
@@ -40,9 +48,11 @@ struct HostRates {
 // The first row serves every vendor without its own.
 inline constexpr HostRates kHostRates[] = {
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.94e-7},
+    {"AuthenticAMD", 26, 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.94e-7},
+    // AMD EPYC, 2026-11-23
+    {"AuthenticAMD", 25, 1.14e11, 9.83e10, 1.01e11, 3.33e10, 4.21e9, 7.57e-7},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 1.21e-6},
+    {"GenuineIntel", 6, 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 1.21e-6},
 };
 
 }  // namespace vkconv::cpu

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -19,36 +18,24 @@
 
 namespace vkconv::tools {
 
-// Operations a second of one core in a tile of the largest size, its operands in L1. `run` does the tile once.
-template <class T, class C, class F>
-double tile_rate(std::int64_t rows, std::int64_t columns, F&& run) {
+// Operations a second of one core in a tile of the largest size, its operands in L1.
+template <class T, class C = T>
+double tile_rate() {
   constexpr std::int64_t kTerms = 64, kRepeats = 400;
-  std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(columns * kTerms));
+  const auto& kernels = cpu::gemm_kernels<T, C>();
+  const cpu::RegisterTile& shape = kernels.shape;
+  const std::int64_t panels = shape.panels(), rows = panels > 1 ? shape.max_wide_rows : shape.max_rows;
+  const std::int64_t panel = 2 * shape.lanes * kTerms, columns = panels * 2 * shape.lanes;
+  std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(panels * panel));
   std::vector<C> c(static_cast<std::size_t>(rows * columns));
   const cpu::GemmSlice<T> slice{a.data(), b.data()};
   cpu::GemmTile<T, C> tile{&slice, 1, kTerms, kTerms, c.data(), columns};
+  tile.panels = panels;
+  tile.panel_stride = panel;
   const double seconds = shortest_seconds([&] {
-    for (std::int64_t i = 0; i < kRepeats; ++i) run(tile);
+    for (std::int64_t i = 0; i < kRepeats; ++i) kernels.chain(tile, rows, 2, false);
   });
   return 2.0 * static_cast<double>(rows * columns * kTerms * kRepeats) / seconds;
-}
-
-template <class T>
-double fma_rate() {
-  const auto& k = cpu::gemm_kernels<T>();
-  const std::int64_t panels = k.max_wide_rows > 0 ? 2 : 1, rows = panels > 1 ? k.max_wide_rows : k.max_rows;
-  return tile_rate<T, T>(rows, 2 * panels * k.lanes, [&](cpu::GemmTile<T> tile) {
-    tile.panels = panels;
-    tile.panel_stride = 2 * k.lanes * tile.kc;
-    k.chain(tile, rows, 2, false);
-  });
-}
-
-inline double bf16_dot_rate() {
-  if (!cpu::bf16_dot_available()) return 0;
-  return tile_rate<hwy::bfloat16_t, float>(cpu::kDotMaxRows, 2 * cpu::kDotLanes, [](const auto& tile) {
-    cpu::bf16_dot_tile(tile, cpu::kDotMaxRows, 2, false);
-  });
 }
 
 // Bytes a second when each of `threads` threads calls `pass` with two arrays of `bytes`, over and over.
@@ -94,13 +81,13 @@ inline double launch_seconds(int threads) {
 // One line a rate: its name and value, in flops, bytes and seconds.
 inline void print_rates() {
   const cpu::Traits traits = cpu::host_traits();
-  const std::string_view vendor = cpu::processor_vendor();
+  const cpu::Processor processor = cpu::processor();
   const int threads = cpu::num_threads();
   const auto print = [](const char* name, double value) { std::printf("%s %.6g\n", name, value); };
-  std::printf("vendor %.*s\nthreads %d\n", static_cast<int>(vendor.size()), vendor.data(), threads);
-  print("f32_flops_per_second", fma_rate<float>());
-  print("f64_flops_per_second", fma_rate<double>());
-  print("bf16_flops_per_second", bf16_dot_rate());
+  std::printf("vendor %s\nfamily %d\nthreads %d\n", processor.vendor.c_str(), processor.family, threads);
+  print("f32_flops_per_second", tile_rate<float>());
+  print("f64_flops_per_second", tile_rate<double>());
+  print("bf16_flops_per_second", cpu::bf16_dot_available() ? tile_rate<hwy::bfloat16_t, float>() : 0);
   print("cache_bytes_per_second", copy_rate(1, traits.l2_bytes / 4));
   print("shared_cache_bytes_per_second", copy_rate(1, 3 * traits.l2_bytes));
   print("shared_cache_read_bytes_per_second", read_rate(threads, 3 * traits.l2_bytes) / threads);

@@ -16,11 +16,12 @@ Traits described(const char* vendor) {
   Traits t;
   t.isa = "AVX3";
   t.vector_bytes = 64;
+  t.bf16_dot = true;
   t.threads = 2;
   t.l1_bytes = 48 << 10;
   t.l2_bytes = intel ? 2 << 20 : 1 << 20;
   t.l3_bytes = intel ? 260 << 20 : 32 << 20;
-  set_rates(t, vendor);
+  set_rates(t, {vendor, intel ? 6 : 26});
   return t;
 }
 

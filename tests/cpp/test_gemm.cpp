@@ -6,20 +6,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "core/half.h"
 #include "cpu/bf16_dot.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/pack-inl.h"
 #include "targets.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace vkconv::cpu::HWY_NAMESPACE {
+#ifndef VKCONV_TEST_GEMM_ONCE
+#define VKCONV_TEST_GEMM_ONCE
+namespace vkconv::cpu {
 
 template <class T>
 std::vector<T> small_integers(std::int64_t count, unsigned seed) {
@@ -29,108 +32,11 @@ std::vector<T> small_integers(std::int64_t count, unsigned seed) {
   return v;
 }
 
-// C += A B for `slices` slices whose rows run backwards (negative lda), with guard values around C.
-template <class T, int kVectors>
-void check_tile(int rows, std::int64_t kc, std::int64_t slices, bool accumulate) {
-  SCOPED_TRACE(testing::Message() << kVectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices
-                                  << " slices");
-  const std::int64_t columns = kVectors * panel_columns<T>() / 2, lda = -(kc * slices + 3), ldc = columns + 5;
-  const auto a = small_integers<T>(-lda * rows, 1), b = small_integers<T>(kc * slices * columns, 2);
-  std::vector<T> c(static_cast<std::size_t>(ldc * rows), T{100}), expected = c;
-  std::vector<GemmSlice<T>> list;
-  const T* first_row = a.data() - lda * (rows - 1);
-  for (std::int64_t s = 0; s < slices; ++s) list.push_back({first_row + s * kc, b.data() + s * kc * columns});
-  gemm_tile<T, kVectors>({list.data(), slices, kc, lda, c.data(), ldc}, rows, accumulate);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t j = 0; j < columns; ++j) {
-      T sum = accumulate ? T{100} : T{0};
-      for (std::int64_t k = 0; k < kc * slices; ++k)
-        sum += first_row[r * lda + k] * b[static_cast<std::size_t>(k * columns + j)];
-      expected[static_cast<std::size_t>(r * ldc + j)] = sum;
-    }
-  EXPECT_EQ(expected, c);
-}
+}  // namespace vkconv::cpu
+#endif
 
-// Three tiles below each other by two panels in one call, each the product that a call of its own gives.
-template <class T>
-void check_several(int rows, std::int64_t kc) {
-  const std::int64_t columns = panel_columns<T>(), tiles = 3, panels = 2, panel = kc * columns + 7;
-  const std::int64_t lda = kc + 2, ldc = panels * columns + 1;
-  const auto a = small_integers<T>(tiles * rows * lda, 1), b = small_integers<T>(panels * panel, 2);
-  std::vector<T> c(static_cast<std::size_t>(tiles * rows * ldc), T{100}), expected = c;
-  const GemmSlice<T> all{a.data(), b.data()};
-  gemm_tile<T>({&all, 1, kc, lda, c.data(), ldc, kBlockTerms, tiles, panels, panel}, rows, true);
-  for (std::int64_t t = 0; t < tiles; ++t)
-    for (std::int64_t p = 0; p < panels; ++p) {
-      const GemmSlice<T> one{a.data() + t * rows * lda, b.data() + p * panel};
-      gemm_tile<T>({&one, 1, kc, lda, expected.data() + t * rows * ldc + p * columns, ldc}, rows, true);
-    }
-  EXPECT_EQ(expected, c) << rows << " rows, kc " << kc;
-}
-
-// What the last chain rounds are the sums that it would have stored.
-void check_rounding(int rows, std::int64_t kc) {
-  const hn::ScalableTag<float> d;
-  const std::int64_t columns = panel_columns<float>(), stride = columns + 3;
-  auto a = small_integers<float>(rows * kc, 1), b = small_integers<float>(kc * columns, 2);
-  for (float& x : a) x /= 7;
-  std::vector<float> c(static_cast<std::size_t>(rows * columns)), scratch = c;
-  std::vector<hwy::float16_t> rounded(static_cast<std::size_t>(rows * stride)), expected = rounded;
-  const GemmSlice<float> slice{a.data(), b.data()};
-  GemmTile<float> tile{&slice, 1, kc, kc, c.data(), columns};
-  gemm_tile<float>(tile, rows, false);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t j = 0; j < columns; j += columns / 2)
-      store(hn::LoadU(d, c.data() + r * columns + j), d, expected.data() + r * stride + j);
-  tile.c = scratch.data();
-  GemmFinish<float> finish;
-  finish.rounded = rounded.data();
-  finish.rounded_stride = stride;
-  tile.finish = &finish;
-  gemm_tile<float>(tile, rows, false);
-  EXPECT_EQ(0, std::memcmp(expected.data(), rounded.data(), rounded.size() * sizeof rounded[0])) << rows << " " << kc;
-}
-
-// What the last chain finishes are the sums that it would have stored, with addend and bias, within bounds; NaN stays.
-template <class T>
-void check_finish(int rows, std::int64_t kc) {
-  const std::int64_t columns = panel_columns<T>(), stride = columns + 3;
-  auto a = small_integers<T>(rows * kc, 1);
-  const auto b = small_integers<T>(kc * columns, 2), addend = small_integers<T>(rows * stride, 3),
-             bias = small_integers<T>(columns, 4);
-  a[0] = std::numeric_limits<T>::quiet_NaN();
-  std::vector<T> sums(static_cast<std::size_t>(rows * columns)), finished = sums;
-  const GemmSlice<T> slice{a.data(), b.data()};
-  GemmTile<T> tile{&slice, 1, kc, kc, sums.data(), columns};
-  gemm_tile<T>(tile, rows, false);
-  GemmFinish<T> finish{addend.data(), bias.data(), stride, T{-3}, T{2}};
-  tile.c = finished.data();
-  tile.finish = &finish;
-  gemm_tile<T>(tile, rows, false);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t j = 0; j < columns; ++j) {
-      const auto at = static_cast<std::size_t>(r * columns + j);
-      const T sum = sums[at] + addend[static_cast<std::size_t>(r * stride + j)] + bias[static_cast<std::size_t>(j)];
-      if (r == 0)
-        EXPECT_TRUE(std::isnan(finished[at]));
-      else
-        EXPECT_EQ(std::clamp(sum, T{-3}, T{2}), finished[at]) << rows << " rows, kc " << kc;
-    }
-}
-
-template <class T>
-void check_tiles() {
-  for (const std::int64_t kc : {5, 200})
-    for (int rows = 1; rows <= kMaxRows; ++rows) check_finish<T>(rows, kc);
-  for (int rows = 1; rows <= kMaxRows; ++rows)
-    for (const std::int64_t kc : {5, 200}) check_several<T>(rows, kc);
-  for (int rows = 1; rows <= kMaxRows; ++rows)
-    for (const bool accumulate : {false, true})
-      for (const std::int64_t kc : {1, 3, 64, 65, 200}) {
-        check_tile<T, 1>(rows, kc, 1, accumulate);
-        check_tile<T, 2>(rows, kc, 3, accumulate);
-      }
-}
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
 
 // Weights with any strides, tails of channels and terms, and parts of a panel.
 template <class T>
@@ -154,13 +60,6 @@ void check_packing(bool transposed, std::int64_t count) {
   }
 }
 
-void CheckGemm() {
-  check_tiles<float>();
-  check_tiles<double>();
-  for (int rows = 1; rows <= kMaxRows; ++rows)
-    for (const std::int64_t kc : {5, 200}) check_rounding(rows, kc);
-}
-
 void CheckPacking() {
   for (const bool transposed : {false, true})
     for (const std::int64_t count : {1, 7}) {
@@ -175,29 +74,115 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace vkconv::cpu {
-HWY_EXPORT(CheckGemm);
 HWY_EXPORT(CheckPacking);
 
 namespace {
 
+// C += A B for `slices` slices whose rows run backwards (negative lda), with guard values around C.
+template <class T>
+void check_tile(int vectors, std::int64_t rows, std::int64_t kc, std::int64_t slices, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << vectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices
+                                  << " slices");
+  const GemmKernels<T>& kernels = gemm_kernels<T>();
+  const std::int64_t columns = vectors * kernels.shape.lanes, lda = -(kc * slices + 3), ldc = columns + 5;
+  const auto a = small_integers<T>(-lda * rows, 1), b = small_integers<T>(kc * slices * columns, 2);
+  std::vector<T> c(static_cast<std::size_t>(ldc * rows), T{100}), expected = c;
+  std::vector<GemmSlice<T>> list;
+  const T* first_row = a.data() - lda * (rows - 1);
+  for (std::int64_t s = 0; s < slices; ++s) list.push_back({first_row + s * kc, b.data() + s * kc * columns});
+  kernels.tile({list.data(), slices, kc, lda, c.data(), ldc}, rows, vectors, accumulate);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      T sum = accumulate ? T{100} : T{0};
+      for (std::int64_t k = 0; k < kc * slices; ++k)
+        sum += first_row[r * lda + k] * b[static_cast<std::size_t>(k * columns + j)];
+      expected[static_cast<std::size_t>(r * ldc + j)] = sum;
+    }
+  EXPECT_EQ(expected, c);
+}
+
+// What the last chain rounds are the sums that it would have stored.
+void check_rounding(std::int64_t rows, std::int64_t kc) {
+  const GemmKernels<float>& kernels = gemm_kernels<float>();
+  const std::int64_t columns = 2 * kernels.shape.lanes, stride = columns + 3;
+  auto a = small_integers<float>(rows * kc, 1), b = small_integers<float>(kc * columns, 2);
+  for (float& x : a) x /= 7;
+  std::vector<float> c(static_cast<std::size_t>(rows * columns)), scratch = c;
+  std::vector<hwy::float16_t> rounded(static_cast<std::size_t>(rows * stride)), expected = rounded;
+  const GemmSlice<float> slice{a.data(), b.data()};
+  GemmTile<float> tile{&slice, 1, kc, kc, c.data(), columns};
+  kernels.tile(tile, rows, 2, false);
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::transform(c.begin() + r * columns, c.begin() + (r + 1) * columns, expected.begin() + r * stride,
+                   [](float sum) { return std::bit_cast<hwy::float16_t>(from_double<Half>(sum).bits); });
+  tile.c = scratch.data();
+  GemmFinish<float> finish;
+  finish.rounded = rounded.data();
+  finish.rounded_stride = stride;
+  tile.finish = &finish;
+  kernels.tile(tile, rows, 2, false);
+  EXPECT_EQ(0, std::memcmp(expected.data(), rounded.data(), rounded.size() * sizeof rounded[0])) << rows << " " << kc;
+}
+
+// What the last chain finishes are the sums that it would have stored, with addend and bias, within bounds; NaN stays.
+template <class T>
+void check_finish(std::int64_t rows, std::int64_t kc) {
+  const GemmKernels<T>& kernels = gemm_kernels<T>();
+  const std::int64_t columns = 2 * kernels.shape.lanes, stride = columns + 3;
+  auto a = small_integers<T>(rows * kc, 1);
+  const auto b = small_integers<T>(kc * columns, 2), addend = small_integers<T>(rows * stride, 3),
+             bias = small_integers<T>(columns, 4);
+  a[0] = std::numeric_limits<T>::quiet_NaN();
+  std::vector<T> sums(static_cast<std::size_t>(rows * columns)), finished = sums;
+  const GemmSlice<T> slice{a.data(), b.data()};
+  GemmTile<T> tile{&slice, 1, kc, kc, sums.data(), columns};
+  kernels.tile(tile, rows, 2, false);
+  GemmFinish<T> finish{addend.data(), bias.data(), stride, T{-3}, T{2}};
+  tile.c = finished.data();
+  tile.finish = &finish;
+  kernels.tile(tile, rows, 2, false);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const auto at = static_cast<std::size_t>(r * columns + j);
+      const T sum = sums[at] + addend[static_cast<std::size_t>(r * stride + j)] + bias[static_cast<std::size_t>(j)];
+      if (r == 0)
+        EXPECT_TRUE(std::isnan(finished[at]));
+      else
+        EXPECT_EQ(std::clamp(sum, T{-3}, T{2}), finished[at]) << rows << " rows, kc " << kc;
+    }
+}
+
+template <class T>
+void check_tiles() {
+  const std::int64_t most = gemm_kernels<T>().shape.max_rows;
+  for (std::int64_t rows = 1; rows <= most; ++rows)
+    for (const std::int64_t kc : {1, 3, 64, 65, 200}) {
+      check_finish<T>(rows, kc);
+      for (const bool accumulate : {false, true}) {
+        check_tile<T>(1, rows, kc, 1, accumulate);
+        check_tile<T>(2, rows, kc, 3, accumulate);
+      }
+    }
+}
+
 TEST(Gemm, EveryRowCountOnEveryTarget) {
-  tools::for_each_target([] { HWY_DYNAMIC_DISPATCH(CheckGemm)(); });
+  tools::for_each_target([] {
+    check_tiles<float>();
+    check_tiles<double>();
+    for (std::int64_t rows = 1; rows <= gemm_kernels<float>().shape.max_rows; ++rows)
+      for (const std::int64_t kc : {5, 200}) check_rounding(rows, kc);
+  });
 }
 
 // C += A B for rows from the third on and panels whose C lies side by side, finished with a bias, or apart.
 template <class T>
 void check_panels(std::int64_t rows, std::int64_t panels, std::int64_t kc, bool apart) {
   const GemmKernels<T>& kernels = gemm_kernels<T>();
-  const std::int64_t columns = 2 * kernels.lanes, panel = kc * columns + 7, lda = kc + 2, above = 2;
+  const std::int64_t columns = 2 * kernels.shape.lanes, panel = kc * columns + 7, lda = kc + 2, above = 2;
   const std::int64_t ldc = (apart ? 1 : panels) * columns + 3, step = apart ? (rows + above) * ldc + 5 : columns;
-  std::mt19937 random(1);
-  const auto digits = [&](std::int64_t count) {
-    std::vector<T> v(static_cast<std::size_t>(count));
-    for (T& x : v) x = static_cast<T>(static_cast<int>(random() % 7) - 3);
-    return v;
-  };
-  const auto a = digits((rows + above) * lda), b = digits(panels * panel), bias = digits(panels * columns);
-  std::vector<T> c = digits((apart ? panels : 1) * (rows + above) * ldc + panels * 5), expected = c;
+  const auto a = small_integers<T>((rows + above) * lda, 1), b = small_integers<T>(panels * panel, 2),
+             bias = small_integers<T>(panels * columns, 3);
+  std::vector<T> c = small_integers<T>((apart ? panels : 1) * (rows + above) * ldc + panels * 5, 4), expected = c;
   const GemmSlice<T> slice{a.data(), b.data()};
   const GemmFinish<T> finish{nullptr, bias.data()};
   GemmTile<T> tile{&slice, 1, kc, lda, c.data(), ldc};
@@ -257,10 +242,11 @@ TEST(Gemm, Bf16DotProduct) {
   };
   std::mt19937 random(1);
   const auto digit = [&] { return static_cast<int>(random() % 7) - 3; };
-  for (int rows = 1; rows <= kDotMaxRows; ++rows)
+  const auto& kernels = gemm_kernels<hwy::bfloat16_t, float>();
+  for (std::int64_t rows = 1; rows <= 2 * kDotTile.max_rows + 3; ++rows)
     for (const int vectors : {1, 2})
       for (const std::int64_t kc : {2, 64, 134}) {
-        const std::int64_t columns = vectors * kDotLanes;
+        const std::int64_t columns = vectors * kDotTile.lanes;
         std::vector<int> a(static_cast<std::size_t>(rows * kc)), b(static_cast<std::size_t>(kc * columns));
         std::vector<hwy::bfloat16_t> pa, pb(b.size());
         for (int& v : a) pa.push_back(bf16(v = digit()));
@@ -270,7 +256,7 @@ TEST(Gemm, Bf16DotProduct) {
         }
         std::vector<float> c(static_cast<std::size_t>(rows * columns), 5);
         const GemmSlice<hwy::bfloat16_t> slice{pa.data(), pb.data()};
-        bf16_dot_tile({&slice, 1, kc, kc, c.data(), columns}, rows, vectors, true);
+        kernels.tile({&slice, 1, kc, kc, c.data(), columns}, rows, vectors, true);
         for (std::int64_t i = 0; i < rows * columns; ++i) {
           int sum = 5;
           for (std::int64_t k = 0; k < kc; ++k)

@@ -271,7 +271,8 @@ TEST(Winograd, OutputsThatOutgrowTheCachesAreStoredPastThem) {
   cpu::Traits small = fast;
   small.l3_bytes = 512 << 10;
   const auto streams = [&](const cpu::Traits& traits) {
-    return choose_blocking(geometries(p).front(), traits, kernels().lanes, true, std::size_t{1} << 30)->stream;
+    return choose_blocking(geometries(p).front(), traits, cpu::register_tile(DType::f32), true, std::size_t{1} << 30)
+        ->stream;
   };
   EXPECT_FALSE(streams(fast));
   EXPECT_TRUE(streams(slow));
@@ -361,7 +362,7 @@ TEST(Winograd, HonoursTheWorkspaceLimit) {
   for (const Geometry& g : geometries(p))
     for (const std::size_t limit : {std::size_t{1} << 21, std::size_t{1} << 23, std::size_t{1} << 26})
       for (const bool prepared : {false, true}) {
-        const auto b = choose_blocking(g, traits, kernels().lanes, prepared, limit);
+        const auto b = choose_blocking(g, traits, cpu::register_tile(DType::f32), prepared, limit);
         ASSERT_TRUE(b.has_value());
         EXPECT_LE(b->total_bytes(), limit);
       }

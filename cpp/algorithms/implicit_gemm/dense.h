@@ -10,14 +10,10 @@
 #include "core/geometry.h"
 #include "core/pixel_row.h"
 #include "cpu/device.h"
+#include "cpu/gemm.h"
 #include "cpu/orientation.h"
 
 namespace vkconv::cpu {
-
-// Of the instruction set in use, for one accumulator type.
-struct TileShape {
-  std::int64_t max_rows = 1, lanes = 4;
-};
 
 inline constexpr std::int64_t kMostTogether = 4;  // panels or tiles in one call of the micro-kernel
 
@@ -27,7 +23,7 @@ struct DenseLayout {
   ConvProblem original;  // with its own axes
   // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
   std::shared_ptr<const DenseLayout> one_row;
-  TileShape tile;
+  RegisterTile tile;
   std::int64_t columns = 0;                      // of a panel: two vectors
   std::int64_t panels = 0;                       // a group; the last one may be one vector wide
   std::int64_t in = 0;                           // channels of a tap: the dot product adds one of zeros to odd ones
@@ -60,6 +56,9 @@ struct DenseLayout {
   std::int64_t panel_stride(std::size_t element_bytes) const {
     return static_cast<std::int64_t>(panel_bytes / element_bytes);
   }
+  Range tile_pixels(Range tiles) const {  // along W
+    return {p.output[2] * tiles.begin / row_tiles, p.output[2] * tiles.end / row_tiles};
+  }
   std::int64_t all_panels() const { return panels * p.groups; }
   // Chunk i of `chunks` of [0, size), all of nearly equal size.
   static Range part(std::int64_t size, std::int64_t i, std::int64_t chunks) {
@@ -89,10 +88,7 @@ inline bool takes_one_row(const DenseLayout& s, const Operands<Device>& a) {
 }
 
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.
-DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, TileShape tile);
-
-// Of the instruction set in use.
-TileShape tile_shape(DType accumulator_type);
+DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile);
 
 // Implemented once per instruction set in dense_simd.cpp.
 void run_dense(const DenseLayout& layout, const Operands<Device>& operands, std::byte* workspace);

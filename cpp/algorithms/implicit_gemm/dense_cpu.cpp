@@ -5,7 +5,6 @@
 
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
-#include "cpu/gemm_kernels.h"
 #include "cpu/staging.h"
 
 namespace vkconv::cpu {
@@ -13,7 +12,6 @@ namespace {
 
 constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for one chunk costs about 1 %
 constexpr std::int64_t kMinChunkPixels = 56;
-constexpr std::int64_t kPairedPanels = 2;  // side by side in a tile of the micro-kernel
 constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
 constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which every panel reads again
@@ -72,24 +70,19 @@ std::optional<ConvProblem> one_row(const ConvProblem& p) {
 
 }  // namespace
 
-TileShape tile_shape(DType t) {
-  if (t == DType::f64) return {gemm_kernels<double>().max_rows, gemm_kernels<double>().lanes};
-  return {gemm_kernels<float>().max_rows, gemm_kernels<float>().lanes};
-}
-
-DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, TileShape tile) {
+DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile) {
   DenseLayout s;
   s.original = problem;
   if (const auto row = one_row(problem)) s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile));
-  s.tile = tile;
   s.orientation = long_rows(problem, std::min<std::int64_t>(tile.max_rows, 7));
   s.p = s.orientation.apply(problem);
   const ConvProblem& p = s.p;
-  s.columns = 2 * tile.lanes;
-  s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   const std::int64_t in = p.in_channels_per_group();
   s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && dot_pays(context.traits) &&
-          tile.lanes == kDotLanes && (in % 2 == 0 || p.groups == 1);
+          tile.lanes == kDotTile.lanes && (in % 2 == 0 || p.groups == 1);
+  s.tile = s.dot ? kDotTile : tile;
+  s.columns = 2 * tile.lanes;
+  s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   s.in = s.dot ? round_up(in, 2) : in;
   s.terms = p.taps() * s.in;
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) s.tap_reach.push_back(outputs_inside(p, 2, k));
@@ -101,7 +94,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
   const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);
   s.most_together =
-      std::clamp<std::int64_t>(std::min(std::max(in_l1, kPairedPanels), s.wide_panels(true)), 1, kMostTogether);
+      std::clamp<std::int64_t>(std::min(std::max(in_l1, s.tile.panels()), s.wide_panels(true)), 1, kMostTogether);
   s.slots = context.traits.threads;
 
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;

@@ -74,8 +74,7 @@ class Dense {
     const Range rows = DenseLayout::part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
     const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
-    const Range pixels{tile_begin(p_.output[2], tiles.begin), tile_begin(p_.output[2], tiles.end)};
-    const Input input(p_, a_.input, rows, pixels, scratch, s_.copied, s_.in * p_.groups);
+    const Input input(p_, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied, s_.in * p_.groups);
     std::vector<Row> lines;
     lines.reserve(static_cast<std::size_t>(rows.size()));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
@@ -123,20 +122,17 @@ class Dense {
     const bool direct = direct_ && (panels.channels == columns || kPartialVectors);
     const bool in_one = direct && bounds_ && s_.terms <= kBlockTerms;
     const std::int64_t most = in_one ? tiles.size() : kMostTogether / panels.count;
-    const std::int64_t high_tiles = p_.output[2] % s_.row_tiles;
     for (const Row& row : rows)
       for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
-        const auto begin = [&](std::int64_t tile) { return tile_begin(p_.output[2], tile); };
-        next = std::min({t + most, t < high_tiles ? high_tiles : tiles.end, tiles.end});
-        if (row.outside() || !takes_all_taps({begin(t), begin(next)}, panels)) next = t + 1;
-        run_tiles<kVectors>(panels, row, {begin(t), begin(next)}, next - t, input, direct);
+        next = std::min(t + most, tiles.end);
+        if (row.outside() || !takes_all_taps(s_.tile_pixels({t, next}), panels)) next = t + 1;
+        run_tiles<kVectors>(panels, row, s_.tile_pixels({t, next}), input, direct);
       }
   }
 
-  // `count` tiles of equal height, whose outputs are `w`: by the micro-kernel alone if `direct`.
+  // Tiles whose outputs are `w`: by the micro-kernel alone if `direct`.
   template <int kVectors>
-  void run_tiles(const Panels& panels, const Row& row, Range w, std::int64_t count, const Input& input,
-                 bool direct) const {
+  void run_tiles(const Panels& panels, const Row& row, Range w, const Input& input, bool direct) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     HWY_ALIGN A sums[kMaxRows * kMostTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
@@ -146,12 +142,11 @@ class Dense {
     const Finish finish = finish_of(to);
     if (direct && !plain_) tile.finish = &finish;
     tile.block = s_.dot ? dot_block_terms(s_.terms) : block_terms(s_.terms);
-    tile.tiles = count;
     tile.panels = panels.count;
     tile.panel_stride = s_.panel_stride(sizeof(X));
     if (direct) tile.last_lanes = panels.channels % s_.tile.lanes;
     if (takes_all_taps(w, panels) && !row.outside())
-      sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size() / count, input, panels, tile, false);
+      sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, panels, tile, false);
     else
       sum_border<kVectors>(row, w, input, panels, tile);
     if (!direct) store_tile(sums, columns, w.size(), panels.channels, to, p_.epilogue);
@@ -189,15 +184,7 @@ class Dense {
       sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, panels, part, true);
     }
     tile.finish = finish;
-    if (finish) multiply<kVectors>(tile, w.size(), true);
-  }
-
-  template <int kVectors>
-  void multiply(const Tile& tile, std::int64_t rows, bool accumulate) const {
-    if constexpr (std::is_same_v<X, A>)
-      kernels_.tile(tile, rows * tile.tiles, kVectors, accumulate);
-    else
-      bf16_dot_tile(tile, static_cast<int>(rows), kVectors, accumulate);
+    if (finish) kernels_.tile(tile, w.size(), kVectors, true);
   }
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
@@ -218,7 +205,7 @@ class Dense {
       const X* panel = panels.b + line.term * columns;
       for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
         if (tile.slice_count == kBatch) {
-          multiply<kVectors>(tile, rows, accumulate);
+          kernels_.tile(tile, rows, kVectors, accumulate);
           accumulate = true;
           tile.slice_count = 0;
         }
@@ -226,14 +213,14 @@ class Dense {
       }
     }
     tile.finish = finish;
-    multiply<kVectors>(tile, rows, accumulate);
+    kernels_.tile(tile, rows, kVectors, accumulate);
   }
 
   const DenseLayout& s_;
   const ConvProblem& p_;
   const Operands<Device>& a_;
   const std::byte* packed_;
-  const GemmKernels<A>& kernels_ = gemm_kernels<A>();
+  const GemmKernels<X, A>& kernels_ = gemm_kernels<X, A>();
   const std::optional<Bounds> bounds_ = bounds_of(p_.epilogue);
   // Whether the outputs are the sums, and whether the micro-kernel can store them. It rounds after the activation, and
   // keeps sums of several chains in the output meanwhile, which may be the addend.

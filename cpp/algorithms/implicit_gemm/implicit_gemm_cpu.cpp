@@ -15,13 +15,10 @@
 #include "algorithms/implicit_gemm/narrow.h"
 #include "algorithms/registry_cpu.h"
 #include "cpu/estimates.h"
+#include "cpu/gemm_kernels.h"
 
 namespace vkconv::cpu {
 namespace {
-
-TileShape described_tile(const ConvProblem& p, const Traits& t) {
-  return {t.vector_bytes >= 64 ? 14 : 6, lanes_of(t, p.dtype)};
-}
 
 // How a kernel is planned and called. The layouts are plain data; what they mean is their kernel's business.
 struct DenseKernel {
@@ -96,7 +93,7 @@ Kernel kernel_for(const ConvProblem& p, std::int64_t lanes) {
   return out <= kNarrowOutputs && narrow_vector_operations(p, lanes) < dense ? Kernel::narrow : Kernel::dense;
 }
 
-std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, TileShape tile) {
+std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, RegisterTile tile) {
   switch (kernel_for(p, tile.lanes)) {
     case Kernel::grouped:
       return grouped_layout(p, c, tile.lanes).workspace_bytes();
@@ -111,7 +108,7 @@ std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, Tile
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   if (p.input_dilated()) return Support::no("the input is dilated");
-  return workspace_support("packed weights", least_workspace(p, c, described_tile(p, c.traits)), c);
+  return workspace_support("packed weights", least_workspace(p, c, register_tile(c.traits, p.dtype)), c);
 }
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
@@ -135,7 +132,7 @@ double copying_seconds(const DenseLayout& s, const Traits& t) {
 }
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
-  const DenseLayout rows = dense_layout(p, c, described_tile(p, c.traits));
+  const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype));
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
   const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
@@ -198,7 +195,7 @@ double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  const std::int64_t lanes = described_tile(p, c.traits).lanes;
+  const std::int64_t lanes = lanes_of(c.traits, p.dtype);
   switch (kernel_for(p, lanes)) {
     case Kernel::grouped:
       return grouped_seconds(p, c, lanes);
@@ -211,7 +208,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
-  const TileShape tile = tile_shape(accumulator(p.dtype));
+  const RegisterTile tile = register_tile(accumulator(p.dtype));
   switch (kernel_for(p, tile.lanes)) {
     case Kernel::grouped:
       return std::make_shared<KernelPlan<GroupedKernel>>(grouped_layout(p, c, tile.lanes));

@@ -73,8 +73,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
-  const std::int64_t lanes = p.dtype == DType::f64 ? gemm_kernels<double>().lanes : gemm_kernels<float>().lanes;
-  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, lanes));
+  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, register_tile(accumulator(p.dtype)).lanes));
 }
 
 }  // namespace

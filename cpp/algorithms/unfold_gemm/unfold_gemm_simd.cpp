@@ -99,12 +99,8 @@ class Unfold {
   // Sums are made in chains of block_terms() from the first term on, whatever the block.
   void multiply(std::int64_t group, std::int64_t panel, const A* unfolded, std::int64_t rows, A* sums, A* block) const {
     for_each_block(group, panel, block, [&](Range terms, const A* b) {
-      for (std::int64_t t = 0; t < tile_count(rows); ++t) {
-        const std::int64_t first = tile_begin(rows, t), height = tile_begin(rows, t + 1) - first;
-        for (std::int64_t k = terms.begin; k < terms.end; k += block_)
-          chain(unfolded + first * s_.terms + k, b + (k - terms.begin) * s_.columns, std::min(block_, terms.end - k),
-                height, sums + first * s_.columns, k > 0);
-      }
+      for (std::int64_t k = terms.begin; k < terms.end; k += block_)
+        chain(unfolded + k, b + (k - terms.begin) * s_.columns, std::min(block_, terms.end - k), rows, sums, k > 0);
     });
   }
 

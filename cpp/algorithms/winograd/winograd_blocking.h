@@ -7,6 +7,7 @@
 
 #include "algorithms/winograd/winograd_geometry.h"
 #include "cpu/device.h"
+#include "cpu/gemm.h"
 
 namespace vkconv::cpu::winograd {
 
@@ -15,8 +16,6 @@ namespace vkconv::cpu::winograd {
 // time, by the thread that multiplies with it, each time it does. Moving a transformed panel between cores costs more
 // than transforming it twice, so `shared` is for long work only.
 enum class WeightSource : std::uint8_t { prepared, shared, own, fused };
-
-inline constexpr std::int64_t kBlocksTogether = 2;  // output blocks of one product: the micro-kernel's pair of panels
 
 struct Blocking {
   WeightSource source = WeightSource::prepared;
@@ -49,7 +48,7 @@ struct Blocking {
 void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes);
 
 // The fastest blocking by estimate within the limit; none when even the smallest needs more.
-std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
+std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, RegisterTile tile, bool prepared,
                                         std::size_t limit_bytes);
 
 }  // namespace vkconv::cpu::winograd

@@ -200,12 +200,12 @@ std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_
 
 class Search {
  public:
-  Search(const Geometry& g, const Traits& traits, std::int64_t lanes, std::size_t limit_bytes)
-      : costs_{g, traits, panel_layout(g, 2 * lanes), lanes >= 16 ? 14 : 6}, lanes_(lanes), limit_(limit_bytes) {}
+  Search(const Geometry& g, const Traits& traits, RegisterTile tile, std::size_t limit_bytes)
+      : costs_{g, traits, panel_layout(g, 2 * tile.lanes), tile.max_rows}, tile_(tile), limit_(limit_bytes) {}
 
   void consider(Blocking b) {
     const Geometry& g = costs_.g;
-    lay_out(b, g, lanes_);
+    lay_out(b, g, tile_.lanes);
     if (b.total_bytes() > limit_) return;
     b.seconds = estimate(b, costs_);
     if (!best_ || b.seconds < best_->seconds) best_ = b;
@@ -242,9 +242,9 @@ class Search {
   void consider_block_steps(Blocking b) {
     const Geometry& g = costs_.g;
     const std::int64_t blocks = ceil_div(costs_.panels.output_blocks, b.output_splits);
-    if (b.source != WeightSource::fused && lanes_ >= 16) b.blocks_per_step = std::min(kBlocksTogether, blocks);
+    if (b.source != WeightSource::fused) b.blocks_per_step = std::min(tile_.panels(), blocks);
     if (!g.shape.deep()) consider(b);
-    lay_out(b, g, lanes_);
+    lay_out(b, g, tile_.lanes);
     const auto outgrows = [&](std::int64_t floats) {
       return static_cast<double>(floats) * sizeof(float) > 0.6 * static_cast<double>(costs_.traits.l2_bytes);
     };
@@ -259,7 +259,7 @@ class Search {
 
  private:
   Costs costs_;
-  std::int64_t lanes_;
+  RegisterTile tile_;
   std::size_t limit_;
   std::optional<Blocking> best_;
 };
@@ -287,9 +287,9 @@ void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
   b.scratch_bytes = static_cast<std::size_t>(own) * sizeof(float);
 }
 
-std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, std::int64_t lanes, bool prepared,
+std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, RegisterTile tile, bool prepared,
                                         std::size_t limit_bytes) {
-  Search search(g, traits, lanes, limit_bytes);
+  Search search(g, traits, tile, limit_bytes);
   Blocking b;
   b.threads = traits.threads;
   b.stream = g.problem.output_dtype == DType::f32 && outgrows_caches(traits, g.problem);

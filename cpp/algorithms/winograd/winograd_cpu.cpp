@@ -20,8 +20,6 @@ namespace vkconv::cpu {
 namespace {
 using namespace winograd;
 
-std::int64_t lanes_of(const Traits& traits) { return traits.vector_bytes / static_cast<std::int64_t>(sizeof(float)); }
-
 // Rounding in a tile is relative to all its products: an output that sums few of them could be off by many of its own
 // roundings.
 constexpr std::int64_t kShortestSum = 16;
@@ -45,7 +43,9 @@ bool allowed(const Geometry& g, const ConvProblem& p) {
 // at further.
 double mean_seconds(const Geometry& g, const Traits& traits, double share, double limit) {
   const auto seconds = [&](bool prepared) {
-    return choose_blocking(g, traits, lanes_of(traits), prepared, std::numeric_limits<std::size_t>::max())->seconds;
+    return choose_blocking(g, traits, register_tile(traits, DType::f32), prepared,
+                           std::numeric_limits<std::size_t>::max())
+        ->seconds;
   };
   const double prepared = seconds(true);
   return share == 0 || prepared > limit ? prepared : (1 - share) * prepared + share * seconds(false);
@@ -127,7 +127,8 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
         "no tile fits: it needs an axis without dilation that has two taps or more in a phase of its stride");
   if (g->shortest_sum() < kShortestSum) return Support::no("some outputs sum too few products for its error bound");
   const auto fits = [&](bool prepared) {
-    return choose_blocking(*g, context.traits, lanes_of(context.traits), prepared, context.workspace_limit_bytes);
+    return choose_blocking(*g, context.traits, register_tile(context.traits, DType::f32), prepared,
+                           context.workspace_limit_bytes);
   };
   if (!fits(false) || !fits(true)) return Support::no("the workspace limit is smaller than one transformed tile");
   return Support::yes();
@@ -141,7 +142,7 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   const Geometry g = *choose_geometry(p, context.traits);
   const Traits& t = context.traits;
   const auto blocking = [&](bool prepared) {
-    return *choose_blocking(g, t, lanes_of(t), prepared, context.workspace_limit_bytes);
+    return *choose_blocking(g, t, register_tile(t, DType::f32), prepared, context.workspace_limit_bytes);
   };
   const Blocking prepared = blocking(true), per_call = blocking(false);
   const double products = prepared.seconds + kWeightShare * (per_call.seconds - prepared.seconds);
@@ -155,10 +156,10 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
   // The kernels of this process, whatever machine was described.
-  const std::int64_t lanes = kernels().lanes;
+  const RegisterTile tile = register_tile(DType::f32);
   const Geometry g = *choose_geometry(p, context.traits);
-  const auto prepared = choose_blocking(g, context.traits, lanes, true, context.workspace_limit_bytes);
-  const auto per_call = choose_blocking(g, context.traits, lanes, false, context.workspace_limit_bytes);
+  const auto prepared = choose_blocking(g, context.traits, tile, true, context.workspace_limit_bytes);
+  const auto per_call = choose_blocking(g, context.traits, tile, false, context.workspace_limit_bytes);
   return std::make_shared<WinogradPlan>(g, *prepared, *per_call);
 }
 

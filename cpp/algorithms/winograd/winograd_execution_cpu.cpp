@@ -175,7 +175,7 @@ void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t 
   };
   for (std::int64_t point = 0; point < g_.shape.plane_points(); ++point)
     for (std::int64_t block = 0, next; block < blocks; block = next) {
-      next = std::min(block + kBlocksTogether, blocks);
+      next = std::min(block + kWidePanels, blocks);
       multiply_point(worker, panel, weights(point, block), next - block,
                      next < blocks ? weights(point, next) : weights(point + 1, 0), point,
                      sums + block * b_.sum_floats + point * b_.sum_point_stride);

@@ -34,7 +34,6 @@ constexpr std::int64_t kPartTiles = 256;     // of fewer tiles the products woul
 constexpr std::int64_t kMaxParts = 16;
 constexpr std::int64_t kPartBytes = 16 << 20;  // of the sums of all parts
 constexpr std::int64_t kChunkBytes = 1 << 20;  // of the inputs that a thread transforms at a time
-constexpr std::int64_t kTogether = 2;          // blocks of a product: the micro-kernel's pair of panels
 constexpr std::int64_t kMaxRows = 60;          // input channels whose sums stay in a core's cache
 constexpr std::int64_t kCopiedChannels = 64;   // at a time
 
@@ -62,10 +61,10 @@ struct Layout {
   Range split_blocks(std::int64_t split) const { return {blocks * split / splits, blocks * (split + 1) / splits}; }
   // Sums of one part are panels of the slot: all of a split, or those of one product where one chunk completes them.
   bool keeps_all() const { return parts > 1 || chunk < tiles; }
-  std::int64_t panels() const { return parts > 1 ? 0 : keeps_all() ? ceil_div(blocks, splits) * runs : kTogether; }
+  std::int64_t panels() const { return parts > 1 ? 0 : keeps_all() ? ceil_div(blocks, splits) * runs : kWidePanels; }
   std::int64_t gradient_floats() const { return kPoints * gradient_stride; }  // of a block
   std::size_t slot_bytes() const {
-    return static_cast<std::size_t>(input_floats() + kTogether * gradient_floats() + panels() * panel_floats()) *
+    return static_cast<std::size_t>(input_floats() + kWidePanels * gradient_floats() + panels() * panel_floats()) *
            sizeof(float);
   }
   std::size_t part_bytes() const {
@@ -135,14 +134,14 @@ class Execution {
   void sum(std::int64_t group, std::int64_t tap, std::int64_t part, std::int64_t split) {
     const auto slot = scratch_.borrow();
     float* input = reinterpret_cast<float*>(slot.data());
-    float *gradient = input + l_.input_floats(), *sums = gradient + kTogether * l_.gradient_floats();
+    float *gradient = input + l_.input_floats(), *sums = gradient + kWidePanels * l_.gradient_floats();
     const Range tiles = l_.part_tiles(part), blocks = l_.split_blocks(split);
     for (std::int64_t first = tiles.begin; first < tiles.end; first += l_.chunk) {
       check_job();
       const Range chunk{first, std::min(first + l_.chunk, tiles.end)};
       transform(group, tap, chunk, [&](const Place& at, std::int64_t t) { transform_input(at, input + t * l_.pitch); });
-      for (std::int64_t block = blocks.begin; block < blocks.end; block += kTogether) {
-        const std::int64_t count = std::min(kTogether, blocks.end - block);
+      for (std::int64_t block = blocks.begin; block < blocks.end; block += kWidePanels) {
+        const std::int64_t count = std::min(kWidePanels, blocks.end - block);
         for (std::int64_t i = 0; i < count; ++i)
           transform(group, tap, chunk, [&](const Place& at, std::int64_t t) {
             transform_gradient(at, block + i, gradient + i * l_.gradient_floats() + t * l_.columns);
