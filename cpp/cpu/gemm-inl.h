@@ -57,10 +57,10 @@ HWY_INLINE void unroll(F f) {
   unroll(std::make_integer_sequence<int, n>(), f);
 }
 
-// Panel rows fetched ahead of use, to hide the latency of L2: the first of several tiles below each other brings its
-// panel into L1. Tiles that know the next panel (GemmTile::next) share it evenly, so that the shared cache is read all
-// the time.
-inline constexpr int kPrefetchRows = 12;
+// Panel rows fetched ahead of use, to hide the latency of the shared cache: the first of several tiles below each other
+// brings its panel into L1. Tiles that know the next panel (GemmTile::next) share it evenly, so that the shared cache
+// is read all the time.
+inline constexpr int kPrefetchRows = 24;
 // Terms after which the next row of C is fetched: stores that miss would stall behind one another, and so would fetches
 // of the whole tile at once.
 inline constexpr int kTermsPerRow = 4;

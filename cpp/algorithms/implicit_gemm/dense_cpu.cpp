@@ -45,8 +45,9 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
   const std::int64_t chunks = s.row_chunks() * s.tile_chunks();
   const auto enough = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / flops)) + 1;
   const std::int64_t most = ceil_div(s.all_panels() * chunks, wanted_tasks);
-  const std::int64_t parts =
-      ceil_div(s.all_panels(), std::clamp<std::int64_t>(std::max(most, enough), 1, s.all_panels()));
+  std::int64_t parts = ceil_div(s.all_panels(), std::clamp<std::int64_t>(std::max(most, enough), 1, s.all_panels()));
+  // The parts of a chunk follow each other: as many as threads, or a multiple, they end together.
+  if (parts > 1 && chunks % s.slots != 0) parts = std::min(round_up(parts, s.slots), s.all_panels());
   s.task_panels = ceil_div(s.all_panels(), parts);
 }
 
