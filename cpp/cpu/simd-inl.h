@@ -25,6 +25,16 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
 
+// The same vector in a register. Of a vector that is loaded for several multiply-adds GCC makes a memory operand of each,
+// and the processor's loads, one or two a cycle, become the bound.
+template <class V>
+HWY_INLINE V held(V v) {
+#if HWY_ARCH_X86
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
+
 // f(operand, output) with zeros of the SIMD types of a forward problem.
 template <class F>
 HWY_INLINE void with_types(const ConvProblem& p, F f) {

@@ -46,14 +46,14 @@ HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   const Accumulator<In>* w = line.w + c;
   HWY_UNROLL(8)
   for (int q = 0; q < Taps; ++q) {
-    if (Upper) upper_tap[q] = hn::LoadU(d, w + q * t.weight_row);
-    if (Lower) lower_tap[q] = hn::LoadU(d, w + (q - kRowStride * Taps) * t.weight_row);
+    if (Upper) upper_tap[q] = held(hn::LoadU(d, w + q * t.weight_row));
+    if (Lower) lower_tap[q] = held(hn::LoadU(d, w + (q - kRowStride * Taps) * t.weight_row));
   }
   const In* HWY_RESTRICT x = line.x + t.origin + c;
   HWY_UNROLL(32)
   for (int j = 0; j < (Columns - 1) * Stride + Taps; ++j, x += t.pixel) {
     if (Masked && !(inside >> j & 1)) continue;
-    const auto v = load(d, x);
+    const auto v = held(load(d, x));
     HWY_UNROLL(8)
     for (int q = 0; q < Taps; ++q) {
       const int i = (j - q) / Stride;

@@ -18,6 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::Accumulator;
 using cpu::HWY_NAMESPACE::AccumulatorTag;
 using cpu::HWY_NAMESPACE::activate;
+using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::store;
 
@@ -199,12 +200,12 @@ HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const
   static_assert(kPositions < 63);
   hn::Vec<decltype(d)> tap[Taps];
   HWY_UNROLL(32)
-  for (int q = 0; q < Taps; ++q) tap[q] = hn::LoadU(d, w + q * t.weight_row);
+  for (int q = 0; q < Taps; ++q) tap[q] = held(hn::LoadU(d, w + q * t.weight_row));
   HWY_UNROLL(64)
   for (int j = 0; j < kPositions; ++j, x += t.pixel) {
     if (Masked && !(inside >> j & 1)) continue;
     x = hidden(x);
-    const auto v = load(d, x);
+    const auto v = held(load(d, x));
     HWY_UNROLL(32)
     for (int q = 0; q < Taps; ++q)
       if (j >= q && (j - q) % Stride == 0 && (j - q) / Stride < Columns)

@@ -51,9 +51,9 @@ HWY_INLINE void add_row(const ConvProblem& p, const A* HWY_RESTRICT x, const A* 
   x += taps.begin * step;
   for (std::int64_t k = taps.begin; k < taps.end; ++k, x += step) {
     V column[kColumns];
-    unroll<kColumns>([&](auto v) __attribute__((always_inline)) { column[v] = hn::LoadU(d, x + v * lanes); });
+    unroll<kColumns>([&](auto v) __attribute__((always_inline)) { column[v] = held(hn::LoadU(d, x + v * lanes)); });
     unroll<kCount>([&](auto r) __attribute__((always_inline)) {
-      const V w = hn::Set(d, weights[k - r * width]);
+      const V w = held(hn::Set(d, weights[k - r * width]));
       unroll<kColumns>([&](auto v) __attribute__((always_inline)) {
         sum[kFirst + r][v] = hn::MulAdd(column[v], w, sum[kFirst + r][v]);
       });

@@ -74,7 +74,7 @@ HWY_INLINE void add_products(V (&sum)[kOutputs * kPixels], Load load, Weight wei
     V w[kOutputs];
     unroll<kOutputs>([&](auto o) __attribute__((always_inline)) { w[o] = weight(o); });
     unroll<kPixels>([&](auto p) __attribute__((always_inline)) {
-      const V x = load(p);
+      const V x = kOutputs > 1 ? held(load(p)) : load(p);
       unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
         sum[p * kOutputs + o] = hn::MulAdd(x, w[o], sum[p * kOutputs + o]);
       });
@@ -83,7 +83,7 @@ HWY_INLINE void add_products(V (&sum)[kOutputs * kPixels], Load load, Weight wei
     V x[kPixels];
     unroll<kPixels>([&](auto p) __attribute__((always_inline)) { x[p] = load(p); });
     unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
-      const V w = weight(o);
+      const V w = kPixels > 1 ? held(weight(o)) : weight(o);
       unroll<kPixels>([&](auto p) __attribute__((always_inline)) {
         sum[p * kOutputs + o] = hn::MulAdd(x[p], w, sum[p * kOutputs + o]);
       });
