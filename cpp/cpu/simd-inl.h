@@ -25,8 +25,8 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
 
-// The same vector in a register. Of a vector that is loaded for several multiply-adds GCC makes a memory operand of each,
-// and the processor's loads, one or two a cycle, become the bound.
+// The same vector in a register. Of a vector that is loaded for several multiply-adds GCC makes a memory operand of
+// each, and the processor's loads, one or two a cycle, become the bound.
 template <class V>
 HWY_INLINE V held(V v) {
 #if HWY_ARCH_X86
