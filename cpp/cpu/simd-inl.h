@@ -26,10 +26,10 @@ template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
 
 // The same vector in a register. Of a vector that is loaded for several multiply-adds GCC makes a memory operand of
-// each, and the processor's loads, one or two a cycle, become the bound.
+// each, and the processor's loads, one or two a cycle, become the bound. Without AVX-512 the registers are too few.
 template <class V>
 HWY_INLINE V held(V v) {
-#if HWY_ARCH_X86
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   asm("" : "+v"(v.raw));
 #endif
   return v;
