@@ -189,15 +189,24 @@ TEST(Depthwise, TheRateOfL3DoesNotChangeBits) {
   }
 }
 
-// Whole pixels are long runs of memory: with a slow L3 they are worth shares of rows that are 7 % uneven.
-TEST(Depthwise, ASlowL3KeepsPixelsWhole) {
-  const ConvProblem p = parse_problem("fwd_f32_n1c768o768g768_i30x30_k3x3_p1x1");
-  for (const bool fast_l3 : {false, true}) {
-    cpu::Traits traits = with_l3(fast_l3);
+// Threads share rows of whole pixels, evenly or not, where there are rows; blocks that keep lines in L2 are nobody's
+// own.
+TEST(Depthwise, ThreadsShareRowsBeforeChannels) {
+  const auto blocking = [](const char* text, int threads) {
+    cpu::Traits traits = with_l3(true);
+    traits.threads = threads;
     traits.l2_bytes = 1 << 20;
-    const auto blocking = cpu::depthwise::choose_blocking(p, traits, kDefaultWorkspaceLimitBytes);
-    EXPECT_EQ(blocking.channel_blocks, fast_l3 ? 2 : 1);
+    return cpu::depthwise::choose_blocking(parse_problem(text), traits, kDefaultWorkspaceLimitBytes);
+  };
+  for (const char* text : {"fwd_f32_n1c768o768g768_i30x30_k3x3_p1x1", "fwd_f32_n1c960o960g960_i7x7_k5x5_p2x2"}) {
+    EXPECT_EQ(blocking(text, 2).channel_shares, 1) << text;
+    EXPECT_EQ(blocking(text, 2).tasks, 2) << text;
   }
+  EXPECT_EQ(blocking("fwd_f32_n1c768o768g768_i30x30_k3x3_p1x1", 2).channel_blocks, 1);
+  EXPECT_GT(blocking("fwd_f32_n1c960o960g960_i7x7_k5x5_p2x2", 2).channel_blocks, 1);
+  EXPECT_EQ(blocking("fwd_f32_n1c960o960g960_i7x7_k3x3_p1x1", 16).channel_shares, 2);
+  EXPECT_EQ(blocking("fwd_f32_n1c960o960g960_i31_k3_p1", 2).channel_shares, 2);
+  EXPECT_EQ(blocking("fwd_f32_n1c960o960g960_i31_k3_p1", 1).channel_shares, 1);
 }
 
 // Outputs too large for the caches are written past them where they are aligned.

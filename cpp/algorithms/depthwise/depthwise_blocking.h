@@ -4,11 +4,12 @@
 
 namespace vkconv::cpu::depthwise {
 
-// Work is counted in rows of outputs of one channel block and one column block. Their order is image, channel
-// block, column block, band of rows, depth, row: neighbours share input lines.
+// Work is counted in rows of outputs of one channel share and one column block. Their order is image, channel
+// share, column block, band of rows, depth, row: neighbours share input lines. A task goes through its rows once for
+// each channel block.
 struct Blocking {
   Mode mode = Mode::direct;
-  std::int64_t channel_blocks = 1, column_blocks = 1;
+  std::int64_t channel_shares = 1, channel_blocks = 1, column_blocks = 1;
   std::int64_t band = 1;  // output rows of a block
   std::int64_t tasks = 1;
   bool stream = false;            // input and output do not fit half of L3, whose rest is the next reader's
@@ -27,7 +28,8 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
 
 std::int64_t total_rows(const ConvProblem& p, const Blocking& blocking);
 
-// The block that holds row `index`, from that row on and at most `rows` rows long.
-Block block_at(const ConvProblem& p, const Blocking& blocking, std::int64_t index, std::int64_t rows);
+// The block that holds row `index`, from that row on and at most `rows` rows long, of a channel block.
+Block block_at(const ConvProblem& p, const Blocking& blocking, std::int64_t index, std::int64_t rows,
+               std::int64_t channel_block);
 
 }  // namespace vkconv::cpu::depthwise

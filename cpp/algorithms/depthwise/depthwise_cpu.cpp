@@ -54,13 +54,14 @@ class DepthwisePlan final : public Plan<Device> {
     thread_pool().run(tasks, [&](std::int64_t task) {
       std::byte* scratch =
           workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
-      const std::int64_t end = rows * (task + 1) / tasks;
-      for (std::int64_t row = rows * task / tasks; row < end;) {
-        check_job();
-        const Block block = block_at(p_, blocking_, row, end - row);
-        run_block(call, block, scratch);
-        row += block.oh.size();
-      }
+      const Range share{rows * task / tasks, rows * (task + 1) / tasks};
+      for (std::int64_t part = 0; part < blocking_.channel_blocks; ++part)
+        for (std::int64_t row = share.begin; row < share.end;) {
+          check_job();
+          const Block block = block_at(p_, blocking_, row, share.end - row, part);
+          run_block(call, block, scratch);
+          row += block.oh.size();
+        }
     });
   }
 
