@@ -78,6 +78,11 @@ const char* const kProblems[] = {
     "fwd_f32_n1c3o3g3_i16x30_k3x3_s2x3_d3x2_p1x1",
     "fwd_f32_n1c5o5g5_i100_k7_p3",
     "fwd_f32_n1c15o15g15_i12x13_k3x3_p1x1",
+    "fwd_f32_n1c3o3g3_i15x71_k11x9_p5x4",
+    "fwd_f32_n2c5o5g5_i9x90_k3x3_p1x1_bias_relu",
+    "fwd_f32_n1c6o6g6_i17x90_k2x70_p1x35",
+    "fwd_f32_n1c4o4g4_i5x9x61_k3x3x3_p1x1x1",
+    "fwd_f16_n1c4o12g4_i11x65_k5x5_s1x2_p2x2_bias_add",
     "fwd_f32_n1c1o8g1_i12x13_k3x3_p1x1",
     "fwd_f32_n1c1o40g1_i12x13_k3x3_p1x1",
     "fwd_f32_n1c3o6g3_i12x13_k3x3_p1x1",
@@ -230,7 +235,8 @@ TEST(Depthwise, OutputsPastTheCachesAreExact) {
 TEST(Depthwise, ThreadsAndPreparationDoNotChangeBits) {
   for (const char* text : {"fwd_f32_n1c200o200g200_i15x15_k3x3_p1x1", "fwd_f32_n1c150o150g150_i301_k4_p3:0",
                            "fwd_f16_n1c130o130g130_i15x16_k5x5_p2x2", "fwd_f32_n2c3o3g3_i40x41_k3x3_s2x2_p1x1",
-                           "fwd_f32_n1c40o80g40_i6x15x16_k3x3x3_p1x1x1", "fwd_f32_n1c20o20g20_i24x24_k31x31_p15x15"})
+                           "fwd_f32_n1c40o80g40_i6x15x16_k3x3x3_p1x1x1", "fwd_f32_n1c20o20g20_i24x24_k31x31_p15x15",
+                           "fwd_f32_n1c3o3g3_i23x61_k11x11_p5x5"})
     tools::expect_same_bits(text, "depthwise");
 }
 

@@ -12,8 +12,8 @@ namespace vkconv::cpu::depthwise {
 // Longest chain of sums before it is added to a total: bounds the rounding error of large kernels.
 inline constexpr std::int64_t kSumTerms = 64;
 
-// Weights as [tap][row_length] in the accumulator type, row[i] = w[i % out_channels]: a row of few channels repeats
-// so that a vector may start at any channel of it.
+// Weights as [tap][row_length] in the accumulator type, row[i] = w[i % out_channels]: a row of few channels repeats,
+// see flat_weight_vectors.
 struct PackedWeights {
   const std::byte* data = nullptr;
   std::int64_t row_length = 0;
@@ -41,8 +41,15 @@ struct Call {
   bool narrow;        // tiles that only memory bounds read it in longer runs
 };
 
-// Flat tiles hold this many vectors, and read up to as many elements past either end of a line.
-inline constexpr std::int64_t kFlatVectors = 6;
+inline constexpr std::int64_t kMaxLanes = 64;  // accumulators in a vector of any instruction set
+
+// Flat tiles are at most so many vectors by so many rows, and read up to as many elements past either end of a line.
+inline constexpr std::int64_t kFlatVectors = 6, kMaxFlatRows = 4;
+
+// Vectors after which the weights of flat outputs repeat; as many as the widest tile has where they do not.
+constexpr std::int64_t flat_weight_vectors(std::int64_t channels, std::int64_t lanes) {
+  return lanes % channels == 0 ? 1 : 3 * lanes % channels == 0 ? 3 : kFlatVectors;
+}
 
 // Writes channels [begin, end) of the packed weights, and with the last of them what lies behind.
 void pack_weights(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels,

@@ -9,7 +9,6 @@
 namespace vkconv::cpu::depthwise {
 namespace {
 
-constexpr std::int64_t kMaxLanes = 64;     // accumulators in a vector of any instruction set
 constexpr std::int64_t kChannelUnit = 64;  // of a channel block, on average at least
 constexpr std::int64_t kChannelStep = 16;  // that channel blocks begin at multiples of
 constexpr std::int64_t kMinColumns = 48;   // of a column block made for the threads' sake
@@ -75,12 +74,12 @@ std::size_t scratch_bytes(const ConvProblem& p, const Blocking& b) {
   if (b.mode == Mode::direct) return 0;
   const std::int64_t channels = block_channels(p, b), slack = kFlatVectors * kMaxLanes;
   const std::int64_t columns = reach(p, 2, block_columns(p, b)), lines = reach(p, 0, 1) * reach(p, 1, b.band);
-  std::int64_t line = columns * channels, extra = columns * (channels / p.out_channels_per_group() + 2);
+  std::int64_t line = columns * channels, sums = 0;
   if (b.mode == Mode::flat) {
-    line += p.stride[2] * (2 * slack + 5 * channels);
-    extra += block_columns(p, b) * channels + 2 * kMaxLanes;
+    line += p.stride[2] * (2 * slack + 5 * channels + kMaxLanes);
+    sums = kMaxFlatRows * (block_columns(p, b) * channels + slack);
   }
-  return static_cast<std::size_t>(round_up((lines * line + extra) * accumulator_bytes(p), 256));
+  return static_cast<std::size_t>(round_up((lines * line + sums) * accumulator_bytes(p), 256));
 }
 
 // `parts`: the blocks, or the shares.
@@ -135,7 +134,9 @@ void feed_threads(const ConvProblem& p, const Device::Traits& traits, std::int64
 }  // namespace
 
 std::int64_t weight_row_length(const ConvProblem& p) {
-  return round_up(p.out_channels < kMaxLanes ? p.out_channels + kMaxLanes : p.out_channels, 16);
+  const std::int64_t lanes = vector_lanes(p.dtype), vectors = flat_weight_vectors(p.out_channels, lanes);
+  if (p.out_channels >= lanes) return round_up(p.out_channels, 16);
+  return round_up(vectors * lanes + (vectors < kFlatVectors ? 0 : p.out_channels), 16);
 }
 
 Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {

@@ -85,7 +85,7 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
   const auto& t = context.traits;
   const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
   const double inputs = static_cast<double>(p.in_channels);
-  const double used = inputs < lanes ? std::min(0.4, 0.05 * inputs) : channels / lanes / std::ceil(channels / lanes);
+  const double used = inputs < lanes ? 0.5 : channels / lanes / std::ceil(channels / lanes);
   const double rate = kFlopShare * used * flops_per_second(t, accumulator(p.dtype));
   // A multiplier repeats the channels of every pixel in a copy, which is fetched, written and read, in L2 as long as
   // the arrays leave it room.

@@ -1,5 +1,6 @@
-// Few channels: vectors over the (column, channel) pairs of a staged line. A tap is a shift of the line and a vector
-// of weights that repeats every C lanes. Included once per instruction set.
+// Few channels: vectors over the (column, channel) pairs of staged lines. A tap is a shift of a line and vectors of
+// weights that repeat every C lanes. A tile of several rows loads each vector of input once for all of them, and each
+// vector of weights once for all columns where it is the same. Included once per instruction set.
 #if defined(VKCONV_DEPTHWISE_FLAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_DEPTHWISE_FLAT_INL_H_
 #undef VKCONV_DEPTHWISE_FLAT_INL_H_
@@ -9,129 +10,156 @@
 
 #include <vector>
 
+#include "algorithms/depthwise/depthwise_pairs-inl.h"
 #include "algorithms/depthwise/depthwise_stage-inl.h"
-#include "algorithms/depthwise/depthwise_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::store_n;
 
+// A tile of sums, with a vector of weights and the vectors of input, must fit the registers.
+inline constexpr int kFlatTileVectors = kManyRegisters ? kFlatVectors : 3;
+inline constexpr int kFlatTileRows = kManyRegisters ? 4 : 3;
+static_assert(kFlatTileRows <= kMaxFlatRows);
+
 // A kernel column: flat output f reads line[f + shift] when f is in [begin, end).
 struct FlatTap {
   std::int64_t shift, begin, end;
 };
 
+// Neighbouring rows of outputs, row r of which reads line i of a depth under kernel row i - r.
 template <class T>
-struct FlatLine {
-  const T* x;  // staged line, phase 0, flat position 0
-  const T* w;
-};
-
-template <class T>
-struct FlatRow {
-  std::vector<FlatLine<T>> lines;
+struct FlatRows {
+  std::vector<const T*> lines;  // [depth][kernel height + rows - 1], at flat position 0; null: the line is padding
   std::vector<FlatTap> taps;
-  std::int64_t channels, weight_row;
+  Range depths;  // of the kernel
+  std::int64_t kernel_height, channels, weight_row;
+  const T* weights;
+  std::int64_t sums_row;  // elements between two rows of sums
 };
 
-// Adds one tap to Vectors vectors that start at flat output f.
-template <int Vectors, bool SameWeights, class T>
-HWY_INLINE void add_flat_tap(hn::Vec<hn::ScalableTag<T>> (&sum)[Vectors], const FlatTap& tap, const T* HWY_RESTRICT x,
-                             const T* HWY_RESTRICT w, std::int64_t f, const std::int64_t (&phase)[Vectors]) {
+// Adds one line under one tap to rows [rows.begin, rows.end) of Rows x Vectors vectors that start at flat output f. The
+// weights of a row are `weight_line` before those of the row above it.
+template <bool Masked, int Weights, int Rows, int Vectors, class T>
+HWY_INLINE void add_flat_tap(hn::Vec<hn::ScalableTag<T>> (&sum)[Rows][Vectors], const FlatTap& tap, const Range& rows,
+                             const T* HWY_RESTRICT x, const T* HWY_RESTRICT w, std::int64_t weight_line,
+                             std::int64_t f) {
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  if (f + Vectors * lanes <= tap.begin || f >= tap.end) return;
-  const auto first = hn::LoadU(d, w + phase[0]);
-  x += f + tap.shift;
-  if (HWY_LIKELY(f >= tap.begin && f + Vectors * lanes <= tap.end)) {
-    HWY_UNROLL(16)
-    for (int i = 0; i < Vectors; ++i)
-      sum[i] = hn::MulAdd(hn::LoadU(d, x + i * lanes), SameWeights ? first : hn::LoadU(d, w + phase[i]), sum[i]);
-    return;
-  }
+  hn::Vec<decltype(d)> column[Vectors];
   HWY_UNROLL(16)
-  for (int i = 0; i < Vectors; ++i) {
-    const auto at = f + i * lanes;
-    const auto below = hn::FirstN(d, static_cast<std::size_t>(std::clamp<std::int64_t>(tap.begin - at, 0, lanes)));
-    const auto until = hn::FirstN(d, static_cast<std::size_t>(std::clamp<std::int64_t>(tap.end - at, 0, lanes)));
-    const auto added = hn::MulAdd(hn::LoadU(d, x + i * lanes), hn::LoadU(d, w + phase[i]), sum[i]);
-    sum[i] = hn::IfThenElse(hn::AndNot(below, until), added, sum[i]);
+  for (int v = 0; v < Vectors; ++v) column[v] = held(hn::LoadU(d, x + f + tap.shift + v * lanes));
+  const auto added = [&](int v, auto weight, auto total) HWY_ATTR {
+    const auto next = hn::MulAdd(column[v], weight, total);
+    if constexpr (!Masked) return next;
+    const auto first = [&](std::int64_t end) HWY_ATTR {
+      return hn::FirstN(d, static_cast<std::size_t>(std::clamp<std::int64_t>(end - f - v * lanes, 0, lanes)));
+    };
+    return hn::IfThenElse(hn::AndNot(first(tap.begin), first(tap.end)), next, total);
+  };
+  HWY_UNROLL(8)
+  for (int r = 0; r < Rows; ++r) {
+    if (!rows.contains(r)) continue;
+    HWY_UNROLL(16)
+    for (int i = 0; i < Weights; ++i) {
+      const auto weight = held(hn::LoadU(d, w - r * weight_line + i * lanes));
+      HWY_UNROLL(16)
+      for (int v = i; v < Vectors; v += Weights) sum[r][v] = added(v, weight, sum[r][v]);
+    }
   }
 }
 
-// The sums of Vectors vectors of outputs at f, in the order and blocks of the register tiles.
-template <int Vectors, bool SameWeights, class T>
-HWY_NOINLINE void flat_tile(const FlatRow<T>& row, std::int64_t f, T* HWY_RESTRICT out) {
+// The sums of Rows x Vectors vectors of outputs from flat output f on, for which `Weights` vectors of weights repeat.
+// Chains are closed after the same kernel rows, whatever the tile.
+template <int Rows, int Vectors, int Weights, class T>
+HWY_NOINLINE void flat_tile(const FlatRows<T>& a, std::int64_t f, T* HWY_RESTRICT out) {
   const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto width = static_cast<std::int64_t>(row.taps.size());
-  std::int64_t phase[Vectors];
-  hn::Vec<decltype(d)> sum[Vectors];
-  HWY_UNROLL(16)
-  for (int i = 0; i < Vectors; ++i) {
-    phase[i] = (f + i * lanes) % row.channels;
-    sum[i] = hn::Zero(d);
-    hn::StoreU(sum[i], d, out + i * lanes);
-  }
-  const std::int64_t lines_per_sum = std::max<std::int64_t>(1, kSumTerms / width);
-  const auto flush = [&]() HWY_ATTR {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d)), width = static_cast<std::int64_t>(a.taps.size());
+  const std::int64_t weight_line = width * a.weight_row, lines_per_sum = std::max<std::int64_t>(1, kSumTerms / width);
+  const bool several = a.depths.size() * a.kernel_height * width > kSumTerms;
+  hn::Vec<decltype(d)> sum[Rows][Vectors];
+  const auto close = [&](int r, bool add) HWY_ATTR {
     HWY_UNROLL(16)
-    for (int i = 0; i < Vectors; ++i) {
-      hn::StoreU(hn::Add(hn::LoadU(d, out + i * lanes), sum[i]), d, out + i * lanes);
-      sum[i] = hn::Zero(d);
+    for (int v = 0; v < Vectors; ++v) {
+      T* to = out + r * a.sums_row + v * lanes;
+      hn::StoreU(add ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+      sum[r][v] = hn::Zero(d);
     }
   };
-  std::int64_t l = 0;
-  for (const FlatLine<T>& line : row.lines) {
-    for (std::int64_t k = 0; k < width; ++k) {
-      add_flat_tap<Vectors, SameWeights>(sum, row.taps[static_cast<std::size_t>(k)], line.x,
-                                         line.w + k * row.weight_row, f, phase);
-      if ((k + 1) % kSumTerms == 0) flush();
-    }
-    if (++l % lines_per_sum == 0) flush();
+  HWY_UNROLL(8)
+  for (int r = 0; r < Rows; ++r) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < Vectors; ++v) sum[r][v] = hn::Zero(d);
+    if (several) close(r, false);
   }
-  flush();
+  const T* const* line = a.lines.data();
+  for (std::int64_t depth = a.depths.begin; depth < a.depths.end; ++depth)
+    for (std::int64_t i = 0; i < a.kernel_height + Rows - 1; ++i, ++line) {
+      if (!*line) continue;
+      const Range rows{std::max<std::int64_t>(0, i - a.kernel_height + 1), std::min<std::int64_t>(i + 1, Rows)};
+      const std::int64_t kernel_row = depth * a.kernel_height + i;  // of row 0
+      const T* w = a.weights + kernel_row * weight_line + f % a.channels;
+      for (std::int64_t k = 0; k < width; ++k, w += a.weight_row) {
+        const FlatTap& tap = a.taps[static_cast<std::size_t>(k)];
+        if (HWY_LIKELY(f >= tap.begin && f + Vectors * lanes <= tap.end))
+          add_flat_tap<false, Weights>(sum, tap, rows, *line, w, weight_line, f);
+        else if (f + Vectors * lanes > tap.begin && f < tap.end)
+          add_flat_tap<true, Weights>(sum, tap, rows, *line, w, weight_line, f);
+        if (several && (k + 1) % kSumTerms == 0) {
+          HWY_UNROLL(8)
+          for (int r = 0; r < Rows; ++r) close(r, true);
+        }
+      }
+      if (!several) continue;
+      HWY_UNROLL(8)
+      for (int r = 0; r < Rows; ++r)
+        if (rows.contains(r) && (kernel_row - r + 1) % lines_per_sum == 0) close(r, true);
+    }
+  HWY_UNROLL(8)
+  for (int r = 0; r < Rows; ++r) close(r, several);
 }
 
-template <class T>
-void flat_sums(const FlatRow<T>& row, std::int64_t count, T* HWY_RESTRICT out) {
+template <int Rows, class T>
+void flat_sums(const FlatRows<T>& a, std::int64_t count, T* HWY_RESTRICT out) {
+  constexpr int kVectors = kFlatTileVectors;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  const bool same = lanes % row.channels == 0;
+  const std::int64_t weights = flat_weight_vectors(a.channels, lanes);
   std::int64_t f = 0;
-  for (; f + kFlatVectors * lanes <= count; f += kFlatVectors * lanes)
-    same ? flat_tile<kFlatVectors, true>(row, f, out + f) : flat_tile<kFlatVectors, false>(row, f, out + f);
-  for (; f < count; f += lanes) flat_tile<1, true>(row, f, out + f);
+  for (; f + kVectors * lanes <= count; f += kVectors * lanes)
+    weights == 1   ? flat_tile<Rows, kVectors, 1>(a, f, out + f)
+    : weights == 3 ? flat_tile<Rows, kVectors, 3>(a, f, out + f)
+                   : flat_tile<Rows, kVectors, kVectors>(a, f, out + f);
+  for (; f < count; f += lanes) flat_tile<Rows, 1, 1>(a, f, out + f);
 }
 
-// Epilogue and store of one row of sums, pixel by pixel unless the output is dense.
+// Epilogue and store of one row of sums, pixel by pixel where they are not side by side.
 template <class T, class Out>
 void finish_flat(const Call& call, const Block& b, std::int64_t oh, const T* HWY_RESTRICT sums) {
   const ConvProblem& p = call.p;
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto row_offset = [&](const View<std::byte*>& v) {
-    return b.n * v.stride[0] + b.od * v.stride[1] + oh * v.stride[2];
+  const std::int64_t channels = p.out_channels, count = b.ow.size() * channels;
+  const auto first = [&](const View<std::byte*>& v) {
+    return b.n * v.stride[0] + b.od * v.stride[1] + oh * v.stride[2] + b.ow.begin * v.stride[3];
   };
-  const View<std::byte*>& y = call.operands.output;
-  Out* out = reinterpret_cast<Out*>(y.data) + row_offset(y);
-  const View<std::byte*>& a = call.operands.addend;
-  const auto* bias = reinterpret_cast<const T*>(call.operands.bias);
-  const bool dense = y.stride[3] == p.out_channels && !p.epilogue.bias && !p.epilogue.addend;
-  const std::int64_t chunk = dense ? b.ow.size() * p.out_channels : p.out_channels;
-  const std::int64_t chunks = dense ? 1 : b.ow.size();
-  for (std::int64_t i = 0; i < chunks; ++i)
-    for (std::int64_t c = 0; c < chunk; c += lanes) {
-      const auto n = static_cast<std::size_t>(std::min(lanes, chunk - c));
-      auto v = hn::LoadU(d, sums + i * chunk + c);
-      if (p.epilogue.addend)
-        v = hn::Add(v,
-                    cpu::HWY_NAMESPACE::load_n(
-                        d, reinterpret_cast<const T*>(a.data) + row_offset(a) + (b.ow.begin + i) * a.stride[3] + c, n));
-      if (p.epilogue.bias) v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(d, bias + c, n));
-      v = cpu::HWY_NAMESPACE::activate(d, v, p.epilogue);
-      Out* to = out + (b.ow.begin + i) * y.stride[3] + c;
-      chunk - c < lanes ? store_n(v, d, to, n) : store(v, d, to);
+  const View<std::byte*>&y = call.operands.output, &a = call.operands.addend;
+  Out* out = reinterpret_cast<Out*>(y.data) + first(y);
+  const T* addend = p.epilogue.addend ? reinterpret_cast<const T*>(a.data) + first(a) : nullptr;
+  HWY_ALIGN T bias[2 * HWY_MAX_BYTES / sizeof(T)] = {};  // repeated, so that a vector may begin at any channel
+  if (p.epilogue.bias)
+    for (std::int64_t i = 0; i < channels + lanes; ++i)
+      bias[i] = i < channels ? reinterpret_cast<const T*>(call.operands.bias)[i] : bias[i - channels];
+  const bool dense = y.stride[3] == channels && (!addend || a.stride[3] == channels);
+  const std::int64_t run = dense ? count : channels;
+  for (std::int64_t i = 0; i < count; i += run, out += y.stride[3], addend += addend ? a.stride[3] : 0)
+    for (std::int64_t c = 0; c < run; c += lanes) {
+      const auto n = static_cast<std::size_t>(std::min(lanes, run - c));
+      auto v = hn::LoadU(d, sums + i + c);
+      if (addend) v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(d, addend + c, n));
+      if (p.epilogue.bias) v = hn::Add(v, hn::LoadU(d, bias + c % channels));
+      v = activate(d, v, p.epilogue);
+      run - c < lanes ? store_n(v, d, out + c, n) : store(v, d, out + c);
     }
 }
 
@@ -145,20 +173,21 @@ void finish_flat_as(const Call& call, const Block& b, std::int64_t oh, const T* 
 }
 
 template <class T>
-FlatRow<T> flat_row(const Call& call, const Block& b, const Region& r) {
+FlatRows<T> flat_rows(const Call& call, const Block& b, const Region& r) {
   const ConvProblem& p = call.p;
-  const std::int64_t channels = p.out_channels;
-  FlatRow<T> row{{}, {}, channels, call.weights.row_length};
+  const std::int64_t channels = p.out_channels, sums_row = b.ow.size() * channels + kFlatVectors * kMaxLanes;
+  const auto* weights = reinterpret_cast<const T*>(call.weights.data);
+  FlatRows<T> a{{}, {}, taps_inside(p, 0, b.od), p.kernel[1], channels, call.weights.row_length, weights, sums_row};
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) {
     const std::int64_t shift = k * p.dilation[2] - p.pad_lo[2];  // column = output * stride + shift
     const std::int64_t position = b.ow.begin + floor_div(shift, r.phases) - r.first_position;
     const Range columns = common(outputs_inside(p, 2, k), b.ow);
-    row.taps.push_back({0, 0, 0});
+    a.taps.push_back({0, 0, 0});
     if (columns.size() > 0)
-      row.taps.back() = {floor_mod(shift, r.phases) * r.phase_length + position * channels,
-                         (columns.begin - b.ow.begin) * channels, (columns.end - b.ow.begin) * channels};
+      a.taps.back() = {floor_mod(shift, r.phases) * r.phase_length + position * channels,
+                       (columns.begin - b.ow.begin) * channels, (columns.end - b.ow.begin) * channels};
   }
-  return row;
+  return a;
 }
 
 template <class T>
@@ -167,23 +196,22 @@ void run_flat(const Call& call, const Block& b, std::byte* scratch) {
   const Region r = flat_region(p, b, kFlatVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>())));
   T* staged = reinterpret_cast<T*>(scratch);
   stage_any<T>(call, b.n, r, staged);
-  T* sums = staged + r.elements() + stage_line_elements(p, r);
-  const auto* weights = reinterpret_cast<const T*>(call.weights.data);
-  const std::int64_t line = r.line_length();
-  FlatRow<T> row = flat_row<T>(call, b, r);
-  const Range kd = taps_inside(p, 0, b.od);
-  for (std::int64_t oh = b.oh.begin; oh < b.oh.end; ++oh) {
-    const Range kh = taps_inside(p, 1, oh);
-    row.lines.clear();
-    for (std::int64_t d = kd.begin; d < kd.end; ++d)
-      for (std::int64_t h = kh.begin; h < kh.end; ++h) {
+  T* sums = staged + r.elements();
+  FlatRows<T> a = flat_rows<T>(call, b, r);
+  const bool lines_shared = p.kernel[1] > 1 && p.stride[1] == 1 && p.dilation[1] == 1;
+  for (std::int64_t oh = b.oh.begin, rows; oh < b.oh.end; oh += rows) {
+    rows = lines_shared && oh + kFlatTileRows <= b.oh.end ? kFlatTileRows : 1;
+    a.lines.clear();
+    for (std::int64_t d = a.depths.begin; d < a.depths.end; ++d)
+      for (std::int64_t i = 0; i < p.kernel[1] + rows - 1; ++i) {
         const std::int64_t id = b.od * p.stride[0] + d * p.dilation[0] - p.pad_lo[0] - r.depths.begin;
-        const std::int64_t ih = oh * p.stride[1] + h * p.dilation[1] - p.pad_lo[1] - r.rows.begin;
-        row.lines.push_back({staged + (id * r.rows.size() + ih) * line,
-                             weights + (d * p.kernel[1] + h) * p.kernel[2] * call.weights.row_length});
+        const std::int64_t ih = oh * p.stride[1] + i * p.dilation[1] - p.pad_lo[1];
+        const T* line = staged + (id * r.rows.size() + ih - r.rows.begin) * r.line_length();
+        a.lines.push_back(ih >= 0 && ih < p.input[1] ? line : nullptr);
       }
-    flat_sums(row, b.ow.size() * p.out_channels, sums);
-    finish_flat_as(call, b, oh, sums);
+    const std::int64_t count = b.ow.size() * p.out_channels;
+    rows == 1 ? flat_sums<1>(a, count, sums) : flat_sums<kFlatTileRows>(a, count, sums);
+    for (std::int64_t row = 0; row < rows; ++row) finish_flat_as(call, b, oh + row, sums + row * a.sums_row);
   }
 }
 

@@ -40,13 +40,9 @@ inline Region flat_region(const ConvProblem& p, const Block& b, std::int64_t sla
   r.phases = p.stride[2];
   const std::int64_t channels = r.channels.size(), margin = ceil_div(slack, channels);
   r.first_position = floor_div(r.columns.begin, r.phases) - margin;
-  r.phase_length = (floor_div(r.columns.end, r.phases) + 1 + margin - r.first_position) * channels;
+  const std::int64_t positions = floor_div(r.columns.end, r.phases) + 1 + margin - r.first_position;
+  r.phase_length = round_up(positions * channels, kMaxLanes);
   return r;
-}
-
-// Elements of the line that is widened before its channels are repeated.
-inline std::int64_t stage_line_elements(const ConvProblem& p, const Region& r) {
-  return r.columns.size() * (r.channels.size() / p.out_channels_per_group() + 2);
 }
 
 }  // namespace vkconv::cpu::depthwise

@@ -18,15 +18,6 @@ using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::load_n;
 using cpu::HWY_NAMESPACE::widen_run;
 
-// Output channels [begin, end) of one pixel: channel o reads input channel o / multiplier.
-template <class T>
-HWY_INLINE void repeat_channels(const T* HWY_RESTRICT from, const Range& channels, std::int64_t multiplier,
-                                T* HWY_RESTRICT to) {
-  std::int64_t c = channels.begin / multiplier, copies = multiplier - channels.begin % multiplier;
-  for (std::int64_t o = channels.begin; o < channels.end; ++c, copies = multiplier)
-    for (; copies > 0 && o < channels.end; --copies, ++o) *to++ = from[c];
-}
-
 // Picks, for the lanes of a vector of output channels from `channel` on, their input channels out of a vector that
 // starts at input channel `first`.
 template <class D>
@@ -70,26 +61,31 @@ void stage_dense(const ConvProblem& p, const Region& r, std::int64_t from_pixel,
   }
 }
 
-// Copies one input line to its phases. `line` is a scratch line of the input's width and channels.
+// Copies one input line, from column `columns.begin` on, to its phases, with zeros around it. A pixel is one vector, of
+// which the next pixel, or the zeros, overwrite what lies behind its channels.
 template <class T, class In>
-HWY_INLINE void stage_line(const ConvProblem& p, const Region& r, const In* from, std::int64_t from_pixel,
-                           T* HWY_RESTRICT to, T* HWY_RESTRICT line) {
-  const std::int64_t multiplier = p.out_channels_per_group();
-  const Range in{r.channels.begin / multiplier, (r.channels.end - 1) / multiplier + 1};
-  const std::int64_t count = in.size(), columns = r.columns.size();
-  from += in.begin;
-  if (multiplier == 1 && r.phases == 1 && from_pixel == count)
-    return widen_run(from, columns * count, to + (r.columns.begin - r.first_position) * count);
-  if (from_pixel == count) {
-    widen_run(from, columns * count, line);
-  } else {
-    for (std::int64_t w = 0; w < columns; ++w) widen_run(from + w * from_pixel, count, line + w * count);
-  }
-  for (std::int64_t w = 0; w < columns; ++w) {
-    const std::int64_t column = r.columns.begin + w;
-    T* pixel = to + floor_mod(column, r.phases) * r.phase_length +
-               (floor_div(column, r.phases) - r.first_position) * r.channels.size();
-    repeat_channels(line + w * count - in.begin, r.channels, multiplier, pixel);
+HWY_INLINE void stage_phases(const ConvProblem& p, const Region& r, const In* from, std::int64_t from_pixel,
+                             T* HWY_RESTRICT to) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t multiplier = p.out_channels_per_group(), channels = p.out_channels, count = p.in_channels;
+  const std::int64_t columns = r.columns.size(), end = from_pixel < 0 ? 0 : (columns - 1) * from_pixel + count;
+  const auto spread = spread_indices(d, 0, multiplier, 0);
+  for (std::int64_t phase = 0; phase < r.phases; ++phase, to += r.phase_length) {
+    std::int64_t w = floor_mod(phase - r.columns.begin, r.phases);
+    T* pixel = to + (floor_div(r.columns.begin + w, r.phases) - r.first_position) * channels;
+    std::fill(to, pixel, T{0});
+    if (multiplier == 1 && r.phases == 1 && from_pixel == count) {
+      widen_run(from, columns * count, pixel);
+      pixel += columns * count;
+      w = columns;
+    }
+    for (; w < columns; w += r.phases, pixel += channels) {
+      const In* x = from + w * from_pixel;
+      const auto v = w * from_pixel + lanes <= end ? load(d, x) : load_n(d, x, static_cast<std::size_t>(count));
+      hn::StoreU(multiplier == 1 ? v : hn::TableLookupLanes(v, spread), d, pixel);
+    }
+    std::fill(pixel, to + r.phase_length, T{0});
   }
 }
 
@@ -104,9 +100,8 @@ void stage(const Call& call, std::int64_t n, const Region& r, T* HWY_RESTRICT to
            r.columns.begin * x.stride[3];
   };
   if (call.mode != Mode::flat) return stage_dense<T, In>(call.p, r, x.stride[3], to, source);
-  std::memset(to, 0, static_cast<std::size_t>(r.elements()) * sizeof(T));
-  for (std::int64_t l = 0; l < r.depths.size() * r.rows.size(); ++l)
-    stage_line(call.p, r, source(l), x.stride[3], to + l * r.line_length(), to + r.elements());
+  for (std::int64_t l = 0; l < r.depths.size() * r.rows.size(); ++l, to += r.line_length())
+    stage_phases(call.p, r, source(l), x.stride[3], to);
 }
 
 template <class T>
