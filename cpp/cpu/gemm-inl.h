@@ -12,8 +12,6 @@
 #define VKCONV_CPU_GEMM_INL_H_
 #endif
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

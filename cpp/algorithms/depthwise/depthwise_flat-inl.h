@@ -8,6 +8,7 @@
 #define VKCONV_DEPTHWISE_FLAT_INL_H_
 #endif
 
+#include <algorithm>
 #include <vector>
 
 #include "algorithms/depthwise/depthwise_pairs-inl.h"

@@ -7,6 +7,8 @@
 #define VKCONV_DEPTHWISE_STAGE_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "algorithms/depthwise/depthwise.h"
 #include "algorithms/depthwise/depthwise_region.h"
 #include "cpu/simd-inl.h"
