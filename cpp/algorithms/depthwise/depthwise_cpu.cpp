@@ -80,21 +80,39 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   return workspace_support("weights and a staged row", least, context);
 }
 
+// Of vectors over channels: lanes that are used. Fewer channels are flat, where vectors of input cross cache lines and
+// the rest of a row, which fills no tile, is slower.
+double used_share(const ConvProblem& p, std::int64_t lanes) {
+  constexpr double kFlat = 0.5, kRest = 0.4;
+  const std::int64_t row = p.output[2] * p.out_channels, tile = kFlatVectors * lanes;
+  if (p.out_channels < lanes)
+    return kFlat * (static_cast<double>(row / tile * tile) + kRest * static_cast<double>(row % tile)) /
+           static_cast<double>(row);
+  if (p.in_channels < lanes) return kFlat;
+  return static_cast<double>(p.out_channels) / static_cast<double>(round_up(p.out_channels, lanes));
+}
+
+// Of the copy that flat and staged blocks read.
+double copying_seconds(const ConvProblem& p, const Device::Traits& t, std::int64_t lanes) {
+  constexpr double kPixelSeconds = 1e-9;  // of a flat pixel that is copied by itself
+  const bool repeated = p.out_channels > p.in_channels, flat = p.out_channels < lanes;
+  const auto pixels = static_cast<double>(p.batch * p.input_pixels());
+  if (flat && (repeated || p.stride[2] > 1)) return kPixelSeconds * pixels / t.threads;
+  if (!flat && !repeated) return 0;
+  // Written and read, in L2; repeated channels are fetched first, and L2 has no room where the arrays fill it.
+  const double bytes =
+      pixels * static_cast<double>(p.out_channels) * static_cast<double>(size_bytes(accumulator(p.dtype)));
+  const bool room = flat || p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
+  return (flat ? 2 : 3) * bytes / (room ? t.cache_bytes_per_second : t.shared_cache_bytes_per_second);
+}
+
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kFlopShare = 0.7;  // of the FMA peak, in kernels of 5x5 and larger
   const auto& t = context.traits;
-  const double lanes = static_cast<double>(vector_lanes(p.dtype)), channels = static_cast<double>(p.out_channels);
-  const double inputs = static_cast<double>(p.in_channels);
-  const double used = inputs < lanes ? 0.5 : channels / lanes / std::ceil(channels / lanes);
-  const double rate = kFlopShare * used * flops_per_second(t, accumulator(p.dtype));
-  // A multiplier repeats the channels of every pixel in a copy, which is fetched, written and read, in L2 as long as
-  // the arrays leave it room.
-  const std::int64_t copied = p.out_channels > p.in_channels ? p.batch * p.input_pixels() * p.out_channels : 0;
-  const double copy_bytes = 3.0 * static_cast<double>(copied) * static_cast<double>(size_bytes(accumulator(p.dtype)));
-  const bool room = p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
-  const double copying = copy_bytes / (room ? t.cache_bytes_per_second : t.shared_cache_bytes_per_second);
+  const std::int64_t lanes = vector_lanes(p.dtype);
+  const double rate = kFlopShare * used_share(p, lanes) * flops_per_second(t, accumulator(p.dtype));
   const std::int64_t tasks = choose_blocking(row_orientation(p).apply(p), t, context.workspace_limit_bytes).tasks;
-  return section_seconds(t, p.flops() / rate + copying, p.bytes_moved(), tasks);
+  return section_seconds(t, p.flops() / rate + copying_seconds(p, t, lanes), p.bytes_moved(), tasks);
 }
 
 }  // namespace
