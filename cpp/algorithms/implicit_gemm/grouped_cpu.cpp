@@ -7,8 +7,6 @@
 namespace vkconv::cpu {
 
 GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& context, std::int64_t lanes) {
-  // Tasks that copy their input rows share fewer of them when they are larger.
-  const std::int64_t tasks_a_thread = size_bytes(problem.dtype) == 2 ? 2 : 8;
   constexpr double kMinTaskFlops = 1e6;
   GroupedLayout s;
   s.orientation = long_rows(problem, kGroupedPixels / 2);
@@ -17,16 +15,21 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   s.vector_groups = std::min(groups_in_vector(s.p, lanes), s.p.groups);
   s.vectors = ceil_div(s.p.groups, s.vector_groups);
   s.rows = s.p.batch * s.p.output[0] * s.p.output[1];
+  s.copied = size_bytes(s.p.dtype) == 2 || s.p.in_channels < lanes;
   const auto element = static_cast<std::int64_t>(size_bytes(accumulator(s.p.dtype)));
   const std::int64_t terms_and_mark = checked_add(checked_mul(lanes, s.terms()), 1);
   s.packed_bytes = static_cast<std::size_t>(round_up(checked_mul(s.vectors * element, terms_and_mark), 256));
   s.slots = context.traits.threads;
   const double row_flops = s.p.flops() / static_cast<double>(s.rows);
+  // Tasks that copy their input rows share fewer of them when they are larger.
+  const std::int64_t tasks_a_thread = s.copied ? 2 : 8;
   const auto worth = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / row_flops)) + 1;
   const std::int64_t wanted_rows = std::max(worth, ceil_div(s.rows, tasks_a_thread * s.slots));
   s.chunk_rows = std::clamp<std::int64_t>(round_up(wanted_rows, 2), 1, s.rows);  // rows go in pairs
+  const auto vector_bytes =
+      static_cast<std::size_t>(round_up(lanes * element, 256));  // the last pixel's reaches so far
   const auto stage = [&] {
-    if (size_bytes(s.p.dtype) == 2) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2]);
+    if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2]) + vector_bytes;
   };
   stage();
   while (s.workspace_bytes() > context.workspace_limit_bytes && s.slots > 1) --s.slots;

@@ -1,7 +1,7 @@
 // Tiles of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels, of one row or two,
 // stay in registers. Three neighbouring taps share each permuted input vector when stride and dilation along W are 1;
-// two rows do when they are 1 along H. The copied rows of halves have zeros at their ends, which are multiplied like
-// input, unless an infinite weight would make NaN of that.
+// two rows do when they are 1 along H. Copied rows have zeros at their ends, which are multiplied like input, unless an
+// infinite weight would make NaN of that.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/grouped_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -186,7 +186,7 @@ class Grouped {
 
   void task(std::int64_t chunk, std::byte* scratch) const {
     const Range rows{chunk * s_.chunk_rows, std::min(s_.rows, (chunk + 1) * s_.chunk_rows)};
-    const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch);
+    const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch, s_.copied);
     const std::int64_t tiles = ceil_div(p_.output[2], kGroupedPixels);
     TileTaps<A> taps;
     taps.step = p_.stride[2] * input.pixel_stride();
@@ -204,9 +204,10 @@ class Grouped {
   }
 
  private:
-  // First input channel loaded for a vector; the load must not run past the pixel.
+  // First input channel loaded for a vector; the load must not run past a pixel that is read in place.
   std::int64_t window(std::int64_t v) const {
-    return std::min(v * s_.vector_groups * p_.in_channels_per_group(), p_.in_channels - s_.lanes);
+    const std::int64_t last = std::max<std::int64_t>(p_.in_channels - s_.lanes, 0);
+    return std::min(v * s_.vector_groups * p_.in_channels_per_group(), last);
   }
 
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
@@ -285,8 +286,8 @@ class Grouped {
   const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
   const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
   const bool pairs_ = kRowPairs && p_.stride[1] == 1 && p_.dilation[1] == 1 && p_.kernel[1] > 1 && one_chain_;
-  bool zero_ends_ = !std::is_same_v<T, A>;  // of the rows, and all weights are finite
-  std::vector<Index> indices_;              // [vector][in channel][lanes]
+  bool zero_ends_ = s_.copied;  // of the rows, and all weights are finite
+  std::vector<Index> indices_;  // [vector][in channel][lanes]
 };
 
 template <class T>

@@ -83,12 +83,13 @@ class KernelPlan final : public Plan<Device> {
 
 enum class Kernel { grouped, narrow, dense };
 
-// Grouped: two groups or more share a vector; inputs of fewer channels than a vector would be loaded past their end.
-// Narrow: where it takes fewer vector operations a pixel than rows of A times a panel of one vector.
+// Grouped: two groups or more share a vector. Pixels of fewer channels are copied first, which a single tap is not
+// worth. Narrow: where it takes fewer vector operations a pixel than rows of A times a panel of one vector.
 Kernel kernel_for(const ConvProblem& p, std::int64_t lanes) {
   constexpr double kStoreOperations = 4, kBroadcastShare = 0.9;
   const std::int64_t out = p.out_channels_per_group(), terms = p.taps() * p.in_channels_per_group();
-  if (p.groups > 1 && groups_in_vector(p, lanes) >= 2 && p.in_channels >= lanes) return Kernel::grouped;
+  const bool few = p.in_channels < lanes && p.taps() == 1;
+  if (p.groups > 1 && groups_in_vector(p, lanes) >= 2 && !few) return Kernel::grouped;
   const double dense = static_cast<double>(terms * ceil_div(out, lanes)) / kBroadcastShare + kStoreOperations;
   return out <= kNarrowOutputs && narrow_vector_operations(p, lanes) < dense ? Kernel::narrow : Kernel::dense;
 }
