@@ -26,7 +26,8 @@ inline constexpr bool kRowPairs = kMaxRows > 6;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
 
-// Taps [0, kTaps) at the input columns x, x + step, ...; columns outside `inside` are padding and skipped.
+// Taps [0, kTaps) at the input columns x, x + step, ...; columns outside `inside` are padding and skipped. Both for the
+// first output of a row.
 template <class A>
 struct TapRun {
   const A* x;  // of channel 0
@@ -35,13 +36,20 @@ struct TapRun {
   Range rows{0, 1};  // of outputs that meet the line
 };
 
-// The taps of one tile, the same for all its channels.
+// The taps of a row of tiles, or of two rows, the same for all channels.
 template <class A>
 struct TileTaps {
   std::vector<TapRun<A>> triples, singles;  // runs of three taps and of one
   std::int64_t step = 0;                    // elements between columns
   std::int64_t in_channels = 0;             // a group
   std::int64_t kernel_width = 0;
+  std::int64_t first = 0;  // output of the tile
+
+  bool empty() const { return triples.empty() && singles.empty(); }
+  void clear() {
+    triples.clear();
+    singles.clear();
+  }
 };
 
 // One vector of channels.
@@ -58,7 +66,7 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
                          V (&sum)[kRows][kPixels]) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const A* HWY_RESTRICT column = run.x + v.window;
+  const A* HWY_RESTRICT column = run.x + v.window + taps.first * taps.step;
   const std::int64_t vectors = lanes * taps.in_channels;
   const A* HWY_RESTRICT weights = v.weights + run.tap * vectors;
   for (std::int64_t c = 0; c < taps.in_channels; ++c) {
@@ -71,7 +79,7 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
       });
     });
     unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
-      if (kChecked && (j < run.inside.begin || j >= run.inside.end)) return;
+      if (kChecked && !run.inside.contains(taps.first + j)) return;
       const V x = hn::TableLookupLanes(hn::LoadU(d, column + j * taps.step), indices);
       unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
         constexpr int kPixel = j - k;
@@ -188,17 +196,26 @@ class Grouped {
     const Range rows{chunk * s_.chunk_rows, std::min(s_.rows, (chunk + 1) * s_.chunk_rows)};
     const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch, s_.copied);
     const std::int64_t tiles = ceil_div(p_.output[2], kGroupedPixels);
-    TileTaps<A> taps;
-    taps.step = p_.stride[2] * input.pixel_stride();
-    taps.in_channels = p_.in_channels_per_group();
-    taps.kernel_width = p_.kernel[2];
+    TileTaps<A> lists[3];  // of the first row, the second, and both
+    for (TileTaps<A>& taps : lists) {
+      taps.step = p_.stride[2] * input.pixel_stride();
+      taps.in_channels = p_.in_channels_per_group();
+      taps.kernel_width = p_.kernel[2];
+    }
     for (std::int64_t r = rows.begin, height; r < rows.end; r += height) {
       const OutputRow row(p_, r);
       height = pairs_ && r + 1 < rows.end && row.h + 1 < p_.output[1] ? 2 : 1;
+      for (TileTaps<A>& taps : lists) taps.clear();
       for (std::int64_t t = 0; t < tiles; ++t) {
         const Range w{p_.output[2] * t / tiles, p_.output[2] * (t + 1) / tiles};
         const std::int64_t together = inside(w) && w.size() >= kFewestPaired ? height : 1;
-        for (std::int64_t i = 0; i < height; i += together) tile(OutputRow(p_, r + i), together, w, input, taps);
+        for (std::int64_t i = 0; i < height; i += together) {
+          TileTaps<A>& taps = lists[together == 2 ? 2 : i];
+          const OutputRow at(p_, r + i);
+          if (taps.empty()) collect(at, together, input, taps);
+          taps.first = w.begin;
+          tile(at, together, w, taps);
+        }
       }
     }
   }
@@ -213,13 +230,13 @@ class Grouped {
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
   bool inside(Range w) const { return zero_ends_ || reads_inside(p_, 2, w); }
 
-  // The taps along W of kernel row (d, h), which reads the line x, for the outputs from `first` on.
-  void collect_line(const A* x, std::int64_t d, std::int64_t h, std::int64_t first, Range rows,
-                    std::int64_t pixel_stride, TileTaps<A>& taps) const {
+  // The taps along W of kernel row (d, h), which reads the line x.
+  void collect_line(const A* x, std::int64_t d, std::int64_t h, Range rows, std::int64_t pixel_stride,
+                    TileTaps<A>& taps) const {
     const bool triples = p_.stride[2] == 1 && p_.dilation[2] == 1;
     for (std::int64_t k = 0, count; k < p_.kernel[2]; k += count) {
       count = triples && k + 3 <= p_.kernel[2] ? 3 : 1;
-      const std::int64_t column = first * p_.stride[2] - p_.pad_lo[2] + k * p_.dilation[2];
+      const std::int64_t column = k * p_.dilation[2] - p_.pad_lo[2];
       const Range inside{ceil_div(-column, p_.stride[2]), floor_div(p_.input[2] - 1 - column, p_.stride[2]) + 1};
       const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
       (count == 3 ? taps.triples : taps.singles).push_back({x + column * pixel_stride, inside, tap, rows});
@@ -227,22 +244,18 @@ class Grouped {
   }
 
   // The lines that `rows` rows of outputs from `at` on meet, where they are one row apart when there are two.
-  void collect(const OutputRow& at, std::int64_t rows, std::int64_t first, const InputRows<T>& input,
-               TileTaps<A>& taps) const {
-    taps.triples.clear();
-    taps.singles.clear();
+  void collect(const OutputRow& at, std::int64_t rows, const InputRows<T>& input, TileTaps<A>& taps) const {
     for (std::int64_t d = at.kd.begin; d < at.kd.end; ++d)
       for (std::int64_t h = 0; h < p_.kernel[1] + rows - 1; ++h) {
         const std::int64_t line = at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
         if (line < 0 || line >= p_.input[1]) continue;
         const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0], line);
-        collect_line(x, d, h, first, {h < p_.kernel[1] ? 0 : 1, h > 0 ? rows : 1}, input.pixel_stride(), taps);
+        collect_line(x, d, h, {h < p_.kernel[1] ? 0 : 1, h > 0 ? rows : 1}, input.pixel_stride(), taps);
       }
   }
 
   // Outputs `w` of one row, or of two.
-  void tile(const OutputRow& at, std::int64_t rows, Range w, const InputRows<T>& input, TileTaps<A>& taps) const {
-    collect(at, rows, w.begin, input, taps);
+  void tile(const OutputRow& at, std::int64_t rows, Range w, const TileTaps<A>& taps) const {
     HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
     const std::int64_t in = p_.in_channels_per_group(), out = s_.vector_groups * p_.out_channels_per_group();
     for (std::int64_t v = 0; v < s_.vectors; ++v) {
