@@ -29,6 +29,7 @@ import vkconv
 
 GROWTH_BYTES = 8 << 20
 PROGRESS_SECONDS = 0.5
+M_MMAP_THRESHOLD, MMAP_BYTES = -3, 128 << 10  # of <malloc.h>; the value glibc begins with
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,12 @@ def distinct(device: str, shapes: int, seed: int = 1) -> Report:
     return watched(device, (Job(case, device) for case in fuzz.cases(seed, shapes)), shapes, "distinct")
 
 
+def fix_allocator() -> None:
+    """Arrays from MMAP_BYTES on go back to the system when freed: glibc raises that bound with every one it frees, and
+    arrays of all sizes then leave holes in its heap, tens of MiB resident that nothing holds."""
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
@@ -146,6 +153,7 @@ def main() -> int:
     parser.add_argument("--distinct", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    fix_allocator()
     reports = {f"{args.shapes} shapes": repeated(args.device, args.calls, args.shapes, args.seed)}
     if args.distinct:
         reports["a shape each"] = distinct(args.device, args.distinct, args.seed + 1)
