@@ -62,7 +62,8 @@ TEST_F(VulkanKernels, DepthwiseRows) {
            "fwd_f32_n1c6o6g6_i11x9_k3x3_p1x1",  // vectors of two channels
            "fwd_f16_n2c48o48g48_i7x13_k3x3_s2x1_p1x0:2", "fwd_bf16_n1c10o10g10_i9x9_k5x5_s1x3_p2x2_bias_add_relu6",
            "fwd_f32_n1c8o8g8_i70x3_k7x7_p3x3", "fwd_f32_n1c8o8g8_i3x9x8_k1x3x3_s2x1x1_p1x1x1",
-           "fwd_f16_n2c6o6g6_i4x9x11_k3x3x3_p1x1x1",
+           "fwd_f16_n2c6o6g6_i4x9x11_k3x3x3_p1x1x1", "fwd_f16_n1c3o3g3_i13x11_k5x5_p2x2_bias",
+           "fwd_bf16_n2c7o7g7_i9x14_k3x3_s2x2_p1x1_add",           // lone halves
            "fwd_f32_n1c8o8g8_i9x7x6_k2x3x3_s2x1x1_d3x1x1_p2x1x1",  // depths apart
            "fwd_f64_n1c4o4g4_i12x9_k5x5_p2x2",
            "fwd_f32_n3c8o8g8_i4_k4",             // one output a channel
@@ -77,6 +78,8 @@ TEST_F(VulkanKernels, DepthwiseRowsOnGpus) {
   traits_.type = vulkan::DeviceType::discrete;
   expect_exact("depthwise", "fwd_f32_n2c8o8g8_i13x11_k3x3_p1x1_add");
   expect_exact("depthwise", "fwd_f16_n1c6o6g6_i9x14_k3x3_s2x2_p1x1_bias");
+  expect_exact("depthwise", "fwd_f16_n2c3o3g3_i21x13_k3x3_p1x1_bias_relu", true);
+  expect_exact("depthwise", "fwd_bf16_n1c1o1_i4x19x10_k2x3x3_s1x2x2_p1x1x1");
   expect_exact("depthwise", "fwd_f32_n1c2o2g2_i4x5x6_k3x3x3_p1x1x1", true);
   // Short strips, of which some lie wholly in the padding.
   expect_exact("depthwise", "fwd_f64_n2c3o3g3_i4x10_k1x1_p2:3x1:3");

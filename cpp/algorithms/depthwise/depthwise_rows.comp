@@ -12,7 +12,7 @@
 
 layout(constant_id = 5) const uint kGroupVectors = 32;  // a workgroup: vectors of channels
 layout(constant_id = 6) const uint kGroupStrips = 4;    // x strips of columns
-layout(constant_id = 7) const uint kWords = 4;          // 32-bit words of a vector: 1, 2 or 4
+layout(constant_id = 7) const uint kVector = 4;         // channels: 1, 2 or 4, at most 16 bytes
 layout(constant_id = 8) const uint kColumns = 4;        // outputs of a row an invocation
 layout(constant_id = 9) const uint kKernelD = 1;
 layout(constant_id = 10) const uint kKernelH = 3;
@@ -26,7 +26,6 @@ layout(constant_id = 17) const bool kWeightVectors = false;  // of a tap, side b
 
 layout(local_size_x_id = 5, local_size_y_id = 6) in;
 
-const uint kVector = kWords * 4 / ELEMENT_BYTES;  // channels
 const uint kInputColumns = (kColumns - 1) * kStrideW + kKernelW, kInputs = kKernelD * kInputColumns;
 const uint kSlots = (kKernelH + kStrideH - 1) / kStrideH;  // output rows in flight
 const uint kTaps = kKernelD * kKernelH * kKernelW, kGroupChannels = kGroupVectors * kVector;

@@ -92,11 +92,13 @@ double choose_rows(const ConvProblem& p, Shape& s, std::int64_t processors) {
   }
 }
 
-Shape choose_shape(const ConvProblem& p, std::int64_t words, bool software) {
+std::size_t vector_bytes(std::int64_t channels, DType t) { return static_cast<std::size_t>(channels) * size_bytes(t); }
+
+Shape choose_shape(const ConvProblem& p, std::int64_t vector, bool software) {
   Shape best, s;
   double best_cost = 0;
-  s.words = words;
-  s.vector = words * 4 / static_cast<std::int64_t>(size_bytes(p.dtype));
+  s.vector = vector;
+  s.words = std::max<std::int64_t>(1, static_cast<std::int64_t>(vector_bytes(vector, p.dtype)) / 4);
   for (s.columns = 1; s.columns <= std::min(p.output[2], most_columns(p, software)); ++s.columns) {
     if (s.columns > 1 && (inputs(p, s.columns) > kMaxInputs || registers(p, s, s.columns) > kMaxRegisters ||
                           slots(p) * s.columns * p.taps() * s.vector > (software ? kSoftwareUnrolled : kMaxUnrolled)))
@@ -109,11 +111,11 @@ Shape choose_shape(const ConvProblem& p, std::int64_t words, bool software) {
   return best;
 }
 
-// Whether vectors of so many words are of whole channels, as few as leave the kernel in registers.
-bool has_vectors(const ConvProblem& p, std::int64_t words) {
-  const std::int64_t channels = words * 4 / static_cast<std::int64_t>(size_bytes(p.dtype));
-  if (channels == 0 || channels > 4 || p.out_channels % channels != 0) return false;
-  return words == 1 || channels == 1 || channels * p.taps() <= kMaxWeights;
+// Whether vectors of so many channels divide a pixel and leave the kernel in registers; a pair of halves always does.
+bool has_vectors(const ConvProblem& p, std::int64_t channels) {
+  const std::size_t bytes = vector_bytes(channels, p.dtype);
+  if (bytes > 16 || p.out_channels % channels != 0) return false;
+  return bytes <= 4 || channels == 1 || channels * p.taps() <= kMaxWeights;
 }
 
 // What an invocation adds to an address for each of many columns, if it is one number; else 0.
@@ -122,8 +124,6 @@ std::int64_t column_bytes(const ConvProblem& p, const Operands<Device>& a) {
   const bool same = bytes == a.output.stride[3] * static_cast<std::int64_t>(size_bytes(p.output_dtype));
   return same && bytes > 0 && bytes < (std::int64_t{1} << 31) ? bytes : 0;
 }
-
-std::size_t vector_bytes(std::int64_t channels, DType t) { return static_cast<std::size_t>(channels) * size_bytes(t); }
 
 // Whether invocations load weights as they load inputs. For few taps of several outputs sharing them is as fast.
 bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointer>& w) {
@@ -136,8 +136,7 @@ bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointe
 
 bool DepthwiseRows::supports(const ConvProblem& p) {
   if (p.dilation[1] > 1 || p.dilation[2] > 1 || p.input_dilated()) return false;
-  const bool whole_words = p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % 4 == 0;
-  return whole_words && p.out_channels_per_group() == 1 && p.taps() <= kMaxTaps && inputs(p, 1) <= kMaxInputs &&
+  return p.out_channels_per_group() == 1 && p.taps() <= kMaxTaps && inputs(p, 1) <= kMaxInputs &&
          p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
 }
 
@@ -158,17 +157,15 @@ DepthwiseRows::DepthwiseRows(const ConvProblem& p, const Traits& traits) : p_(p)
   }
 }
 
-bool DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight,
+void DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight,
                         double seconds) const {
   const auto fits = [&](const Shape& s) {
     // A result in the accumulator type is stored value by value.
     const std::int64_t stored = p_.output_dtype == p_.dtype ? s.vector : 1;
-    return s.words > 0 && aligned(a.input, s.vector, vector_bytes(s.vector, p_.dtype)) &&
+    return s.vector > 0 && aligned(a.input, s.vector, vector_bytes(s.vector, p_.dtype)) &&
            aligned(a.output, stored, vector_bytes(stored, p_.output_dtype));
   };
-  const auto found = std::ranges::find_if(shapes_, fits);
-  if (found == shapes_.end()) return false;
-  const Shape& s = *found;
+  const Shape& s = *std::ranges::find_if(shapes_, fits);  // one channel at a time always does
   const Grid g = grid_of(p_, s);
   const Params params{operand_params(p_, a, weight),
                       geometry_params(p_),
@@ -180,11 +177,10 @@ bool DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
                       narrow(g.count)};
   Kernel k{shader_name("depthwise_rows", p_.dtype), epilogue_constants(p_, a)};
   for (const std::int64_t v :
-       {s.vectors, s.strips, s.words, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2], p_.stride[1], p_.stride[2],
+       {s.vectors, s.strips, s.vector, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2], p_.stride[1], p_.stride[2],
         s.ahead, std::int64_t{has_padding(p_)}, column_bytes(p_, a), std::int64_t{loads_weights(p_, s, weight)}})
     k.constants.push_back(narrow(v));
   stream.dispatch(k, params, stream.linear_groups(g.count), seconds);
-  return true;
 }
 
 }  // namespace vkconv::vulkan

@@ -168,7 +168,7 @@ double strips_seconds(const ConvProblem& p, const Tile& t, const Traits& traits)
 }
 
 struct Choice {
-  Tile tile;  // of strips, which also serve operands that are not aligned for rows
+  Tile tile;  // of strips
   Grid grid;
   bool walks_rows;
   double seconds;
@@ -209,7 +209,7 @@ class DepthwisePlan final : public Plan<Device> {
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
     const WeightView<Pointer> weight = a.prepared ? packed_view(p_, a.prepared->data.pointer()) : a.weight;
-    if (rows_ && rows_->run(stream, a, weight, choice_.seconds)) return;
+    if (rows_) return rows_->run(stream, a, weight, choice_.seconds);
     if (a.prepared) return run(stream, a, weight, true);
     if (!packs_) return run(stream, a, a.weight, false);
     stream.barrier();

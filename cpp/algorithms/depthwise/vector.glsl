@@ -1,9 +1,14 @@
-// Vectors of kVector channels in kWords 32-bit words: up to 16 bytes an instruction whatever the element.
+// Vectors of kVector channels: up to 16 bytes an instruction whatever the element. They travel in kWords 32-bit words, a
+// lone 16-bit element in the low half of one.
+const uint kWords = (kVector * ELEMENT_BYTES + 3) / 4;
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer OneWordAt { uint value; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer TwoWordsAt { uint64_t value; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer FourWordsAt { u64vec2 value; };
 
 uvec4 load_words(uint64_t address) {
+#if ELEMENT_BYTES == 2
+  if (kVector == 1) return uvec4(ElementAt(address).value, 0, 0, 0);
+#endif
   if (kWords == 1) return uvec4(OneWordAt(address).value, 0, 0, 0);
   if (kWords == 2) return uvec4(unpackUint2x32(TwoWordsAt(address).value), 0, 0);
   const u64vec2 pairs = FourWordsAt(address).value;
@@ -11,6 +16,12 @@ uvec4 load_words(uint64_t address) {
 }
 
 void store_words(uint64_t address, uvec4 words) {
+#if ELEMENT_BYTES == 2
+  if (kVector == 1) {
+    ElementAt(address).value = uint16_t(words.x);
+    return;
+  }
+#endif
   if (kWords == 1)
     OneWordAt(address).value = words.x;
   else if (kWords == 2)
@@ -50,7 +61,7 @@ uvec4 round_words(real x[kVector]) {
 #elif defined(VARIANT_F32)
     words[w] = floatBitsToUint(x[w]);
 #else
-    words[w] = round_pair(vec2(x[2 * w], x[2 * w + 1]));
+    words[w] = round_pair(vec2(x[2 * w], 2 * w + 1 < kVector ? x[2 * w + 1] : 0));
 #endif
   return words;
 }
