@@ -103,8 +103,7 @@ void load_row(inout Place at, uint row) {
   [[unroll]] for (uint d = 0; d < kKernelD; ++d) {
     uint64_t address = at.input_address + d * at.depth_step;
     [[unroll]] for (uint i = d * kInputColumns; i < (d + 1) * kInputColumns; ++i) {
-      ahead[row][i] = uvec4(0);
-      if ((mask >> i & 1) != 0) ahead[row][i] = load_words(address);
+      ahead[row][i] = load_words_if((mask >> i & 1) != 0, address, params.input_array);
       address += at.column_step;
     }
   }

@@ -15,6 +15,18 @@ uvec4 load_words(uint64_t address) {
   return uvec4(unpackUint2x32(pairs.x), unpackUint2x32(pairs.y));
 }
 
+// Zeros unless `inside`. A lone half is widened as it is loaded: within a branch that would be waited for, so that it
+// comes from `elsewhere` instead, which holds one too.
+uvec4 load_words_if(bool inside, uint64_t address, uint64_t elsewhere) {
+  if (kVector * ELEMENT_BYTES == 2) {
+    const uint word = load_words(inside ? address : elsewhere).x;
+    return uvec4(inside ? word : 0, 0, 0, 0);
+  }
+  uvec4 words = uvec4(0);
+  if (inside) words = load_words(address);
+  return words;
+}
+
 void store_words(uint64_t address, uvec4 words) {
 #if ELEMENT_BYTES == 2
   if (kVector == 1) {
