@@ -15,6 +15,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
   static const Algorithm<vulkan::Device> table[] = {
       vulkan::kReference,
       vulkan::kDepthwise,
+      vulkan::kDepthwiseWeightGrad,
       vulkan::kDirect,
       vulkan::kDirectMatrix,
       vulkan::kImageFilter,

@@ -12,6 +12,7 @@ namespace vulkan {
 
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kDepthwise;
+extern const Algorithm<Device> kDepthwiseWeightGrad;
 extern const Algorithm<Device> kDirect;
 extern const Algorithm<Device> kDirectMatrix;
 extern const Algorithm<Device> kImageFilter;

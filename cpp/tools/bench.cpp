@@ -80,8 +80,7 @@ struct CpuTarget {
 #if VKCONV_VULKAN
 struct VulkanTarget {
   explicit VulkanTarget(int index)
-      : planner(registry<vulkan::Device>(), vulkan::enumerate_devices().devices.at(index).traits),
-        stream(vulkan::open_device(index)) {}
+      : planner(registry<vulkan::Device>(), tools::usable_traits(index)), stream(vulkan::open_device(index)) {}
 
   double time(const Plan<vulkan::Device>& plan, tools::HostOperands& host, const Options& options) {
     tools::DeviceOperands device(host, stream);

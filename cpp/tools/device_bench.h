@@ -12,6 +12,7 @@
 #include "harness.h"
 #include "timing.h"
 #include "vulkan/backend.h"
+#include "vulkan_harness.h"
 
 namespace vkconv::tools {
 
@@ -46,7 +47,7 @@ class RandomBlock {
 class DeviceBench {
  public:
   explicit DeviceBench(int index)
-      : planner(registry<vulkan::Device>(), vulkan::enumerate_devices().devices.at(index).traits),
+      : planner(registry<vulkan::Device>(), usable_traits(index)),
         device_(vulkan::open_device(index)),
         stream_(device_) {}
 

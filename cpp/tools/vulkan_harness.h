@@ -6,6 +6,12 @@
 
 namespace vkconv::tools {
 
+// Of a device that can be used: throws DeviceError otherwise.
+inline const vulkan::Traits& usable_traits(int index) {
+  vulkan::open_device(index);
+  return vulkan::enumerate_devices().devices[static_cast<std::size_t>(index)].traits;
+}
+
 // The arrays of a problem in device memory.
 class DeviceOperands {
  public:

@@ -248,6 +248,47 @@ TEST_F(VulkanKernels, WeightGradGeometry) {
     expect_exact("weight_grad", text);
 }
 
+TEST_F(VulkanKernels, DepthwiseWeightGrad) {
+  for (const char* text : {
+           "wgrad_f32_n1c6o12g6_i9x9_k3x3_p-1:2x1:0",                // two outputs a channel, cropped
+           "wgrad_f32_n2c8o8g8_i60x50_k3x3_p1x1",                    // several chunks
+           "wgrad_f32_n1c40o40g40_i19x23_k7x7_s2x1_p3x0",            // several pieces
+           "wgrad_f32_n1c4o4g4_i9x70_k1x9_s1x3_d1x2_p0x8",           // uneven ones
+           "wgrad_f32_n1c4o8g4_i5x6_k3x3_t2x3_p1x2",                 // inserted zeros
+           "wgrad_f32_n2c4o4g4_i5x6x7_k2x3x2_s1x2x1_d1x1x2_p1x0x1",  // depths
+           "wgrad_f16_n1c3o3g3_i19x15_k5x5_p2x2",
+           "wgrad_bf16_n2c5o10g5_i14x9_k2x4_s2x2",  // odd channels
+           "wgrad_f16>f32_n1c8o8g8_i9x9_k3x3_p1x1",
+           "wgrad_f64_n2c8o8g8_i9x30_k3x11_p1x5_flip",
+       })
+    expect_exact("depthwise_weight_grad", text);
+  for (const char* text : {"wgrad_f32_n2c12o12g12_i90x80_k3x3_p1x1", "wgrad_f16_n1c8o8g8_i100x90_k5x5"})
+    expect_accurate("depthwise_weight_grad", text);
+  traits_.type = vulkan::DeviceType::discrete;  // whose invocations hold several rows and columns
+  for (const char* text : {"wgrad_f32_n1c8o8g8_i37x41_k3x3_p1x1", "wgrad_bf16_n1c6o12g6_i9x30_k5x5_s2x2_p2x2",
+                           "wgrad_f64_n16c64o64g64_i40x40_k3x3_p1x1"})
+    expect_exact("depthwise_weight_grad", text);
+  expect_accurate("depthwise_weight_grad", "wgrad_f32_n32c16o16g16_i112x112_k3x3_p1x1", true, Bounds{});  // 264 chunks
+}
+
+// An infinite input meets zeros for outputs that do not exist: past the row, and where taps read padding.
+TEST_F(VulkanKernels, WeightGradOfInfinity) {
+  for (const char* text :
+       {"wgrad_f32_n1c8o8g8_i9x21_k3x3", "wgrad_f32_n1c8o8g8_i9x21_k3x3_p1x1", "wgrad_f32_n1c8o8_i9x21_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+    tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    for (double& y : arrays.output) y = std::abs(y) + 1;
+    arrays.input[0] = arrays.input.back() = arrays.output[5] = HUGE_VAL;
+    for (double& x : arrays.input) x = std::abs(x) + 1;
+    const auto want = reference(p, arrays);
+    for (const Candidate& c : planner.explain(p, kDefaultWorkspaceLimitBytes))
+      if (c.reason.empty()) {
+        EXPECT_EQ(run(p, arrays, c.name), want) << c.name << " " << text;
+      }
+  }
+}
+
 TEST_F(VulkanKernels, WeightGradLimitNeverShows) {
   const ConvProblem p = parse_problem("wgrad_f32_n1c40o40_i70x60_k3x3_p1x1");
   Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);

@@ -41,40 +41,23 @@ struct Params {
   uint quad_groups, strip_groups, row_groups, groups_count;
 };
 #include "vulkan/glsl/dispatch.glsl"
+#include "algorithms/depthwise/channels.glsl"
 
-struct Channels {
-  uint first;        // output channel of component 0
-  uint count;        // of all output channels
-  uint input_of[4];  // input channel of each component
-  int64_t weight_of[4];
-};
-
-real4 load_input(int64_t pixel, Channels c) {
-  if (kLoadsFours) return load4(params.input_array, pixel + c.first);
-  real4 v = real4(0);
-  [[unroll]] for (uint j = 0; j < 4; ++j)
-    if (c.first + j < c.count) v[j] = load(params.input_array, pixel + c.input_of[j]);
-  return v;
-}
+int64_t weight_of[4];  // of each component
 
 real4 load_weight(int64_t tap, Channels c) {
   if (kWeightFours) return load4(params.weight_array, tap + c.first);
   real4 v = real4(0);
   [[unroll]] for (uint j = 0; j < 4; ++j)
-    if (c.first + j < c.count) v[j] = load(params.weight_array, tap + c.weight_of[j]);
+    if (c.first + j < c.count) v[j] = load(params.weight_array, tap + weight_of[j]);
   return v;
 }
 
-Channels channels_from(uint first) {
-  Channels c;
-  c.first = first;
-  c.count = uint(params.geometry.out_channels);
+void find_weights(Channels c) {
   [[unroll]] for (uint j = 0; j < 4; ++j) {
-    const uint o = first + j, group = o / uint(params.multiplier);
-    c.input_of[j] = group;
-    c.weight_of[j] = group * params.weight_stride.group + (o - group * uint(params.multiplier)) * params.weight_stride.out_channel;
+    const uint group = c.input_of[j], o = c.first + j - group * uint(params.multiplier);
+    weight_of[j] = group * params.weight_stride.group + o * params.weight_stride.out_channel;
   }
-  return c;
 }
 
 int column_index(int position) {
@@ -98,7 +81,8 @@ void main() {
       row >= params.geometry.output_extent[1])
     return;
 
-  const Channels channels = channels_from(quad * 4);
+  const Channels channels = channels_from(quad * 4, uint(params.geometry.out_channels), uint(params.multiplier));
+  find_weights(channels);
   real4 sum[kColumns], total[kColumns];
   [[unroll]] for (uint t = 0; t < kColumns; ++t) sum[t] = total[t] = real4(0);
   int block = 0;

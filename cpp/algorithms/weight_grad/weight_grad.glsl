@@ -1,5 +1,5 @@
-// What both kernels of weight_grad read. The gradient of a group is a matrix: a row an output channel, a column a
-// (tap, input channel), each element a sum over all output pixels.
+// What the kernels of weight gradients that add up chunks read; chunk_sums.h fills it. The gradient of a group is a
+// matrix: a row an output channel, a column a (tap, input channel), each element a sum over all output pixels.
 #include "vulkan/glsl/types.glsl"
 #include "vulkan/glsl/geometry.glsl"
 #include "vulkan/glsl/weight_strides.glsl"
@@ -15,7 +15,7 @@ struct Params {
   int64_t input_stride[4], grad_stride[4];  // N D H W
   WeightStrides weight_stride;
   Geometry geometry;
-  uint pixels, chunk_pixels, chunks;
+  uint pixels, chunk_pixels, chunks;  // of output pixels, or of strips of them
   uint group_in, group_out;    // channels of a group
   uint columns;                // taps * input channels of a group
   uint tiles_o, tiles_k;       // of a group's matrix

@@ -1,11 +1,14 @@
 #version 460
 // variants: f32 f16 bf16 f64
 //
-// Adds the chunk sums of each element of the gradient in order: the second half of weight_grad.
+// Adds the chunk sums of each element of the gradient in order, by blocks of kBlockChunks: the second half of
+// weight_grad and depthwise_weight_grad.
 #include "algorithms/weight_grad/weight_grad.glsl"
 
 layout(constant_id = 2) const uint kTileO = 64;
 layout(constant_id = 3) const uint kTileK = 64;
+
+const uint kBlockChunks = 16;
 
 void main() {
   const uint64_t i = uint64_t(linear_group()) * kGroupSize + gl_LocalInvocationID.x;
@@ -15,7 +18,10 @@ void main() {
   const uint column = tile % params.tiles_k * kTileK + within % kTileK;
   const uint o = tile / params.tiles_k % params.tiles_o * kTileO + within / kTileK;
   if (o >= params.group_out || column >= params.columns) return;
-  real sum = real(0);
-  for (uint chunk = 0; chunk < params.chunks; ++chunk) sum += load_real(params.workspace, int64_t(chunk * elements + i));
-  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_stride.out_channel, sum);
+  real sum = real(0), block = real(0);
+  for (uint chunk = 0; chunk < params.chunks; ++chunk) {
+    block += load_real(params.workspace, int64_t(chunk * elements + i));
+    if (chunk % kBlockChunks == kBlockChunks - 1) sum += block, block = real(0);
+  }
+  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_stride.out_channel, sum + block);
 }

@@ -1,13 +1,14 @@
 // weight_grad: the gradient of a convolution with respect to its weight, as a matrix product of output gradients by
 // unfolded inputs that is summed over every output pixel. The pixels are cut into a number of chunks that depends on
 // the problem alone; chunk sums are kept in the workspace and added in order, so the bits never depend on the workspace
-// limit, which only decides how many tiles of the gradient one pass computes. Any geometry and grouping; it is fastest
-// for dense groups and computes on tiles mostly empty for depthwise ones.
+// limit, which only decides how many tiles of the gradient one pass computes. Any geometry and grouping; tiles are full
+// where groups are dense.
 // Source: the weight gradient of Chetlur et al., "cuDNN: efficient primitives for deep learning" (2014).
 #include <algorithm>
 #include <bit>
 
 #include "algorithms/registry_vulkan.h"
+#include "algorithms/weight_grad/chunk_sums.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
 #include "core/checked.h"
 #include "vulkan/kernel_params.h"
@@ -15,11 +16,10 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
-constexpr std::int64_t kMinChunkPixels = 1024;
+// What fills a GPU. Chunks have at least as many pixels for each invocation of a workgroup.
+constexpr std::int64_t kEnoughInvocations = 256 * 64, kMinChunkPixels = 16;
 constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
-constexpr std::uint32_t kStep = 16;  // pixels in shared memory
-constexpr std::uint32_t kSumGroupSize = 64;
+constexpr std::uint32_t kStep = 16;                                // pixels in shared memory
 constexpr double kGpuEfficiency = 0.4, kSoftwareEfficiency = 0.5;  // share of the multiply-add rate
 
 struct Tile {
@@ -61,7 +61,9 @@ Grid make_grid(const ConvProblem& p, const Tile& t, std::size_t workspace_limit)
   g.tiles_o = ceil_div(p.out_channels_per_group(), t.o);
   g.tiles_k = ceil_div(g.columns, t.k);
   g.tiles = checked_mul(checked_mul(g.tiles_o, g.tiles_k), p.groups);
-  g.chunks = std::max<std::int64_t>(1, std::min(kEnoughWorkgroups / g.tiles, pixels / kMinChunkPixels));
+  const std::int64_t group = t.group_size();
+  g.chunks =
+      std::max<std::int64_t>(1, std::min(kEnoughInvocations / (g.tiles * group), pixels / (kMinChunkPixels * group)));
   g.chunk_pixels = round_up(ceil_div(pixels, g.chunks), kStep);
   g.chunks = ceil_div(pixels, g.chunk_pixels);
   g.tile_workspace_bytes =
@@ -71,23 +73,27 @@ Grid make_grid(const ConvProblem& p, const Tile& t, std::size_t workspace_limit)
   return g;
 }
 
+// Of the loads of a chunk on a GPU, where an invocation waits for one after the other, each channel for itself unless
+// four of them lie in one tap.
+double waiting_seconds(const ConvProblem& p, const Tile& t, const Grid& g) {
+  constexpr double kLoadSeconds = 1e-7;
+  const std::int64_t width = p.in_channels_per_group() % 4 == 0 ? 4 : 1;
+  const auto steps = static_cast<double>(g.chunk_pixels) / kStep;
+  return steps * kLoadSeconds * static_cast<double>(kStep * (t.o + t.k) / width) / t.group_size();
+}
+
 double estimate(const ConvProblem& p, const Tile& t, const Grid& g, const Traits& traits) {
   const double flops = 2.0 * double(g.tiles) * t.o * t.k * double(g.chunks) * double(g.chunk_pixels);
   const bool software = traits.type == DeviceType::software;
-  const double busy = software ? 1 : std::min(1.0, double(g.tiles * g.chunks) / kEnoughWorkgroups);
+  const double invocations = double(g.tiles * g.chunks * t.group_size());
+  const double busy = software ? 1 : std::min(1.0, invocations / kEnoughInvocations);
   const double narrow = 0.125 * (4.0 / t.reg_o + 4.0 / t.reg_k);  // 1/8 at 8 x 8
   const double rate = flops_per_second(traits, p.dtype) * (software ? kSoftwareEfficiency : kGpuEfficiency) * busy;
   const double sums = 2.0 * double(g.tiles) * double(g.tile_workspace_bytes);
-  return flops * std::max(1.0, 8 * narrow) / rate + (p.bytes_moved() + sums) / traits.rates.memory_bytes_per_second;
+  const double waiting = software ? 0 : waiting_seconds(p, t, g);
+  return std::max(waiting, flops * std::max(1.0, 8 * narrow) / rate) +
+         (p.bytes_moved() + sums) / traits.rates.memory_bytes_per_second;
 }
-
-struct Params {
-  Pointer input, grad, weight, workspace;
-  Strides4 input_stride, grad_stride;
-  WeightStrides weight_stride;
-  GeometryParams geometry;
-  std::uint32_t pixels, chunk_pixels, chunks, group_in, group_out, columns, tiles_o, tiles_k, first_tile, tile_count;
-};
 
 class WeightGradPlan final : public Plan<Device> {
  public:
@@ -103,7 +109,7 @@ class WeightGradPlan final : public Plan<Device> {
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
-    Params params = make_params(a, workspace);
+    WeightGradParams params = make_params(a, workspace);
     for (std::int64_t first = 0; first < grid_.tiles; first += grid_.pass_tiles) {
       const std::int64_t tiles = std::min(grid_.pass_tiles, grid_.tiles - first);
       params.first_tile = narrow(first);
@@ -111,46 +117,29 @@ class WeightGradPlan final : public Plan<Device> {
       stream.barrier();
       stream.dispatch(product_kernel(a), params, stream.linear_groups(tiles * grid_.chunks),
                       seconds_ * double(tiles) / double(grid_.tiles));
-      if (grid_.chunks == 1) continue;
-      stream.barrier();
-      const std::int64_t elements = tiles * tile_.o * tile_.k;
-      stream.dispatch({shader_name("weight_grad_sum", p_.dtype), {kSumGroupSize, stores_real(), tile_.o, tile_.k}},
-                      params, stream.linear_groups(ceil_div(elements, kSumGroupSize)));
+      if (grid_.chunks > 1) add_chunks(stream, p_, params, tile_.o, tile_.k);
     }
   }
 
  private:
-  std::uint32_t stores_real() const { return p_.output_dtype != p_.dtype; }
-
   Kernel product_kernel(const Operands<Device>& a) const {
     const bool flat = p_.in_channels_per_group() % 4 != 0;
     const bool zeros = p_.input_dilated();
     const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
     const bool grad_fours = aligned_to_fours(a.output, p_.out_channels_per_group(), p_.dtype);
     return {shader_name("weight_grad", p_.dtype),
-            {tile_.group_size(), stores_real(), tile_.o, tile_.k, tile_.reg_o, tile_.reg_k, kStep, flat, input_fours,
-             grad_fours, has_padding(p_), grid_.chunks > 1, zeros}};
+            {tile_.group_size(), p_.output_dtype != p_.dtype, tile_.o, tile_.k, tile_.reg_o, tile_.reg_k, kStep, flat,
+             input_fours, grad_fours, has_padding(p_), grid_.chunks > 1, zeros}};
   }
 
-  Params make_params(const Operands<Device>& a, Pointer workspace) const {
-    return {a.input.data,
-            a.output.data,
-            a.weight.data,
-            workspace,
-            pixel_strides(a.input),
-            pixel_strides(a.output),
-            weight_strides(a.weight),
-            geometry_params(p_),
-            narrow(p_.batch * p_.output_pixels()),
-            narrow(grid_.chunk_pixels),
-            narrow(grid_.chunks),
-            narrow(p_.in_channels_per_group()),
-            narrow(p_.out_channels_per_group()),
-            narrow(grid_.columns),
-            narrow(grid_.tiles_o),
-            narrow(grid_.tiles_k),
-            0,
-            0};
+  WeightGradParams make_params(const Operands<Device>& a, Pointer workspace) const {
+    WeightGradParams params = weight_grad_params(p_, a, workspace);
+    params.pixels = narrow(p_.batch * p_.output_pixels());
+    params.chunk_pixels = narrow(grid_.chunk_pixels);
+    params.chunks = narrow(grid_.chunks);
+    params.tiles_o = narrow(grid_.tiles_o);
+    params.tiles_k = narrow(grid_.tiles_k);
+    return params;
   }
 
   ConvProblem p_;

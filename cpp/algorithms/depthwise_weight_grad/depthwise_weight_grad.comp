@@ -1,0 +1,180 @@
+#version 460
+// variants: f32 f16 bf16 f64
+//
+// One invocation sums the gradients of a piece of the kernel, kRows x kTaps neighbouring taps, for four output channels.
+// It goes through strips of kColumns neighbouring outputs and reads a column of the input once for all taps of a row and
+// outputs that use it. A workgroup covers channels x parts; its parts take the strips of a chunk in turn. Sums run over
+// blocks of kBlockStrips strips, whose sums are added in order, as are those of the parts.
+#include "algorithms/weight_grad/weight_grad.glsl"
+
+layout(constant_id = 2) const uint kGroupQuads = 8;  // fours of output channels; the rest are parts
+layout(constant_id = 3) const uint kColumns = 4;
+layout(constant_id = 4) const uint kRows = 3;
+layout(constant_id = 5) const uint kTaps = 3;
+// Column i of a strip is at position first + i * stride / kStride; output t and tap j read t * kStride + j * kDilation.
+layout(constant_id = 6) const uint kStride = 1;
+layout(constant_id = 7) const uint kDilation = 1;
+layout(constant_id = 8) const bool kLoadsFours = false;  // multiplier 1, input aligned to four elements
+layout(constant_id = 9) const bool kGradFours = false;   // output gradient aligned to four channels
+layout(constant_id = 10) const bool kZeros = false;      // some product has zeros for what does not exist
+layout(constant_id = 11) const bool kChunks = false;     // chunk sums go to the workspace
+layout(constant_id = 12) const bool kInsertedZeros = false;
+
+const uint kInputColumns = (kColumns - 1) * kStride + (kTaps - 1) * kDilation + 1;
+const uint kGroupParts = kGroupSize / kGroupQuads;
+const uint kBlockStrips = 32;
+
+shared real4 part_sums[kTaps * kGroupSize];
+
+#include "algorithms/depthwise/channels.glsl"
+#include "algorithms/weight_grad/definition.glsl"
+
+real4 sum[kRows][kTaps], total[kRows][kTaps];
+
+int index_of(int position, int axis) {
+  const int extent = params.geometry.input_extent[axis];
+  if (kInsertedZeros) return input_index(position, extent, params.geometry.input_dilation[axis]);
+  return uint(position) < uint(extent) ? position : -1;
+}
+
+int tap_position(int axis, int output_index, int tap) {
+  return output_index * params.geometry.stride[axis] + tap * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
+}
+
+real4 load_grad(int64_t pixel, Channels c) {
+  real4 v = real4(0);
+  [[unroll]] for (uint j = 0; j < 4; ++j)
+    if (c.first + j < c.count) v[j] = load(params.grad_array, pixel + c.first + j);
+  return v;
+}
+
+uint strips_of_row() { return (uint(params.geometry.output_extent[2]) + kColumns - 1) / kColumns; }
+
+// Four elements as they lie in memory: widening them in the branch would wait for them there.
+element4 fetch4(bool exists, uint64_t array, int64_t offset) {
+  element4 e = element4(0);
+  if (exists) e = Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value;
+  return e;
+}
+
+// Padding, and the gradients of outputs past the row, are zeros.
+void add_strip(uint index, Channels c, int tap[3]) {
+  const int column = int(take_digit(index, strips_of_row()) * kColumns);
+  const int row = int(take_digit(index, uint(params.geometry.output_extent[1])));
+  const int depth = int(take_digit(index, uint(params.geometry.output_extent[0]))), image = int(index);
+  const int d = index_of(tap_position(0, depth, tap[0]), 0);
+  real4 grads[kColumns];
+  element4 fetched_grads[kColumns];
+  const int64_t pixel = image * params.grad_stride[0] + depth * params.grad_stride[1] + row * params.grad_stride[2] +
+                        column * params.grad_stride[3];
+  [[unroll]] for (uint t = 0; t < kColumns; ++t) {
+    const bool exists = column + int(t) < params.geometry.output_extent[2];
+    const int64_t at = pixel + t * params.grad_stride[3];
+    if (kGradFours) {
+      fetched_grads[t] = fetch4(exists, params.grad_array, at + c.first);
+    } else {
+      grads[t] = real4(0);
+      if (exists) grads[t] = load_grad(at, c);
+    }
+  }
+  const int64_t slice = image * params.input_stride[0] + d * params.input_stride[1];
+  const int first = tap_position(2, column, tap[2]), step = params.geometry.stride[2] / int(kStride);
+  real4 inputs[kRows][kInputColumns];
+  element4 fetched[kRows][kInputColumns];
+  [[unroll]] for (uint r = 0; r < kRows; ++r) {
+    const int h = index_of(tap_position(1, row, tap[1] + int(r)), 1);
+    [[unroll]] for (uint i = 0; i < kInputColumns; ++i) {
+      const int w = index_of(first + int(i) * step, 2);
+      const bool inside = d >= 0 && h >= 0 && w >= 0;
+      const int64_t at = slice + h * params.input_stride[2] + w * params.input_stride[3];
+      if (kLoadsFours) {
+        fetched[r][i] = fetch4(inside, params.input_array, at + c.first);
+      } else {
+        inputs[r][i] = real4(0);
+        if (inside) inputs[r][i] = load_input(at, c);
+      }
+    }
+  }
+  [[unroll]] for (uint t = 0; t < kColumns; ++t)
+    if (kGradFours) grads[t] = widen4(fetched_grads[t]);
+  [[unroll]] for (uint r = 0; r < kRows; ++r) {
+    [[unroll]] for (uint i = 0; i < kInputColumns; ++i)
+      if (kLoadsFours) inputs[r][i] = widen4(fetched[r][i]);
+    [[unroll]] for (uint t = 0; t < kColumns; ++t)
+      [[unroll]] for (uint j = 0; j < kTaps; ++j)
+        sum[r][j] = fma(inputs[r][t * kStride + j * kDilation], grads[t], sum[r][j]);
+  }
+}
+
+void end_block() {
+  [[unroll]] for (uint r = 0; r < kRows; ++r)
+    [[unroll]] for (uint j = 0; j < kTaps; ++j) total[r][j] += sum[r][j], sum[r][j] = real4(0);
+}
+
+// The output pixels before a strip.
+uint pixels_before(uint strip) {
+  const uint strips = strips_of_row(), row = strip / strips;
+  return row * uint(params.geometry.output_extent[2]) + (strip - row * strips) * kColumns;
+}
+
+// The sum of a chunk's strips from `begin` to `end`, or the gradient if it is all of them. Zero times infinity may have
+// made it NaN: then it is computed by the definition.
+void store_sum(uint chunk, uint begin, uint end, Channels c, int tap[3], real4 v) {
+  const Geometry g = params.geometry;
+  const uint t = uint((tap[0] * g.kernel[1] + tap[1]) * g.kernel[2] + tap[2]);
+  for (uint j = 0; j < 4 && c.first + j < c.count; ++j) {
+    real gradient = v[j];
+    if (kZeros && isnan(gradient)) {
+      Column column;
+      column.exists = true;
+      column.channel = c.input_of[j];
+      [[unroll]] for (int axis = 0; axis < 3; ++axis) column.offset[axis] = tap_position(axis, 0, tap[axis]);
+      gradient = gradient_sum(column, c.first + j, pixels_before(begin), pixels_before(end));
+    }
+    const uint o = c.first + j;
+    if (kChunks)
+      store_real(params.workspace, (int64_t(chunk) * c.count + o) * params.columns + t, gradient);
+    else
+      store_gradient(gradient_offset(c.input_of[j], t) + o % params.group_out * params.weight_stride.out_channel, gradient);
+  }
+}
+
+void main() {
+  const uint index = linear_group(), thread = gl_LocalInvocationID.x;
+  if (index >= params.tile_count * params.chunks) return;
+  const uint tile = index % params.tile_count, chunk = index / params.tile_count;
+  const uint first_channel = tile / params.tiles_k * kGroupQuads * 4, channels = uint(params.geometry.out_channels);
+  uint piece = tile % params.tiles_k;
+  int tap[3];
+  tap[2] = int(take_digit(piece, (uint(params.geometry.kernel[2]) + kTaps - 1) / kTaps) * kTaps);
+  tap[1] = int(take_digit(piece, (uint(params.geometry.kernel[1]) + kRows - 1) / kRows) * kRows);
+  tap[0] = int(piece);
+  const uint begin = chunk * params.chunk_pixels, end = min(begin + params.chunk_pixels, params.pixels);
+
+  [[unroll]] for (uint r = 0; r < kRows; ++r)
+    [[unroll]] for (uint j = 0; j < kTaps; ++j) sum[r][j] = total[r][j] = real4(0);
+  const Channels c = channels_from(first_channel + thread % kGroupQuads * 4, channels, params.group_out);
+  uint strips = 0;
+  for (uint strip = begin + thread / kGroupQuads; strip < end && c.first < channels; strip += kGroupParts) {
+    add_strip(strip, c, tap);
+    if (++strips % kBlockStrips == 0) end_block();
+  }
+  end_block();
+
+  const int first_tap = tap[2];
+  [[unroll]] for (uint r = 0; r < kRows; ++r, ++tap[1]) {
+    if (tap[1] >= params.geometry.kernel[1]) return;
+    barrier();
+    [[unroll]] for (uint j = 0; j < kTaps; ++j) part_sums[j * kGroupSize + thread] = total[r][j];
+    barrier();
+    for (uint i = thread; i < kTaps * kGroupQuads; i += kGroupSize) {
+      const uint j = i / kGroupQuads, quad = i % kGroupQuads;
+      tap[2] = first_tap + int(j);
+      if (tap[2] >= params.geometry.kernel[2]) continue;
+      real4 whole = part_sums[j * kGroupSize + quad];
+      for (uint part = 1; part < kGroupParts; ++part)
+        whole += part_sums[j * kGroupSize + part * kGroupQuads + quad];
+      store_sum(chunk, begin, end, channels_from(first_channel + quad * 4, channels, params.group_out), tap, whole);
+    }
+  }
+}

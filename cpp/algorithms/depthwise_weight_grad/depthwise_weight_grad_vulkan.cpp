@@ -1,0 +1,168 @@
+// depthwise_weight_grad: the weight gradient of a convolution with one input channel a group. Its gradient has few
+// elements, each a sum over all output pixels of one channel: every invocation sums a few taps of four channels over
+// strips of outputs, chunks of strips are summed apart, and their sums are added in order. Memory bounds it for small
+// kernels, multiply-adds for those of 25 taps and more. It wins whenever groups == C. Source: our own.
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "algorithms/registry_vulkan.h"
+#include "algorithms/weight_grad/chunk_sums.h"
+#include "algorithms/weight_grad/weight_grad_support.h"
+#include "core/checked.h"
+
+namespace vkconv::vulkan {
+namespace {
+
+// Of an invocation: taps of a row, sums, and columns of all its input rows. Wide strips are for problems that fill a
+// GPU with them, but not for kernels of one row, which wait for memory only.
+constexpr std::int64_t kMostTaps = 8, kMostSums = 9, kMostInputs = 30, kColumns = 4, kWideColumns = 8;
+// Of a workgroup. Rows under each other are read again from the first-level cache, which narrow ones leave longer.
+constexpr std::int64_t kQuads = 4, kLoneRowQuads = 16, kInvocations = 128;
+constexpr std::int64_t kEnoughWorkgroups = 4 * kProcessors;
+constexpr std::int64_t kMinStrips = 4;  // of an invocation, whose sums are added at the end
+constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
+// Below this work a software device, which compiles a large tile for a second, gets a small one.
+constexpr double kSmallSoftwareFlops = 5e7;
+
+struct Tile {
+  std::uint32_t columns, rows, taps, stride, dilation;  // of an invocation; as in the shader
+  std::uint32_t quads, parts;                           // of a workgroup
+  std::uint32_t group_size() const { return quads * parts; }
+};
+
+struct Grid {
+  std::int64_t quads, pieces;  // workgroups beside each other
+  std::int64_t strips, chunks, chunk_strips;
+  std::int64_t count() const { return quads * pieces * chunks; }
+};
+
+std::int64_t strips_of(const ConvProblem& p, std::int64_t columns) {
+  return p.batch * p.output[0] * p.output[1] * ceil_div(p.output[2], columns);
+}
+
+// The equal parts of a number, as few as are at most `most`.
+std::int64_t even_part(std::int64_t number, std::int64_t most) { return ceil_div(number, ceil_div(number, most)); }
+
+// The strip of at most so many outputs that computes the fewest past the row.
+std::int64_t even_columns(const ConvProblem& p, std::int64_t most) {
+  std::int64_t best = std::min(p.output[2], most);
+  for (std::int64_t c = best - 1; c >= kColumns; --c)
+    if (round_up(p.output[2], c) < round_up(p.output[2], best)) best = c;
+  return best;
+}
+
+bool wide_strips_fill(const ConvProblem& p) {
+  const std::int64_t invocations = strips_of(p, kWideColumns) / kMinStrips * ceil_div(p.out_channels, 4);
+  return p.kernel[1] > 1 && invocations >= kProcessors * kInvocations;
+}
+
+Tile invocation_tile(const ConvProblem& p, const Traits& traits) {
+  const bool small = traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops;
+  const std::int64_t step = std::gcd(p.stride[2], p.dilation[2]), stride = p.stride[2] / step;
+  const std::int64_t dilation = p.dilation[2] / step;
+  std::int64_t columns = small ? 1 : even_columns(p, wide_strips_fill(p) ? kWideColumns : kColumns);
+  std::int64_t taps = even_part(p.kernel[2], kMostTaps);
+  const std::int64_t rows = small ? 1 : even_part(p.kernel[1], std::max<std::int64_t>(1, kMostSums / taps));
+  const auto inputs = [&] { return rows * ((columns - 1) * stride + (taps - 1) * dilation + 1); };
+  if (inputs() > kMostInputs) columns = std::min(columns, kColumns);
+  while (inputs() > kMostInputs && columns > 1) columns = ceil_div(columns, 2);
+  while (inputs() > kMostInputs && taps > 1) taps = ceil_div(taps, 2);
+  return {narrow(columns), narrow(rows), narrow(taps), narrow(stride), narrow(dilation), 0, 0};
+}
+
+Tile choose_tile(const ConvProblem& p, const Traits& traits) {
+  const auto most = [](std::int64_t limit, std::int64_t count) {
+    return narrow(
+        std::min<std::int64_t>(limit, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)))));
+  };
+  Tile t = invocation_tile(p, traits);
+  t.quads = most(p.kernel[1] > 1 ? kQuads : kLoneRowQuads, ceil_div(p.out_channels, 4));
+  t.parts = most((p.dtype == DType::f64 ? kInvocations / 2 : kInvocations) / t.quads, strips_of(p, t.columns));
+  return t;
+}
+
+Grid make_grid(const ConvProblem& p, const Tile& t) {
+  Grid g{};
+  g.quads = ceil_div(ceil_div(p.out_channels, 4), t.quads);
+  g.pieces = p.kernel[0] * ceil_div(p.kernel[1], t.rows) * ceil_div(p.kernel[2], t.taps);
+  g.strips = strips_of(p, t.columns);
+  const std::int64_t most = ceil_div(g.strips, t.parts * kMinStrips);
+  g.chunks = std::clamp<std::int64_t>(kEnoughWorkgroups / checked_mul(g.quads, g.pieces), 1, most);
+  g.chunk_strips = ceil_div(g.strips, g.chunks);
+  g.chunks = ceil_div(g.strips, g.chunk_strips);
+  return g;
+}
+
+std::size_t chunk_bytes(const ConvProblem& p, const Grid& g) {
+  if (g.chunks == 1) return 0;
+  return static_cast<std::size_t>(g.chunks * p.weight_elements()) * size_bytes(accumulator(p.dtype));
+}
+
+class DepthwiseWeightGradPlan final : public Plan<Device> {
+ public:
+  DepthwiseWeightGradPlan(const ConvProblem& p, const Context<Device>& c)
+      : p_(p), tile_(choose_tile(p, c.traits)), grid_(make_grid(p, tile_)) {}
+
+  std::string describe() const override { return "depthwise_weight_grad"; }
+  std::size_t workspace_bytes() const override { return chunk_bytes(p_, grid_); }
+
+  void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
+    WeightGradParams params = weight_grad_params(p_, a, workspace);
+    params.pixels = narrow(grid_.strips);
+    params.chunk_pixels = narrow(grid_.chunk_strips);
+    params.chunks = narrow(grid_.chunks);
+    params.tiles_k = narrow(grid_.pieces);
+    params.tile_count = narrow(grid_.quads * grid_.pieces);
+    stream.barrier();
+    stream.dispatch(kernel(a), params, stream.linear_groups(grid_.count()));
+    if (grid_.chunks == 1) return;
+    // In the workspace a group's gradient is a tile.
+    params.tiles_o = params.tiles_k = 1;
+    params.tile_count = narrow(p_.groups);
+    add_chunks(stream, p_, params, params.group_out, params.columns);
+  }
+
+ private:
+  Kernel kernel(const Operands<Device>& a) const {
+    const Tile& t = tile_;
+    const bool fours = p_.out_channels_per_group() == 1 && aligned_to_fours(a.input, p_.in_channels, p_.dtype);
+    const bool grad_fours = aligned_to_fours(a.output, p_.out_channels, p_.dtype);
+    const bool zeros = has_padding(p_) || p_.output[2] % t.columns != 0;
+    return {shader_name("depthwise_weight_grad", p_.dtype),
+            {t.group_size(), p_.output_dtype != p_.dtype, t.quads, t.columns, t.rows, t.taps, t.stride, t.dilation,
+             fours, grad_fours, zeros, grid_.chunks > 1, p_.input_dilated()}};
+  }
+
+  ConvProblem p_;
+  Tile tile_;
+  Grid grid_;
+};
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (Support s = weight_grad_support(p); !s) return s;
+  if (!p.depthwise()) return Support::no("needs one input channel a group");
+  if (Support s = kernel_support(p, c.traits); !s) return s;
+  if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^31 output pixels");
+  if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");
+  const Grid g = make_grid(p, choose_tile(p, c.traits));
+  if (Support s = workgroup_support(g.count()); !s) return s;
+  return workspace_support("the sums of chunks", chunk_bytes(p, g), c);
+}
+
+// Shares of what an H200 multiplies and reads, which add up; a rasteriser's multiplications.
+constexpr double kRate = 0.25, kBandwidth = 0.6, kSoftwareRate = 0.1;
+
+double seconds(const ConvProblem& p, const Context<Device>& c) {
+  const double rate = c.traits.type == DeviceType::software ? kSoftwareRate : kRate;
+  const double used = double(p.out_channels) / double(round_up(p.out_channels, 4));
+  return 2 * c.traits.rates.launch_seconds + p.flops() / (rate * used * flops_per_second(c.traits, p.dtype)) +
+         p.bytes_moved() / (kBandwidth * c.traits.rates.memory_bytes_per_second);
+}
+
+}  // namespace
+
+const Algorithm<Device> kDepthwiseWeightGrad{"depthwise_weight_grad", supports, seconds,
+                                             make_plan<DepthwiseWeightGradPlan>};
+
+}  // namespace vkconv::vulkan
