@@ -12,6 +12,8 @@ namespace {
 
 // Costs beside the products, in multiply-adds counted as two at the peak rate, measured with 512-bit vectors: of each
 // float of a transformed array, of one call of the micro-kernel, and of one product, which is a few such calls.
+// Transforms are additions, loads and stores: they do not wait where a core multiplies half a vector at a time.
+constexpr double kTransformRateOfLane = 1.06e10;
 constexpr double kInputTransformFlops = 26, kDeepInputTransformFlops = 80;
 constexpr double kOutputTransformFlops = 20, kDeepOutputTransformFlops = 40;
 constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 80;
@@ -45,12 +47,16 @@ struct Costs {
   const Geometry& g;
   const Traits& traits;
   PanelLayout panels;
-  std::int64_t max_rows;
+  std::int64_t max_rows, lanes;
   double used = g.used_share();
   std::int64_t lone = lone_depths(g);
 
   double seconds_of_flops(double flops) const {
     return flops * traits.threads / (traits.f32_flops_per_second * kPeakShare);
+  }
+  double transform_seconds(double flops) const {
+    const double products = traits.f32_flops_per_second / traits.threads;
+    return flops / (kPeakShare * std::max(products, kTransformRateOfLane * static_cast<double>(lanes)));
   }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double shared_cache_rate() const { return traits.shared_cache_read_bytes_per_second / traits.threads; }
@@ -66,7 +72,7 @@ struct Costs {
     const double bytes = static_cast<double>(g.problem.taps() * g.in_channels * g.out_channels) *
                          static_cast<double>(size_bytes(g.problem.dtype));
     const double transforms = g.shape.deep() ? kDeepWeightTransformFlops : kWeightTransformFlops;
-    return seconds_of_flops(weight_floats() * transforms) + bytes / panel_rate(bytes);
+    return transform_seconds(weight_floats() * transforms) + bytes / panel_rate(bytes);
   }
   double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
@@ -121,11 +127,11 @@ struct Costs {
     const double points = static_cast<double>(tiles * slices * g.shape.points());
     const double transforms =
         static_cast<double>(b.tile_pitch) * (g.shape.deep() ? kDeepInputTransformFlops : kInputTransformFlops);
-    return seconds_of_flops(points * (transforms + kCopyFlops * copies(b)));
+    return transform_seconds(points * (transforms + kCopyFlops * copies(b)));
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double sums = static_cast<double>(tiles * depths * g.shape.points() * b.columns) * output_blocks;
-    return seconds_of_flops(sums * (g.shape.deep() ? kDeepOutputTransformFlops : kOutputTransformFlops));
+    return transform_seconds(sums * (g.shape.deep() ? kDeepOutputTransformFlops : kOutputTransformFlops));
   }
 };
 
@@ -201,7 +207,9 @@ std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_
 class Search {
  public:
   Search(const Geometry& g, const Traits& traits, RegisterTile tile, std::size_t limit_bytes)
-      : costs_{g, traits, panel_layout(g, 2 * tile.lanes), tile.max_rows}, tile_(tile), limit_(limit_bytes) {}
+      : costs_{g, traits, panel_layout(g, 2 * tile.lanes), tile.max_rows, tile.lanes},
+        tile_(tile),
+        limit_(limit_bytes) {}
 
   void consider(Blocking b) {
     const Geometry& g = costs_.g;
