@@ -133,6 +133,36 @@ def test_equal_work_shares_a_plan(device, clean_cache):
     assert vkconv.plan_cache_info(device).misses == misses
 
 
+COLUMNS = [  # and the rows that they are
+    ("i40x1_k5x1_s2x1_d2x1_p1x0_flip", "i40_k5_s2_d2_p1_flip"),
+    ("i5x1x9_k3x1x2_p1x0x1", "i5x9_k3x2_p1x1"),
+    ("i7x1x1_k3x1x1_t2x1x1_p1x0x0", "i7_k3_t2_p1"),
+]
+
+
+@pytest.mark.parametrize("op", ["fwd", "igrad", "wgrad"])
+@pytest.mark.parametrize("groups", ["c8o8g8", "c3o4"])
+@pytest.mark.parametrize("column, row", COLUMNS)
+def test_a_column_of_pixels_is_a_row(column, row, groups, op, device, clean_cache):
+    """Axes without an extent do not matter: the same plan and bits."""
+    p, q = (parse(f"{op}_f32_n2{groups}_{geometry}") for geometry in (column, row))
+    a, b = checks.operands(p), checks.operands(q)
+    of_column, of_row = checks.explain(p, a, device=device), checks.explain(q, b, device=device)
+    assert (of_column.problem, of_column.plan) == (of_row.problem, of_row.plan)
+    got, wanted = checks.run(p, a, device=device), checks.run(q, b, device=device)
+    np.testing.assert_array_equal(got.ravel(), wanted.ravel())
+    checks.assert_right(p, a, got, tree=of_column.plan)
+
+
+def test_prepared_weights_serve_columns_and_images(device):
+    rng = np.random.default_rng(1)
+    w = rng.integers(-3, 4, (4, 3, 1, 2)).astype(np.float32)
+    conv = vkconv.prepare(w, padding=(1, 0), device=device, precision="highest")
+    for shape in ((1, 20, 1, 2), (1, 20, 5, 2), (2, 9, 1, 2)):
+        x = rng.integers(-3, 4, shape).astype(np.float32)
+        np.testing.assert_array_equal(conv(x), vkconv.conv2d(x, w, padding=(1, 0), device="cpu", precision="highest"))
+
+
 def test_unknown_algorithm_is_refused(device):
     p = parse("fwd_f32_n1c2o3_i9_k3")
     with pytest.raises(ValueError, match="fastest_of_all"):

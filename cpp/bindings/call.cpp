@@ -215,8 +215,9 @@ std::vector<Noted> noted_problems(bool go_on) {
 void execute(const Options& options, ConvProblem problem, Execution execution, const Border& border) {
   if (capture) {  // no memory stands behind the operands
     problem.precision = options.precision;
-    problem = has_border(problem, border) ? main_problem(problem) : canonical(problem);
-    const bool flip = std::exchange(problem.flip, false);
+    const bool flip = problem.flip, bordered = has_border(problem, border);
+    problem = planned_form(problem);
+    if (bordered) problem = main_problem(problem);
     const PlanRequest request{problem, options.algorithm, options.workspace_limit_bytes};
     *capture = {true, request, options.device, flip};
     return;

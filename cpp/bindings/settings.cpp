@@ -73,9 +73,8 @@ void bind_plan_cache(py::module_& m) {
 Preferences parse_preferences(const py::dict& choices) {
   Preferences preferences;
   for (const auto& [text, algorithm] : choices) {
-    ConvProblem problem = canonical(parse_problem(required_word(text, "problem string")));
-    problem.flip = false;
-    preferences[problem] = required_word(algorithm, "algorithm");
+    preferences[planned_form(parse_problem(required_word(text, "problem string")))] =
+        required_word(algorithm, "algorithm");
   }
   return preferences;
 }
@@ -169,10 +168,9 @@ void bind_explain(py::module_& m) {
   m.def("explain_problem",
         [](py::handle text, py::handle precision, py::handle device, py::handle algorithm, py::handle workspace_limit) {
           const Options options = parse_options({precision, device, algorithm, workspace_limit});
-          PlanRequest request{canonical(parse_problem(required_word(text, "problem string"))), options.algorithm,
+          PlanRequest request{planned_form(parse_problem(required_word(text, "problem string"))), options.algorithm,
                               options.workspace_limit_bytes};
           if (!precision.is_none()) request.problem.precision = options.precision;
-          request.problem.flip = false;
           return explain_request(request, options.device);
         });
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/orientation.h"
 #include "core/planner.h"
 #include "core/strided_array.h"
 #include "cpu/device.h"
@@ -81,13 +82,19 @@ class Backend {
   virtual void set_cache_capacity(std::size_t capacity) = 0;
 };
 
-// Brings a request into the form plans are cached by: canonical fields, and `flip` as a mirrored weight view.
-inline void canonicalize(ConvProblem& p, HostOperands& operands) {
-  p = canonical(p);
-  if (!p.flip) return;
+// The form plans are cached by: canonical fields, axes without an extent first, and no `flip`.
+inline ConvProblem planned_form(ConvProblem p) {
+  p = canonical(extended_axes_last(p).apply(p));
   p.flip = false;
+  return p;
+}
+
+// Brings a request into it, `flip` as a mirrored weight view.
+inline void canonicalize(ConvProblem& p, HostOperands& operands) {
   const DType weight_type = p.pass == Pass::weight_grad ? p.output_dtype : p.dtype;
-  operands.weight = operands.weight.mirrored(p.kernel, weight_type);
+  if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, weight_type);
+  operands = extended_axes_last(p).apply(operands);
+  p = planned_form(p);
 }
 
 // The planner half of a backend, the same for all devices.

@@ -5,9 +5,8 @@
 #include <array>
 
 #include "core/algorithm.h"
-#include "cpu/device.h"
 
-namespace vkconv::cpu {
+namespace vkconv {
 
 struct Orientation {
   bool batch_as_depth = false;       // N takes the place of a trivial D first
@@ -27,23 +26,38 @@ struct Orientation {
     }
     return p;
   }
-  View<std::byte*> apply(View<std::byte*> v) const {
+  template <class Pointer>
+  View<Pointer> apply(View<Pointer> v) const {
     if (batch_as_depth) v.stride[1] = v.stride[0];
     const auto from = v.stride;
     for (std::size_t a = 0; a < 3; ++a) v.stride[1 + a] = from[1 + static_cast<std::size_t>(axes[a])];
     return v;
   }
-  WeightView<std::byte*> apply(WeightView<std::byte*> w) const {
+  template <class Pointer>
+  WeightView<Pointer> apply(WeightView<Pointer> w) const {
     const Extent3 from = w.tap;
     for (std::size_t a = 0; a < 3; ++a) w.tap[a] = from[static_cast<std::size_t>(axes[a])];
     return w;
   }
+  template <class Device>
   Operands<Device> apply(Operands<Device> o) const {
     o.input = apply(o.input), o.output = apply(o.output), o.addend = apply(o.addend), o.weight = apply(o.weight);
     return o;
   }
   bool operator==(const Orientation&) const = default;
 };
+
+// Puts the axes first that have one input, one output and one tap: a column of pixels is a row of them.
+inline Orientation extended_axes_last(const ConvProblem& p) {
+  Orientation o;
+  auto place = o.axes.begin();
+  for (const bool extended : {false, true})
+    for (int a = 0; a < 3; ++a) {
+      const bool lone = p.input[a] == 1 && p.output[a] == 1 && p.kernel[a] == 1 && p.pad_lo[a] == 0;
+      if (lone != extended) *place++ = a;
+    }
+  return o;
+}
 
 // Puts an axis with at least `enough` outputs into the place of W, or else the longest one.
 inline Orientation long_rows(const ConvProblem& p, std::int64_t enough) {
@@ -60,4 +74,4 @@ inline Orientation long_rows(const ConvProblem& p, std::int64_t enough) {
   return o;
 }
 
-}  // namespace vkconv::cpu
+}  // namespace vkconv

@@ -25,23 +25,23 @@ class PreparedCpu final : public PreparedConv {
  public:
   PreparedCpu(const ConvProblem& p, const HostOperands& operands)
       : storage_(static_cast<std::size_t>(p.weight_elements()) * size_bytes(p.dtype)) {
-    view_ = contiguous_weight(storage_.pointer(), p);
-    cpu::copy(strided(operands.weight, p, p.dtype), strided(view_, p, p.dtype));
+    cpu::copy(strided(operands.weight, p, p.dtype), strided(view(p), p, p.dtype));
     if (!p.epilogue.bias) return;
     const std::size_t bytes = static_cast<std::size_t>(p.out_channels) * size_bytes(accumulator(p.dtype));
     bias_ = Buffer(bytes);
     if (bytes > 0) std::memcpy(bias_.pointer(), operands.bias, bytes);
   }
 
-  const WeightView<std::byte*>& view() const { return view_; }
+  // `p` is a problem of these weights, whose axes without an extent may be elsewhere.
+  WeightView<std::byte*> view(const ConvProblem& p) const { return contiguous_weight(storage_.pointer(), p); }
   std::byte* bias() const { return bias_.pointer(); }
 
-  const PreparedWeights<Device>* layout_for(const Plan<Device>& plan) {
+  const PreparedWeights<Device>* layout_for(const Plan<Device>& plan, const ConvProblem& p) {
     const std::string name = plan.weight_layout();
     if (name.empty()) return nullptr;
     if (const auto* made = find(name)) return made;
     Device::Stream stream;
-    PreparedWeights<Device> made = plan.prepare(stream, view_);
+    PreparedWeights<Device> made = plan.prepare(stream, view(p));
     std::lock_guard lock(mutex_);
     return &layouts_.try_emplace(name, std::move(made)).first->second;  // or the one another thread made meanwhile
   }
@@ -55,7 +55,6 @@ class PreparedCpu final : public PreparedConv {
 
   Buffer storage_;
   Buffer bias_;
-  WeightView<std::byte*> view_;
   ForkMutex mutex_;
   std::map<std::string, PreparedWeights<Device>> layouts_;
 };
@@ -72,9 +71,9 @@ class CpuBackend final : public PlanningBackend<Device> {
     HostOperands operands = execution.operands;
     if (execution.prepared) {
       auto& own = static_cast<PreparedCpu&>(*execution.prepared);
-      operands.weight = own.view();
+      operands.weight = own.view(request.problem);
       operands.bias = own.bias();
-      operands.prepared = own.layout_for(*plan);
+      operands.prepared = own.layout_for(*plan, request.problem);
     }
     plan->execute(stream, operands, workspace.pointer());
     if (execution.device_seconds) *execution.device_seconds = 0;

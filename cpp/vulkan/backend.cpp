@@ -240,7 +240,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
     std::optional<DeviceMemory> workspace;
     if (plan.workspace_bytes() > 0) workspace.emplace(queue, queue->allocate(plan.workspace_bytes()));
     Operands<Device> operands;
-    const auto weights = fill(operands, plan, execution, queue);
+    const auto weights = fill(operands, plan, p, execution, queue);
     queue->record([&](Stream& stream) {
       Arrays arrays(p, execution, stream, nullptr);
       arrays.operands = operands;
@@ -254,7 +254,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
                       const std::shared_ptr<ArrayQueue>& queue) {
     HostSide side;
     Operands<Device> operands;
-    const auto weights = fill(operands, plan, execution, queue);
+    const auto weights = fill(operands, plan, p, execution, queue);
     queue->flush();
     Stream stream(queue->device());
     Arrays arrays(p, execution, stream, &side);
@@ -269,10 +269,11 @@ class VulkanBackend final : public PlanningBackend<Device> {
     if (execution.device_seconds) *execution.device_seconds = stream.timed_seconds();
   }
 
-  static std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, Work& plan, const Execution& execution,
+  static std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, Work& plan, const ConvProblem& p,
+                                                   const Execution& execution,
                                                    const std::shared_ptr<ArrayQueue>& queue) {
     if (!execution.prepared) return nullptr;
-    return static_cast<PreparedVulkan*>(execution.prepared)->fill(operands, plan, queue);
+    return static_cast<PreparedVulkan*>(execution.prepared)->fill(operands, plan, p, queue);
   }
 
   const int index_;

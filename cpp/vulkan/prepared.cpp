@@ -37,11 +37,12 @@ PreparedVulkan::PreparedVulkan(const ConvProblem& p, const HostOperands& operand
 }
 
 std::shared_ptr<const DeviceWeights> PreparedVulkan::fill(Operands<Device>& operands, const Plan<Device>& plan,
+                                                          const ConvProblem& p,
                                                           const std::shared_ptr<ArrayQueue>& queue) {
   const Interruptible by_nothing(nullptr);
   std::lock_guard lock(mutex_);
   if (!on_device_ || on_device_->queue != queue) on_device_ = upload_to(queue);
-  operands.weight = contiguous_weight(on_device_->weight.pointer(), problem_);
+  operands.weight = contiguous_weight(on_device_->weight.pointer(), p);
   operands.bias = on_device_->bias.pointer();
   if (const std::string name = plan.weight_layout(); !name.empty()) {
     auto it = on_device_->layouts.find(name);

@@ -27,7 +27,8 @@ class PreparedVulkan final : public PreparedConv {
 
   // Fills operands.weight, bias and prepared, valid for work submitted or recorded after this call while the result
   // is held. Calls that want the same layout wait for the one that records its making.
-  std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, const Plan<Device>& plan,
+  // `p` is the plan's problem.
+  std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, const Plan<Device>& plan, const ConvProblem& p,
                                             const std::shared_ptr<ArrayQueue>& queue);
 
  private:

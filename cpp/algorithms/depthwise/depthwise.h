@@ -4,8 +4,8 @@
 
 #include "core/algorithm.h"
 #include "core/geometry.h"
+#include "core/orientation.h"
 #include "cpu/device.h"
-#include "cpu/orientation.h"
 
 namespace vkconv::cpu::depthwise {
 
@@ -76,11 +76,12 @@ inline bool takes_row_pairs(const ConvProblem& p) {
   return wide && rows == pair_row_stride(width, columns) && p.kernel[1] > rows && p.taps() <= kSumTerms;
 }
 
-// Kernels of several depths whose rows share few lines swap the two axes: depths are close together where strides are
-// those of an image.
+// Rows that fill no tile give their place to a longer axis. Kernels of several depths whose rows share few lines swap
+// the two: depths are close together where strides are those of an image.
 inline Orientation row_orientation(const ConvProblem& p) {
-  const Orientation same, swapped{false, {1, 0, 2}};
-  return !takes_row_pairs(p) && takes_row_pairs(swapped.apply(p)) ? swapped : same;
+  constexpr std::int64_t kTileColumns = 4;  // of the narrowest tile
+  const Orientation rows = long_rows(p, kTileColumns), swapped{false, {1, 0, 2}};
+  return rows == Orientation{} && !takes_row_pairs(p) && takes_row_pairs(swapped.apply(p)) ? swapped : rows;
 }
 
 // Accumulators in a vector of the instruction set in use.

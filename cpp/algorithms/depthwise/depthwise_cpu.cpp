@@ -32,7 +32,9 @@ class DepthwisePlan final : public Plan<Device> {
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
   std::string weight_layout() const override {
-    return std::string("depthwise: ") + (orientation_ == Orientation{} ? "tap" : "tap of swapped axes") + ", channel";
+    std::string name = "depthwise_axes";
+    for (int axis : orientation_.axes) name += std::to_string(axis);
+    return name;
   }
 
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
@@ -106,12 +108,13 @@ double copying_seconds(const ConvProblem& p, const Device::Traits& t, std::int64
   return (flat ? 2 : 3) * bytes / (room ? t.cache_bytes_per_second : t.shared_cache_bytes_per_second);
 }
 
-double seconds(const ConvProblem& p, const Context<Device>& context) {
+double seconds(const ConvProblem& given, const Context<Device>& context) {
   constexpr double kFlopShare = 0.7;  // of the FMA peak, in kernels of 5x5 and larger
+  const ConvProblem p = row_orientation(given).apply(given);
   const auto& t = context.traits;
   const std::int64_t lanes = vector_lanes(p.dtype);
   const double rate = kFlopShare * used_share(p, lanes) * flops_per_second(t, accumulator(p.dtype));
-  const std::int64_t tasks = choose_blocking(row_orientation(p).apply(p), t, context.workspace_limit_bytes).tasks;
+  const std::int64_t tasks = choose_blocking(p, t, context.workspace_limit_bytes).tasks;
   return section_seconds(t, p.flops() / rate + copying_seconds(p, t, lanes), p.bytes_moved(), tasks);
 }
 

@@ -8,10 +8,10 @@
 
 #include "core/algorithm.h"
 #include "core/geometry.h"
+#include "core/orientation.h"
 #include "core/pixel_row.h"
 #include "cpu/device.h"
 #include "cpu/gemm.h"
-#include "cpu/orientation.h"
 
 namespace vkconv::cpu {
 

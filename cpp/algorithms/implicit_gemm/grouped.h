@@ -6,8 +6,8 @@
 
 #include "core/algorithm.h"
 #include "core/checked.h"
+#include "core/orientation.h"
 #include "cpu/device.h"
-#include "cpu/orientation.h"
 
 namespace vkconv::cpu {
 

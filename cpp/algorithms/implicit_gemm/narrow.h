@@ -8,8 +8,8 @@
 #include "algorithms/implicit_gemm/narrow_tiles.h"
 #include "core/algorithm.h"
 #include "core/geometry.h"
+#include "core/orientation.h"
 #include "cpu/device.h"
-#include "cpu/orientation.h"
 
 namespace vkconv::cpu {
 

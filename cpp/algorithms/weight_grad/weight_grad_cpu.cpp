@@ -9,9 +9,9 @@
 #include "algorithms/weight_grad/weight_grad_partition.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
 #include "core/dispatch.h"
+#include "core/orientation.h"
 #include "cpu/estimates.h"
 #include "cpu/job.h"
-#include "cpu/orientation.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
