@@ -25,9 +25,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in), behind them the mark.
+// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in), behind them the mark, true
+// unless `marked`, which only layouts with copied rows read.
 template <class T, class X>
-void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64_t panel, X* to) {
+void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64_t panel, bool marked, X* to) {
   const ConvProblem& p = s.p;
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
   const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
@@ -37,7 +38,7 @@ void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64
   else
     pack_pairs(w, p.kernel, in, first, count, to, columns);
   const hn::CappedTag<Accumulator<T>, 1> one;
-  store(hn::Set(one, all_finite(to, s.mark(panel)) ? 1 : 0), one, to + s.mark(panel));
+  store(hn::Set(one, !marked || all_finite(to, s.mark(panel)) ? 1 : 0), one, to + s.mark(panel));
 }
 
 // T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16 for its dot product.
@@ -105,7 +106,7 @@ class Dense {
   Panels packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
     const std::int64_t group = first / s_.panels, stride = s_.panel_stride(sizeof(X));
     auto* own = reinterpret_cast<X*>(scratch + s_.stage_bytes);
-    for (std::int64_t i = 0; i < count && !packed_; ++i) pack<T>(s_, a_.weight, first + i, own + i * stride);
+    for (std::int64_t i = 0; i < count && !packed_; ++i) pack<T>(s_, a_.weight, first + i, s_.copied, own + i * stride);
     Panels made{packed_ ? reinterpret_cast<const X*>(packed_) + first * stride : own,
                 count,
                 group * p_.in_channels_per_group(),
@@ -231,16 +232,16 @@ class Dense {
 };
 
 template <class T, class X>
-void pack_all(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
+void pack_all(const DenseLayout& s, const WeightView<std::byte*>& weight, bool marked, std::byte* packed) {
   thread_pool().run(s.all_panels(), [&](std::int64_t panel) {
-    pack<T>(s, weight, panel, reinterpret_cast<X*>(packed + static_cast<std::size_t>(panel) * s.panel_bytes));
+    pack<T>(s, weight, panel, marked, reinterpret_cast<X*>(packed + static_cast<std::size_t>(panel) * s.panel_bytes));
   });
 }
 
 template <class T, class Out, class X>
 void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
   const std::byte* packed = a.prepared ? a.prepared->data.pointer() : s.shared_weights ? workspace : nullptr;
-  if (!a.prepared && s.shared_weights) pack_all<T, X>(s, a.weight, workspace);
+  if (!a.prepared && s.shared_weights) pack_all<T, X>(s, a.weight, s.copied, workspace);
   const Dense<T, Out, X> dense(s, a, packed);
   ScratchSlots slots(workspace + s.shared_bytes(), s.slot_bytes(), s.slots);
   thread_pool().run(s.row_chunks() * s.tile_chunks() * s.panel_chunks(), [&](std::int64_t t) {
@@ -268,7 +269,7 @@ void RunDense(const DenseLayout& s, const Operands<Device>& a, std::byte* worksp
 }
 
 void PackDense(const DenseLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  with_dense_types(s, [&](auto in, auto, auto x) { pack_all<decltype(in), decltype(x)>(s, weight, packed); });
+  with_dense_types(s, [&](auto in, auto, auto x) { pack_all<decltype(in), decltype(x)>(s, weight, true, packed); });
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE
