@@ -115,6 +115,13 @@ const char* const kProblems[] = {
     "fwd_f16_n1c33o33g33_i12x13_k3x3_p1x1_bias_add_relu",
     "fwd_bf16_n1c3o3g3_i12x13_k3x3_p1x1_bias_relu",
     "fwd_f64_n1c3o3g3_i12x13_k3x3_p1x1_bias_add",
+    // rows that are another axis: that of the taps, or a longer one
+    "fwd_f32_n2c32o32g32_i9x6_k5x1_s1x2_d2x1_p4x0",
+    "fwd_f16_n1c48o48g48_i12x4x5_k7x1x1_p3x0x0_bias_relu",
+    "fwd_f32_n1c10o20g10_i12x9_k6x1_p2x0",
+    "fwd_f32_n7c24o24g24_i2x3_k2x3_p1x1_add",
+    "fwd_f64_n1c9o9g9_i40x3_k3x2_s2x1_p1x1",
+    "fwd_bf16_n1c5o5g5_i21x2_k3x2_p1x0",
 };
 
 std::vector<double> reference(const ConvProblem& p, const tools::Arrays& a, CpuPlanner& planner) {

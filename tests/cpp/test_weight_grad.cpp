@@ -37,6 +37,10 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c20o18_i40x2_k3x1_p1x0",
     "wgrad_f32_n40c20o18_i2x2_k3x3_p1x1",
     "wgrad_f32_n1c18o20_i30x2x3_k3x2x3_s2x1x1_p1x0x2",
+    "wgrad_f32_n2c32o32g32_i20x9_k5x1_d2x1_p4x0",
+    "wgrad_f32_n1c24o24g24_i11x2_k3x1_p1x0",
+    "wgrad_f32_n3c16o32g4_i9x8_k3x1_s2x1",
+    "wgrad_f16_n2c6o6g3_i8x3_k1x1",
     // dilation of either kind, alone and together
     "wgrad_f32_n1c16o20_i15x16_k3x3_d2x3_p2x3",
     "wgrad_f32_n1c16o20_i9x8_k3x3_t2x2_p1x1",

@@ -106,8 +106,12 @@ struct Placed {
 
   explicit Placed(const ConvProblem& problem) : trades(trades_places(problem)), p(trades ? traded(problem) : problem) {
     const Shape s = choose_shape(p);
-    if (s.form == Form::lanes || s.form == Form::groups || s.merged) return;  // they want taps along W
-    orientation = long_rows(problem, kFewPixels);
+    const bool wants_taps = s.form == Form::lanes || s.form == Form::groups || s.merged;  // along W
+    if (wants_taps && p.kernel[2] > 1) return;
+    if (wants_taps && p.kernel[1] > 1 && p.output[1] >= kFewPixels)
+      orientation.axes = {0, 2, 1};
+    else
+      orientation = long_rows(problem, kFewPixels);
     trades = trades_places(orientation.apply(problem));
     p = trades ? traded(orientation.apply(problem)) : orientation.apply(problem);
   }
