@@ -37,6 +37,13 @@ class PreparedConv {
   virtual ~PreparedConv() = default;
 };
 
+// What a layout is kept by: that of a kernel whose axes without an extent are elsewhere is another one.
+inline std::string layout_key(const std::string& layout, const Extent3& kernel) {
+  std::string key = layout;
+  for (const std::int64_t taps : kernel) key += ' ' + std::to_string(taps);
+  return key;
+}
+
 struct PlanSummary {
   std::string tree;  // small_kernel_depth(3x implicit_gemm)
   std::size_t workspace_bytes = 0;

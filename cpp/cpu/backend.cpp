@@ -37,19 +37,20 @@ class PreparedCpu final : public PreparedConv {
   std::byte* bias() const { return bias_.pointer(); }
 
   const PreparedWeights<Device>* layout_for(const Plan<Device>& plan, const ConvProblem& p) {
-    const std::string name = plan.weight_layout();
-    if (name.empty()) return nullptr;
-    if (const auto* made = find(name)) return made;
+    const std::string layout = plan.weight_layout();
+    if (layout.empty()) return nullptr;
+    const std::string key = layout_key(layout, p.kernel);
+    if (const auto* made = find(key)) return made;
     Device::Stream stream;
     PreparedWeights<Device> made = plan.prepare(stream, view(p));
     std::lock_guard lock(mutex_);
-    return &layouts_.try_emplace(name, std::move(made)).first->second;  // or the one another thread made meanwhile
+    return &layouts_.try_emplace(key, std::move(made)).first->second;  // or the one another thread made meanwhile
   }
 
  private:
-  const PreparedWeights<Device>* find(const std::string& name) {
+  const PreparedWeights<Device>* find(const std::string& key) {
     std::lock_guard lock(mutex_);
-    const auto it = layouts_.find(name);
+    const auto it = layouts_.find(key);
     return it == layouts_.end() ? nullptr : &it->second;
   }
 

@@ -44,10 +44,11 @@ std::shared_ptr<const DeviceWeights> PreparedVulkan::fill(Operands<Device>& oper
   if (!on_device_ || on_device_->queue != queue) on_device_ = upload_to(queue);
   operands.weight = contiguous_weight(on_device_->weight.pointer(), p);
   operands.bias = on_device_->bias.pointer();
-  if (const std::string name = plan.weight_layout(); !name.empty()) {
-    auto it = on_device_->layouts.find(name);
+  if (const std::string layout = plan.weight_layout(); !layout.empty()) {
+    const std::string key = layout_key(layout, p.kernel);
+    auto it = on_device_->layouts.find(key);
     if (it == on_device_->layouts.end()) {
-      it = on_device_->layouts.try_emplace(name).first;
+      it = on_device_->layouts.try_emplace(key).first;
       try {
         Stream stream(queue->device());
         it->second = plan.prepare(stream, operands.weight);
