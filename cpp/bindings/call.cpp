@@ -8,7 +8,6 @@
 #include <cstring>
 #include <mutex>
 #include <set>
-#include <utility>
 
 #include "bindings/description.h"
 #include "bindings/without_gil.h"

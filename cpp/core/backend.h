@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/orientation.h"
@@ -37,12 +38,8 @@ class PreparedConv {
   virtual ~PreparedConv() = default;
 };
 
-// What a layout is kept by: that of a kernel whose axes without an extent are elsewhere is another one.
-inline std::string layout_key(const std::string& layout, const Extent3& kernel) {
-  std::string key = layout;
-  for (const std::int64_t taps : kernel) key += ' ' + std::to_string(taps);
-  return key;
-}
+// Plan::weight_layout() and the kernel: one whose axes without an extent are elsewhere has a layout of its own.
+using LayoutKey = std::pair<std::string, Extent3>;
 
 struct PlanSummary {
   std::string tree;  // small_kernel_depth(3x implicit_gemm)

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "core/algorithm.h"
 
@@ -44,18 +45,27 @@ struct Orientation {
     o.input = apply(o.input), o.output = apply(o.output), o.addend = apply(o.addend), o.weight = apply(o.weight);
     return o;
   }
+  // In a name of a weight layout.
+  std::string axes_text() const {
+    std::string text = "_axes";
+    for (const int axis : axes) text += std::to_string(axis);
+    return text;
+  }
   bool operator==(const Orientation&) const = default;
 };
 
-// Puts the axes first that have one input, one output and one tap: a column of pixels is a row of them.
+// Whether an axis has one input, one output and one tap.
+inline bool without_extent(const ConvProblem& p, int a) {
+  return p.input[a] == 1 && p.output[a] == 1 && p.kernel[a] == 1 && p.pad_lo[a] == 0;
+}
+
+// Puts the axes without an extent first: a column of pixels is a row of them.
 inline Orientation extended_axes_last(const ConvProblem& p) {
   Orientation o;
   auto place = o.axes.begin();
   for (const bool extended : {false, true})
-    for (int a = 0; a < 3; ++a) {
-      const bool lone = p.input[a] == 1 && p.output[a] == 1 && p.kernel[a] == 1 && p.pad_lo[a] == 0;
-      if (lone != extended) *place++ = a;
-    }
+    for (int a = 0; a < 3; ++a)
+      if (without_extent(p, a) != extended) *place++ = a;
   return o;
 }
 
@@ -63,7 +73,7 @@ inline Orientation extended_axes_last(const ConvProblem& p) {
 inline Orientation long_rows(const ConvProblem& p, std::int64_t enough) {
   Orientation o;
   if (p.output[2] >= enough) return o;
-  const bool trivial_depth = p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
+  const bool trivial_depth = without_extent(p, 0);
   const std::int64_t depth = trivial_depth ? p.batch : p.output[0];
   if (p.output[1] >= enough || p.output[1] >= std::max(depth, p.output[2])) {
     if (p.output[1] > p.output[2]) o.axes = {0, 2, 1};

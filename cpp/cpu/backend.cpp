@@ -37,9 +37,8 @@ class PreparedCpu final : public PreparedConv {
   std::byte* bias() const { return bias_.pointer(); }
 
   const PreparedWeights<Device>* layout_for(const Plan<Device>& plan, const ConvProblem& p) {
-    const std::string layout = plan.weight_layout();
-    if (layout.empty()) return nullptr;
-    const std::string key = layout_key(layout, p.kernel);
+    const LayoutKey key{plan.weight_layout(), p.kernel};
+    if (key.first.empty()) return nullptr;
     if (const auto* made = find(key)) return made;
     Device::Stream stream;
     PreparedWeights<Device> made = plan.prepare(stream, view(p));
@@ -48,7 +47,7 @@ class PreparedCpu final : public PreparedConv {
   }
 
  private:
-  const PreparedWeights<Device>* find(const std::string& key) {
+  const PreparedWeights<Device>* find(const LayoutKey& key) {
     std::lock_guard lock(mutex_);
     const auto it = layouts_.find(key);
     return it == layouts_.end() ? nullptr : &it->second;
@@ -57,7 +56,7 @@ class PreparedCpu final : public PreparedConv {
   Buffer storage_;
   Buffer bias_;
   ForkMutex mutex_;
-  std::map<std::string, PreparedWeights<Device>> layouts_;
+  std::map<LayoutKey, PreparedWeights<Device>> layouts_;
 };
 
 class CpuBackend final : public PlanningBackend<Device> {

@@ -26,7 +26,7 @@ HostArray flat_words(std::byte* data, std::size_t bytes) {
 DeviceWeights::~DeviceWeights() {
   queue->release(std::move(weight));
   queue->release(std::move(bias));
-  for (auto& [name, layout] : layouts) release(*queue, layout);
+  for (auto& [key, layout] : layouts) release(*queue, layout);
 }
 
 PreparedVulkan::PreparedVulkan(const ConvProblem& p, const HostOperands& operands)
@@ -44,8 +44,7 @@ std::shared_ptr<const DeviceWeights> PreparedVulkan::fill(Operands<Device>& oper
   if (!on_device_ || on_device_->queue != queue) on_device_ = upload_to(queue);
   operands.weight = contiguous_weight(on_device_->weight.pointer(), p);
   operands.bias = on_device_->bias.pointer();
-  if (const std::string layout = plan.weight_layout(); !layout.empty()) {
-    const std::string key = layout_key(layout, p.kernel);
+  if (const LayoutKey key{plan.weight_layout(), p.kernel}; !key.first.empty()) {
     auto it = on_device_->layouts.find(key);
     if (it == on_device_->layouts.end()) {
       it = on_device_->layouts.try_emplace(key).first;

@@ -18,7 +18,7 @@ struct DeviceWeights {
 
   const std::shared_ptr<ArrayQueue> queue;
   Buffer weight, bias;
-  std::map<std::string, PreparedWeights<Device>> layouts;
+  std::map<LayoutKey, PreparedWeights<Device>> layouts;
 };
 
 class PreparedVulkan final : public PreparedConv {

@@ -31,11 +31,7 @@ class DepthwisePlan final : public Plan<Device> {
 
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
-  std::string weight_layout() const override {
-    std::string name = "depthwise_axes";
-    for (int axis : orientation_.axes) name += std::to_string(axis);
-    return name;
-  }
+  std::string weight_layout() const override { return "depthwise" + orientation_.axes_text(); }
 
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
     PreparedWeights<Device> prepared;

@@ -60,11 +60,7 @@ class KernelPlan final : public Plan<Device> {
   std::string describe() const override { return "implicit_gemm"; }
   std::size_t workspace_bytes() const override { return layout_.workspace_bytes(); }
 
-  std::string weight_layout() const override {
-    std::string name = Kernel::layout_name(layout_) + "_axes";
-    for (int axis : layout_.orientation.axes) name += std::to_string(axis);
-    return name;
-  }
+  std::string weight_layout() const override { return Kernel::layout_name(layout_) + layout_.orientation.axes_text(); }
 
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
     PreparedWeights<Device> w;
