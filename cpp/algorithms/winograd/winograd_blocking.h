@@ -13,8 +13,7 @@ namespace vkconv::cpu::winograd {
 
 // Where transformed weights come from. prepared: the user's object. shared: transformed first, by all threads, into
 // the workspace. own: every thread transforms the panels it meets and keeps them. fused: one reduction block at a
-// time, by the thread that multiplies with it, each time it does. Moving a transformed panel between cores costs more
-// than transforming it twice, so `shared` is for long work only.
+// time, by the thread that multiplies with it, each time it does.
 enum class WeightSource : std::uint8_t { prepared, shared, own, fused };
 
 struct Blocking {

@@ -16,7 +16,7 @@ namespace {
 constexpr double kTransformRateOfLane = 1.06e10;
 constexpr double kInputTransformFlops = 26, kDeepInputTransformFlops = 80;
 constexpr double kOutputTransformFlops = 20, kDeepOutputTransformFlops = 40;
-constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 80;
+constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 50;
 constexpr double kMicroKernelFlops = 1500;
 constexpr double kProductFlops = 4500;
 // Of the channels of a pixel that fill no vector and go through a copy.
@@ -73,6 +73,10 @@ struct Costs {
                          static_cast<double>(size_bytes(g.problem.dtype));
     const double transforms = g.shape.deep() ? kDeepWeightTransformFlops : kWeightTransformFlops;
     return transform_seconds(weight_floats() * transforms) + bytes / panel_rate(bytes);
+  }
+  // Of panels that all threads write for each other, past the caches or from one cache into another.
+  double sharing_rate() const {
+    return streams_panels(lanes) ? traits.memory_bytes_per_second : kBetweenCoresShare * traits.cache_bytes_per_second;
   }
   double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
@@ -190,10 +194,9 @@ double estimate(const Blocking& b, const Costs& c) {
     const double bytes = c.weight_floats() * sizeof(float) * part;
     once += weights * part + (bytes > 0.8 * static_cast<double>(c.traits.l2_bytes) ? bytes / c.panel_rate(bytes) : 0);
   }
-  if (b.source == WeightSource::shared) {
-    const double moved = c.weight_floats() * sizeof(float) / (kBetweenCoresShare * c.own_cache_rate());
-    once += groups * (weights + moved) / threads + kParallelSeconds;
-  }
+  if (b.source == WeightSource::shared)
+    once += groups * partly_hidden(weights / threads, c.weight_floats() * sizeof(float) / c.sharing_rate()) +
+            kParallelSeconds;
   return once + waves * unit;
 }
 

@@ -112,8 +112,8 @@ class Execution {
                   GemmTile<float>& tile, GemmSlice<float>* slices) const;
 
   // winograd_tiles_cpu.cpp
-  void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes, float* u,
-                       std::int64_t point_stride) const;
+  void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes,
+                       bool stream, float* u, std::int64_t point_stride) const;
   void transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const;
   void transform_vectors(const InputTile& tile, int plane, std::int64_t channels, float* v) const;
   void transform_copy(const InputTile& tile, int plane, Range channels, float* v) const;

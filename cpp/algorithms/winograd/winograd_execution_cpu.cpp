@@ -56,10 +56,17 @@ void Execution::run(std::byte* workspace) const {
   run_units(reinterpret_cast<const float*>(workspace));
 }
 
+// Another thread may read a panel than writes it, and a line of memory that one core wrote comes late out of its cache
+// to another: panels go past the caches.
 void Execution::transform_weights(float* u) const {
-  thread_pool().run(panels_.groups * panels_.output_blocks, [&](std::int64_t task) {
-    const std::int64_t group = task / panels_.output_blocks, block = task % panels_.output_blocks;
-    transform_panel(group, block, all_terms(), all_planes(), u + task * panels_.panel_floats, panels_.point_stride);
+  const auto chains = static_cast<std::int64_t>(g_.reduction.size());
+  const bool stream = streams_panels(k_.lanes);
+  thread_pool().run(panels_.groups * panels_.output_blocks * chains, [&](std::int64_t task) {
+    const ReductionBlock& r = g_.reduction[static_cast<std::size_t>(task % chains)];
+    const std::int64_t panel = task / chains, term = r.tap_begin * g_.channels() + r.channel_begin;
+    transform_panel(panel / panels_.output_blocks, panel % panels_.output_blocks, r, all_planes(), stream,
+                    u + panel * panels_.panel_floats + term * b_.columns, panels_.point_stride);
+    if (stream) hwy::FlushStream();
   });
 }
 
@@ -135,8 +142,8 @@ void Execution::hold_panels(Worker& worker, Range blocks) const {
   for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
     if (worker.held_panels[static_cast<std::size_t>(block)]) continue;
     worker.held_panels[static_cast<std::size_t>(block)] = true;
-    transform_panel(worker.slab.group, block, all_terms(), all_planes(), worker.weights + block * panels_.panel_floats,
-                    panels_.point_stride);
+    transform_panel(worker.slab.group, block, all_terms(), all_planes(), false,
+                    worker.weights + block * panels_.panel_floats, panels_.point_stride);
   }
 }
 
@@ -158,7 +165,7 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
     for (std::int64_t block = blocks.begin; block < blocks.end; ++block, sums += b_.sum_floats)
       for (const ReductionBlock* r = begin; r != end; ++r) {
         const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), 0, r, r + 1};
-        transform_panel(worker.slab.group, block, *r, {plane, plane + 1}, worker.weights, panel.point_stride);
+        transform_panel(worker.slab.group, block, *r, {plane, plane + 1}, false, worker.weights, panel.point_stride);
         multiply(worker, panel, 1, sums);
       }
   }

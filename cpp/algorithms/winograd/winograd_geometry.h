@@ -120,6 +120,9 @@ struct PanelLayout {
 };
 PanelLayout panel_layout(const Geometry& g, std::int64_t columns);
 
+// Whether vectors fill lines of memory, so that panels that another thread reads can be written past the caches.
+constexpr bool streams_panels(std::int64_t lanes) { return lanes % 16 == 0; }
+
 // Floats of at least `count` values whose lines are odd in number, so that equal offsets in consecutive blocks fall
 // into different cache sets.
 constexpr std::int64_t odd_lines(std::int64_t count) {

@@ -62,6 +62,9 @@ struct TileKernels {
   // taps: rd x rh x rw taps of `values` values, a multiple of the vector length.
   void (*weight)(const float* taps, const TileStrides& stride, int plane, std::int64_t values, float* u,
                  std::int64_t point_stride);
+  // The same past the caches, where `u` is aligned to vectors.
+  void (*stream_weight)(const float* taps, const TileStrides& stride, int plane, std::int64_t values, float* u,
+                        std::int64_t point_stride);
   // y: md x mh x mw pixels of `columns` values, bias added. False: some of them, before rounding, are infinite or NaN.
   bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
                  const TileStrides& stride);

@@ -14,7 +14,7 @@ template <int kShape>
 constexpr winograd::TileKernels tile_kernels() {
   constexpr winograd::TileShape s = winograd::kTileShapes[kShape];
   using T = TileTransforms<s.md, s.mh, s.mw, s.rd, s.rh, s.rw>;
-  return {T::input, T::input_pixels, T::weight, T::output};
+  return {T::input, T::input_pixels, T::template weight<false>, T::template weight<true>, T::output};
 }
 
 template <int... i>

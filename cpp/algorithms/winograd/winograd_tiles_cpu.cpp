@@ -80,7 +80,8 @@ WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_bloc
 }
 
 void Execution::transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes,
-                                float* u, std::int64_t point_stride) const {
+                                bool stream, float* u, std::int64_t point_stride) const {
+  const auto transform = stream ? tile_.stream_weight : tile_.weight;
   alignas(64) float taps[kMaxTileTaps * kStagedWeights];
   for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
     for (std::int64_t c = r.channel_begin; c < r.channel_end;) {
@@ -91,9 +92,9 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
       const std::int64_t values = block.channels * b_.columns;
       const TileStrides stride{g_.shape.rh * g_.shape.rw * values, g_.shape.rw * values, values};
       for (std::int64_t plane = planes.begin; plane < planes.end; ++plane)
-        tile_.weight(taps, stride, static_cast<int>(plane), values,
-                     u + (plane - planes.begin) * g_.shape.plane_points() * point_stride + term * b_.columns,
-                     point_stride);
+        transform(taps, stride, static_cast<int>(plane), values,
+                  u + (plane - planes.begin) * g_.shape.plane_points() * point_stride + term * b_.columns,
+                  point_stride);
       c += block.channels;
     }
 }

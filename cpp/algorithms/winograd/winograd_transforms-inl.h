@@ -13,6 +13,7 @@
 #include "algorithms/winograd/winograd_points.h"
 #include "algorithms/winograd/winograd_staging-inl.h"
 #include "cpu/gemm-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -209,9 +210,16 @@ struct TileTransforms {
     input_from(pixel, dtype, 0, plane, channels, v, point_stride);
   }
 
+  template <bool kStream>
   static void weight(const float* taps, const winograd::TileStrides& stride, int plane, std::int64_t values, float* u,
                      std::int64_t point_stride) {
     const FloatTag d;
+    const auto put = [&](FloatVec point, float* to) __attribute__((always_inline)) {
+      if constexpr (kStream)
+        hn::Stream(point, d, to);
+      else
+        hn::StoreU(point, d, to);
+    };
     for (std::int64_t at = 0; at < values; at += hn::Lanes(d)) {
       const auto column = [&](int j, FloatVec* to) __attribute__((always_inline)) {
         const float* tap = taps + j * stride.pixel + at;
@@ -221,8 +229,8 @@ struct TileTransforms {
         sum_slices<D::weight, kRD, kRH>(plane, vector, to);
       };
       evaluate_plane<H::weight, W::weight, kRH, kRW>(
-          column, [&](int p, FloatVec point)
-                      __attribute__((always_inline)) { hn::StoreU(point, d, u + at + p * point_stride); });
+          column,
+          [&](int p, FloatVec point) __attribute__((always_inline)) { put(point, u + at + p * point_stride); });
     }
   }
 
