@@ -24,6 +24,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kUnfoldGemm,
       vulkan::kWeightGrad,
       vulkan::kWeightGradMatrix,
+      vulkan::kPatchChannels,
       vulkan::kWinograd,
       small_kernel_depth<vulkan::Device>(),
       disjoint_algorithm<vulkan::Device, TransposePhases>(),

@@ -17,6 +17,7 @@ extern const Algorithm<Device> kDirect;
 extern const Algorithm<Device> kDirectMatrix;
 extern const Algorithm<Device> kImageFilter;
 extern const Algorithm<Device> kImplicitGemm;
+extern const Algorithm<Device> kPatchChannels;
 extern const Algorithm<Device> kSubgroupGemm;
 extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kWeightGrad;

@@ -25,10 +25,12 @@ TEST_P(VulkanDecomposition, EqualsCpu) {
   tools::HostOperands host(p, arrays);
   backend->execute(request, {host.operands});
   EXPECT_EQ(host.result(p), expected);
-  tools::HostOperands again(p, arrays);
-  const auto prepared = backend->prepare(p, again.operands);
-  backend->execute(request, {again.operands, prepared.get()});
-  EXPECT_EQ(again.result(p), expected) << "prepared";
+  if (p.pass != Pass::weight_grad) {
+    tools::HostOperands again(p, arrays);
+    const auto prepared = backend->prepare(p, again.operands);
+    backend->execute(request, {again.operands, prepared.get()});
+    EXPECT_EQ(again.result(p), expected) << "prepared";
+  }
   expect_exact(GetParam().algorithm, GetParam().problem, true);  // by the plan, though it may want no layout
 }
 
@@ -51,6 +53,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"trimmed_kernel", "fwd_f32_n2c3o4_i9x7_k3x3_d12x4_p12x4_bias_relu"},
                     Case{"trimmed_kernel", "fwd_f16_n1c4o2g2_i4x3x5_k3x5x2_d1x2x7_s1x3x2_p1x3x-1:9_flip_add"},
                     Case{"trimmed_kernel", "fwd_f32_n1c2o3_i5_k2_d20_p10_bias"},
+                    Case{"patch_channels", "wgrad_f32_n2c3o5_i9x8_k2x4_s2x4"},
+                    Case{"patch_channels", "wgrad_f16_n2c3o4_i13_k6_s3"},
+                    Case{"patch_channels", "wgrad_bf16_n1c2o3_i5x12_k3x4_s1x2_p1x2"},
+                    Case{"patch_channels", "wgrad_f64_n2c1o3_i2x4x15_k2x2x3_s1x2x3_p1x0x-3"},
+                    Case{"patch_channels", "wgrad_f32_n1c2o3_i8x8_k2x2_s2x2_flip"},  // taps lie backwards
                     Case{"input_grad", "igrad_f32_n2c3o4_i9_k3_s2_p1"},
                     Case{"input_grad", "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0"},
                     // An inverse STFT's shape with a shorter input; 1024 phases that do not wait for each other.
