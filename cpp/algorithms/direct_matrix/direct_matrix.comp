@@ -14,7 +14,7 @@ layout(constant_id = 14) const bool kStrip = false;      // the tile is one row,
 layout(constant_id = 15) const uint kChunkOctets = 4;    // input channels in shared memory
 layout(constant_id = 16) const uint kLoads = 4;          // octets of a stage an invocation loads
 layout(constant_id = 17) const uint kSharedOctets = 1024;
-layout(constant_id = 18) const bool kInputOctets = false;  // octets of input channels are aligned and whole
+layout(constant_id = 18) const uint kInputUnit = 1;  // input channels that a load takes at once, see channel_units.glsl
 layout(constant_id = 19) const bool kPadded = false;
 // Steps after which, or with a run, sums move out of the accumulators, which do not round to nearest; 0: at the end.
 layout(constant_id = 20) const uint kBlockSteps = 0;
@@ -49,6 +49,7 @@ layout(local_size_x_id = 30) in;
 
 const bool kTapsAreChannels = kColumnChannels != 0, kBrings = !kOneStage && !kTapsAreChannels;
 #include "algorithms/direct_matrix/direct_matrix_sizes.glsl"
+#include "vulkan/glsl/channel_units.glsl"
 
 // Where this workgroup's part lies.
 struct Place {

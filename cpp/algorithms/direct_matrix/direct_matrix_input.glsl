@@ -80,15 +80,6 @@ Source source_of(Place at, Octet octet) {
   return source;
 }
 
-uint bits_at(uint64_t address) {
-  ElementAt element_at = ElementAt(address);
-#ifdef VARIANT_F32
-  return floatBitsToUint(element_at.value);
-#else
-  return uint(element_at.value);
-#endif
-}
-
 // One of eight channels, zeros before.
 void set_channel(inout uvec4 octet[kParts], uint c, uint bits) {
 #ifdef VARIANT_F32
@@ -98,19 +89,14 @@ void set_channel(inout uvec4 octet[kParts], uint c, uint bits) {
 #endif
 }
 
-// Eight channels from an address, of which the first `channels` exist. One by one what does not exist reads the last
-// that does: loads without a branch go out together, and `fetched` stays in registers. (What a loop of `channels` turns
-// stores there an H200's driver, 580, has been seen to lose.)
+// Eight channels from an address, of which the first `channels` exist. (What a loop of `channels` turns stores in
+// `fetched` an H200's driver, 580, has been seen to lose.)
 void load_octet(uint i, uint64_t address, int channels) {
-  if (kInputOctets) {
+  if (kInputUnit == 8) {
     [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = Octets(address).at[part];
     return;
   }
-  UNROLL for (int c = 0; c < 8; ++c) {
-    const int nearest = kWholeChunks ? c : min(c, channels - 1);
-    const uint bits = bits_at(address + nearest * ELEMENT_BYTES);
-    set_channel(fetched[i], c, c == nearest ? bits : 0);
-  }
+  LOAD_UNITS(fetched[i], address, kWholeChunks ? 8 : channels, kInputUnit);
 }
 
 // Whether a source exists at the depth tap of a stage, and the address.

@@ -272,14 +272,13 @@ class DirectMatrixPlan final : public Plan<Device> {
     Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
     std::ranges::copy(group_epilogue_constants(p, a), k.constants.begin());
     const MatrixTile& t = grid.tile;
-    const bool octets =
-        !taps_are_channels_ && p_.in_channels_per_group() % kOctet == 0 && aligned(a.input, kOctet, kOctetBytes);
+    const std::uint32_t input_unit = taps_are_channels_ ? 1 : load_unit(a.input, p_.in_channels_per_group(), p_.dtype);
     // One emulated kernel serves every size; a GPU's knows its own.
     const std::int64_t shared = most_tile_octets(stream.traits());
     const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid.loads);
     for (const std::uint32_t v : {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip},
                                   t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid.shared_octets),
-                                  std::uint32_t{octets}, std::uint32_t{has_zeros()}, narrow(grid.block_steps)})
+                                  input_unit, std::uint32_t{has_zeros()}, narrow(grid.block_steps)})
       k.constants.push_back(v);
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
       for (int axis = 1; axis < 3; ++axis) {

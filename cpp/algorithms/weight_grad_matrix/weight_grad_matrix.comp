@@ -12,8 +12,9 @@ layout(constant_id = 17) const uint kRuns = 4;       // of kMatrixK pixels in a 
 layout(constant_id = 18) const uint kInputLoads = 4;  // octets of a pixel tile's input an invocation loads
 layout(constant_id = 19) const uint kGradLoads = 4;
 layout(constant_id = 20) const uint kSharedOctets = 1024;
-layout(constant_id = 21) const bool kWholeInput = false;  // octets of channels are aligned and whole
-layout(constant_id = 22) const bool kWholeGrad = false;
+// Channels that a load takes at once, see channel_units.glsl; 8: octets are aligned and whole.
+layout(constant_id = 21) const uint kInputUnit = 1;
+layout(constant_id = 22) const uint kGradUnit = 1;
 // Rows and columns; zero leaves them to Params.
 layout(constant_id = 23) const uint kStrideRows = 0;
 layout(constant_id = 24) const uint kStrideColumns = 0;
@@ -30,6 +31,7 @@ layout(constant_id = 33) const bool kWholeTiles = false;  // of one row of pixel
 
 shared uvec4 tile[kSharedOctets];
 #include "vulkan/glsl/cooperative_matrix.glsl"
+#include "vulkan/glsl/channel_units.glsl"
 #include "vulkan/glsl/side_by_side.glsl"
 #include "vulkan/glsl/transposed_matrix.glsl"
 #ifdef VARIANT_F32

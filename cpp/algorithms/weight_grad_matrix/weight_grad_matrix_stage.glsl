@@ -152,22 +152,13 @@ void plan_next(Stage stage, Stage following) {
   if (!kOneRow || !columns_exist(stage.column) || !columns_exist(following.column)) plan_loads(following.column);
 }
 
-// Eight channels at an address, of which the first `channels` exist. One by one what does not exist reads the last that
-// does: loads without a branch go out together, and `fetched` stays in registers.
-void load_octet(uint i, uint64_t address, int channels, bool whole) {
-  if (whole) {
+// Eight channels at an address, of which the first `channels` exist.
+void load_octet(uint i, uint64_t address, int channels, uint unit) {
+  if (unit == 8) {
     [[unroll]] for (uint part = 0; part < kParts; ++part) fetched[i][part] = Octets(address).at[part];
     return;
   }
-  UNROLL for (int c = 0; c < 8; ++c) {
-    const int nearest = min(c, channels - 1);
-    ElementAt element_at = ElementAt(address + nearest * ELEMENT_BYTES);
-#ifdef VARIANT_F32
-    fetched[i][c / 4][c % 4] = c == nearest ? floatBitsToUint(element_at.value) : 0;
-#else
-    fetched[i][0][c / 2] |= c == nearest ? uint(element_at.value) << (c % 2 * 16) : 0;
-#endif
-  }
+  LOAD_UNITS(fetched[i], address, channels, unit);
 }
 
 void fetch(Stage stage) {
@@ -181,9 +172,9 @@ void fetch(Stage stage) {
     const int64_t offset = kFar ? int64_t(packUint2x32(uvec2(offsets[i], offsets_high[i]))) : int64_t(int(offsets[i]));
     const uint64_t address = (is_input(i) ? input_address : grad_address) + uint64_t(offset * ELEMENT_BYTES);
     if (is_input(i))
-      load_octet(i, address, arrays.input_channels - int(octet_of(i, 0, kChunkOctets)) * 8, kWholeInput);
+      load_octet(i, address, arrays.input_channels - int(octet_of(i, 0, kChunkOctets)) * 8, kInputUnit);
     else
-      load_octet(i, address, arrays.grad_channels - int(octet_of(i, kInputLoads, kGradOctets)) * 8, kWholeGrad);
+      load_octet(i, address, arrays.grad_channels - int(octet_of(i, kInputLoads, kGradOctets)) * 8, kGradUnit);
   }
 }
 

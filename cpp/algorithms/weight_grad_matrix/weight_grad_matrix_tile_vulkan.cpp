@@ -146,18 +146,25 @@ std::int64_t least_chunks(const ConvProblem& p, const MatrixUnit& unit, const Gr
 std::int64_t most_registers(const ConvProblem& p, std::int64_t invocations) {
   return std::min<std::int64_t>(256, kRegisters / invocations / 8 * 8 - (flushes(p) ? 12 : 0));
 }
-// What the driver unrolls without leaving matrices in memory, in matrix products; a load weighs three of them.
+// What the driver unrolls without leaving matrices in memory, in matrix products.
 std::int64_t most_body(const ConvProblem& p) { return flushes(p) ? 93 : 100; }
+
+// Of a load: an octet of halves that is not whole takes several, and what puts them together.
+std::int64_t load_weight(const ConvProblem& p, std::int64_t channels) {
+  return p.dtype != DType::f32 && channels % kOctet != 0 ? 12 : 3;
+}
 
 bool fits(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g, const Traits& traits) {
   const GradientTile& t = g.tile;
   if (g.shared_octets > most_tile_octets(traits) || t.subgroups() * unit.lanes > traits.limits.workgroup_invocations)
     return false;
   if (unit.emulated) return g.input_loads <= kEmulatedInputLoads && g.grad_loads <= kEmulatedGradLoads;
-  const std::int64_t products = t.runs * t.taps * t.fragments_m * t.fragments_n, loads = g.input_loads + g.grad_loads;
+  const std::int64_t products = t.runs * t.taps * t.fragments_m * t.fragments_n;
+  const std::int64_t loads = g.input_loads * load_weight(p, p.in_channels_per_group()) +
+                             g.grad_loads * load_weight(p, p.out_channels_per_group());
   const std::int64_t invocations = t.subgroups() * unit.lanes;
   return registers(p, unit, g) <= most_registers(p, invocations) &&
-         products + 3 * loads + (p.kernel[0] > 1 ? 10 : 0) <= most_body(p);
+         products + loads + (p.kernel[0] > 1 ? 10 : 0) <= most_body(p);
 }
 
 }  // namespace

@@ -40,12 +40,6 @@ std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& ext
   return elements;
 }
 
-// Octets of channels are aligned and whole.
-bool whole_octets(const View<Pointer>& v, std::int64_t channels) {
-  return channels % 8 == 0 && v.data % 16 == 0 &&
-         std::all_of(v.stride.begin(), v.stride.begin() + 4, [](std::int64_t s) { return s % 8 == 0; });
-}
-
 std::optional<GradientGrid> grid_of(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
   return c.planner.remembered({p, "weight_grad_matrix", 0},
                               [&] { return choose_gradient_grid(rows_as_slices(p), unit, c.traits); });
@@ -151,8 +145,8 @@ class WeightGradMatrixPlan final : public Plan<Device> {
     // One emulated kernel serves every size; a GPU's knows its own.
     const std::int64_t shared = unit_.emulated ? most_tile_octets(stream.traits()) : grid_.shared_octets;
     for (const std::uint32_t v : {std::uint32_t{t.strip}, t.runs, narrow(grid_.input_loads), narrow(grid_.grad_loads),
-                                  narrow(shared), std::uint32_t{whole_octets(a.input, p_.in_channels_per_group())},
-                                  std::uint32_t{whole_octets(a.output, p_.out_channels_per_group())}})
+                                  narrow(shared), load_unit(a.input, p_.in_channels_per_group(), p_.dtype),
+                                  load_unit(a.output, p_.out_channels_per_group(), p_.dtype)})
       k.constants.push_back(v);
     for (const std::int64_t v : {p_.stride[1], p_.stride[2], p_.dilation[1], p_.dilation[2], p_.kernel[2]})
       k.constants.push_back(unit_.emulated ? 0 : narrow(v));
