@@ -16,7 +16,7 @@ namespace {
 constexpr double kTransformRateOfLane = 1.06e10;
 constexpr double kInputTransformFlops = 26, kDeepInputTransformFlops = 80;
 constexpr double kOutputTransformFlops = 20, kDeepOutputTransformFlops = 40;
-constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 50;
+constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 80, kDeepStreamedFlops = 50;
 constexpr double kMicroKernelFlops = 1500;
 constexpr double kProductFlops = 4500;
 // Of the channels of a pixel that fill no vector and go through a copy.
@@ -70,10 +70,11 @@ struct Costs {
     return static_cast<double>(g.shape.points() * g.terms() * g.out_channels) * used;
   }
   // Reading and transforming the weights of one group once.
-  double weight_transform() const {
+  double weight_transform(bool stream) const {
     const double bytes = static_cast<double>(g.problem.taps() * g.in_channels * g.out_channels) *
                          static_cast<double>(size_bytes(g.problem.dtype));
-    const double transforms = g.shape.deep() ? kDeepWeightTransformFlops : kWeightTransformFlops;
+    const double deep = stream ? kDeepStreamedFlops : kDeepWeightTransformFlops;
+    const double transforms = g.shape.deep() ? deep : kWeightTransformFlops;
     return transform_seconds(weight_floats() * transforms) + bytes / panel_rate(bytes);
   }
   // Of the panels of one group that all threads write for each other: into memory and out of it again, or out of one
@@ -81,7 +82,8 @@ struct Costs {
   double sharing_seconds() const {
     const double bytes = weight_floats() * sizeof(float);
     if (!streams_panels(lanes)) return bytes / (kBetweenCoresShare * traits.cache_bytes_per_second);
-    return kThroughMemorySeconds + 2 * bytes / traits.memory_bytes_per_second;
+    return kThroughMemorySeconds + bytes / traits.memory_bytes_per_second +
+           bytes / traits.shared_cache_read_bytes_per_second;
   }
   double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
@@ -166,13 +168,14 @@ double evictions(const Blocking& b, const Costs& c, double steps, double output_
   const double rate = c.outer_rate(static_cast<double>(b.threads) * (input_bytes + sum_bytes) + step_panels);
   const double block_steps = steps * std::ceil(output_blocks / static_cast<double>(b.blocks_per_step));
   // What does not fit comes back from the shared cache, or from memory. The sums are fetched, written and read unless
-  // they only compete for the cache.
+  // they only compete for the cache; where a panel comes chain by chain, for each.
+  const double chains = b.source == WeightSource::fused ? static_cast<double>(c.g.reduction.size()) : 1;
   double seconds = 0;
   if (input_bytes > 0.8 * l2_bytes) seconds += input_bytes * block_steps / (kHiddenReads * rate);
   // Tiles of a single depth, which share nothing with others, are fetched and written first.
   const double write_rate = std::min(rate, c.traits.shared_cache_bytes_per_second / c.traits.threads);
   if (c.g.depths == 1 && input_bytes > l2_bytes) seconds += 2 * input_bytes / write_rate;
-  if (sum_bytes > 0.3 * l2_bytes) seconds += (sum_bytes > l2_bytes ? 3 : 1) * sum_bytes * block_steps / rate;
+  if (sum_bytes > 0.3 * l2_bytes) seconds += (sum_bytes > l2_bytes ? 3 : 1) * chains * sum_bytes * block_steps / rate;
   // Of what fits, a share that grows from none at a third of the cache to all at the whole.
   const double evicted = std::clamp(1.5 * (input_bytes + sum_bytes + panel_bytes) / l2_bytes - 0.5, 0.0, 1.0);
   return seconds + evicted * (input_bytes + 2 * sum_bytes) * block_steps * c.eviction_seconds();
@@ -187,7 +190,7 @@ double estimate(const Blocking& b, const Costs& c) {
   const double output_blocks = static_cast<double>(ceil_div(c.panels.output_blocks, b.output_splits));
   const double share = output_blocks / static_cast<double>(c.panels.output_blocks);
   const double waves = std::ceil(groups * static_cast<double>(blocks * chunks * b.output_splits) / threads);
-  const double weights = c.weight_transform();
+  const double weights = c.weight_transform(b.source == WeightSource::shared && streams_panels(c.lanes));
 
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
