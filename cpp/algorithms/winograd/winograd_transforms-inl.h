@@ -229,8 +229,7 @@ struct TileTransforms {
         sum_slices<D::weight, kRD, kRH>(plane, vector, to);
       };
       evaluate_plane<H::weight, W::weight, kRH, kRW>(
-          column,
-          [&](int p, FloatVec point) __attribute__((always_inline)) { put(point, u + at + p * point_stride); });
+          column, [&](int p, FloatVec point) __attribute__((always_inline)) { put(point, u + at + p * point_stride); });
     }
   }
 
