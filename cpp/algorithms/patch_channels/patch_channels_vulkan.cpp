@@ -3,14 +3,13 @@
 // so arrays become views: a patch embedding of 3 channels, 16x16 taps 16 apart, is a problem of 48 channels and 16x1
 // taps. Where the pixels of the input or the gradient do not lie side by side, the plain algorithm runs instead, whose
 // sums are rounded in another order.
-// It wins where channels are few: a tile's input is dense and its rows of pixels are as many, in place of a halo of
-// which each tap reads a part. Forward kernels read patches densely as they are. Source: pixel unshuffle (Shi et al.
-// 2016) read as a view.
+// It wins where channels are few: they fill octets and matrices, and shared memory holds a tile's input without the
+// pixels that a column tap steps over. Forward kernels read patches in one run as they are. Source: pixel unshuffle
+// (Shi et al. 2016) read as a view.
 #include <algorithm>
 #include <string>
 
 #include "algorithms/registry_vulkan.h"
-#include "core/checked.h"
 #include "core/planner.h"
 
 namespace vkconv::vulkan {

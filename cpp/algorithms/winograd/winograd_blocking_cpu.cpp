@@ -31,8 +31,8 @@ constexpr double kSharedCacheBytes = 48 << 20;
 // Reads of the shared cache in the time of one, where the products hide the others.
 constexpr double kHiddenReads = 2;
 constexpr double kParallelSeconds = 1.5e-6;
-// Of however few bytes that are written past the caches and read at once.
-constexpr double kThroughMemorySeconds = 5e-6;
+// The same where what threads hand over goes through memory, however little it is.
+constexpr double kThroughMemorySeconds = 6.5e-6;
 
 constexpr std::int64_t kTileCandidates[] = {7, 14, 28, 42, 56, 84, 112, 168, 224, 336};
 constexpr std::int64_t kDepthCandidates[] = {1, 2, 3, 4, 6, 8, 12, 16};  // a step
@@ -77,13 +77,13 @@ struct Costs {
     const double transforms = g.shape.deep() ? deep : kWeightTransformFlops;
     return transform_seconds(weight_floats() * transforms) + bytes / panel_rate(bytes);
   }
-  // Of the panels of one group that all threads write for each other: into memory and out of it again, or out of one
-  // core's cache into another's.
-  double sharing_seconds() const {
+  // Of the panels of one group that all threads transform, in so much time, for each other: out of one core's cache
+  // into another's, or into memory meanwhile and out of it again.
+  double sharing_seconds(double transforms) const {
     const double bytes = weight_floats() * sizeof(float);
-    if (!streams_panels(lanes)) return bytes / (kBetweenCoresShare * traits.cache_bytes_per_second);
-    return kThroughMemorySeconds + bytes / traits.memory_bytes_per_second +
-           bytes / traits.shared_cache_read_bytes_per_second;
+    if (!streams_panels(lanes)) return transforms + bytes / (kBetweenCoresShare * traits.cache_bytes_per_second);
+    return partly_hidden(transforms,
+                         bytes / traits.memory_bytes_per_second + bytes / traits.shared_cache_read_bytes_per_second);
   }
   double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
@@ -203,7 +203,8 @@ double estimate(const Blocking& b, const Costs& c) {
     once += weights * part + (bytes > 0.8 * static_cast<double>(c.traits.l2_bytes) ? bytes / c.panel_rate(bytes) : 0);
   }
   if (b.source == WeightSource::shared)
-    once += groups * partly_hidden(weights / threads, c.sharing_seconds()) + kParallelSeconds;
+    once += groups * c.sharing_seconds(weights / threads) +
+            (streams_panels(c.lanes) ? kThroughMemorySeconds : kParallelSeconds);
   return once + waves * unit;
 }
 
