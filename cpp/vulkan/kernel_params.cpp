@@ -125,14 +125,6 @@ bool aligned(const View<Pointer>& v, std::int64_t elements, std::size_t bytes) {
   return v.data % bytes == 0 && std::ranges::all_of(pixel_strides(v), [&](auto s) { return s % elements == 0; });
 }
 
-std::uint32_t load_unit(const View<Pointer>& v, std::int64_t channels, DType t) {
-  constexpr std::size_t kMostBytes = 16;
-  std::uint32_t unit = 8;
-  while (unit > 1 && (channels % unit != 0 || !aligned(v, unit, std::min(unit * size_bytes(t), kMostBytes))))
-    unit = t == DType::f32 ? 1 : unit / 2;
-  return unit;
-}
-
 bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t) {
   return channels % 4 == 0 && aligned(v, 4, 4 * size_bytes(t));
 }

@@ -79,9 +79,6 @@ Strides4 pixel_strides(const View<Pointer>& v);
 WeightStrides weight_strides(const WeightView<Pointer>& v);
 // Whether `v` begins at a multiple of `bytes`, and its pixels lie multiples of `elements` apart.
 bool aligned(const View<Pointer>& v, std::int64_t elements, std::size_t bytes);
-// Channels that a load of matrix operands takes at once: as many of 8, 4, 2 and 1 as are aligned and divide those of a
-// group. Of fp32 8 or 1: between them a load saves nothing.
-std::uint32_t load_unit(const View<Pointer>& v, std::int64_t channels, DType t);
 // Whether every group of four channels that starts at a multiple of four is aligned like a vector of four.
 bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t);
 

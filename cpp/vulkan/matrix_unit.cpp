@@ -1,5 +1,6 @@
 #include "vulkan/matrix_unit.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/checked.h"
@@ -25,6 +26,16 @@ std::optional<MatrixUnit> matrix_unit(const Traits& traits, DType operand) {
 std::int64_t most_tile_octets(const Traits& traits) {
   constexpr std::int64_t other_octets = 1;  // the largest magnitudes of fp32 stages
   return static_cast<std::int64_t>(traits.limits.shared_memory_bytes) / kOctetBytes - other_octets;
+}
+
+std::uint32_t load_unit(const View<Pointer>& v, std::int64_t channels, DType t) {
+  const auto loads = [&](std::int64_t unit) {
+    const std::int64_t bytes = std::min(unit * static_cast<std::int64_t>(size_bytes(t)), kOctetBytes);
+    return channels % unit == 0 && aligned(v, unit, static_cast<std::size_t>(bytes));
+  };
+  std::uint32_t unit = kOctet;
+  while (unit > 1 && !loads(unit)) unit = t == DType::f32 ? 1 : unit / 2;
+  return unit;
 }
 
 Support matrix_support(const ConvProblem& p, const Traits& traits) {

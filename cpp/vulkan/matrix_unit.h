@@ -3,6 +3,8 @@
 #include <optional>
 
 #include "core/algorithm.h"
+#include "core/view.h"
+#include "vulkan/device.h"
 #include "vulkan/traits.h"
 
 namespace vkconv::vulkan {
@@ -27,6 +29,10 @@ std::optional<MatrixUnit> matrix_unit(const Traits& traits, DType operand);
 
 // Octets of shared memory that stages can take on the device.
 std::int64_t most_tile_octets(const Traits& traits);
+
+// Channels that a load of operands takes at once: as many of 8, 4, 2 and 1 as are aligned and divide those of a
+// group. Of fp32 8 or 1: between them a load saves nothing.
+std::uint32_t load_unit(const View<Pointer>& v, std::int64_t channels, DType t);
 
 // Yes when the kernels' operands, positions and matrices are there for the problem, whose pass they also have to know.
 Support matrix_support(const ConvProblem& p, const Traits& traits);

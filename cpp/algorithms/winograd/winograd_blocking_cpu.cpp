@@ -79,9 +79,9 @@ struct Costs {
   }
   // Of the panels of one group that all threads transform, in so much time, for each other: out of one core's cache
   // into another's, or into memory meanwhile and out of it again.
-  double sharing_seconds(double transforms) const {
+  double sharing_seconds(double transforms, bool stream) const {
     const double bytes = weight_floats() * sizeof(float);
-    if (!streams_panels(lanes)) return transforms + bytes / (kBetweenCoresShare * traits.cache_bytes_per_second);
+    if (!stream) return transforms + bytes / (kBetweenCoresShare * traits.cache_bytes_per_second);
     return partly_hidden(transforms,
                          bytes / traits.memory_bytes_per_second + bytes / traits.shared_cache_read_bytes_per_second);
   }
@@ -190,7 +190,8 @@ double estimate(const Blocking& b, const Costs& c) {
   const double output_blocks = static_cast<double>(ceil_div(c.panels.output_blocks, b.output_splits));
   const double share = output_blocks / static_cast<double>(c.panels.output_blocks);
   const double waves = std::ceil(groups * static_cast<double>(blocks * chunks * b.output_splits) / threads);
-  const double weights = c.weight_transform(b.source == WeightSource::shared && streams_panels(c.lanes));
+  const bool stream = b.source == WeightSource::shared && streams_panels(c.lanes);
+  const double weights = c.weight_transform(stream);
 
   double unit = c.input_transform(b, b.tiles, slices_of(g, depths)) + c.products(b, b.tiles, depths, output_blocks) +
                 c.output_transform(b, b.tiles, depths, output_blocks);
@@ -203,8 +204,7 @@ double estimate(const Blocking& b, const Costs& c) {
     once += weights * part + (bytes > 0.8 * static_cast<double>(c.traits.l2_bytes) ? bytes / c.panel_rate(bytes) : 0);
   }
   if (b.source == WeightSource::shared)
-    once += groups * c.sharing_seconds(weights / threads) +
-            (streams_panels(c.lanes) ? kThroughMemorySeconds : kParallelSeconds);
+    once += groups * c.sharing_seconds(weights / threads, stream) + (stream ? kThroughMemorySeconds : kParallelSeconds);
   return once + waves * unit;
 }
 

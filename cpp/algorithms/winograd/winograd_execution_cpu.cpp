@@ -63,9 +63,9 @@ void Execution::transform_weights(float* u) const {
   const bool stream = streams_panels(k_.lanes);
   thread_pool().run(panels_.groups * panels_.output_blocks * chains, [&](std::int64_t task) {
     const ReductionBlock& r = g_.reduction[static_cast<std::size_t>(task % chains)];
-    const std::int64_t panel = task / chains, term = r.tap_begin * g_.channels() + r.channel_begin;
+    const std::int64_t panel = task / chains;
     transform_panel(panel / panels_.output_blocks, panel % panels_.output_blocks, r, all_planes(), stream,
-                    u + panel * panels_.panel_floats + term * b_.columns, panels_.point_stride);
+                    u + panel * panels_.panel_floats + g_.first_term(r) * b_.columns, panels_.point_stride);
     if (stream) hwy::FlushStream();
   });
 }
@@ -223,9 +223,8 @@ Run Execution::run_of_depths(const Worker& worker, const ReductionBlock& r, std:
 // it, after the last one that of `next`, the panels multiplied after these.
 void Execution::multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,
                                const float* next, std::int64_t point, float* sums) const {
-  const auto term = [&](const ReductionBlock& r) { return r.tap_begin * g_.channels() + r.channel_begin; };
   const auto used = [&](const ReductionBlock& r) { return g_.used_channels(r, point) > 0; };
-  const std::int64_t first_term = term(*panel.begin);
+  const std::int64_t first_term = g_.first_term(*panel.begin);
   std::array<GemmSlice<float>, kMaxChainTerms> slices;
   for (const ReductionBlock *r = panel.begin, *behind; r != panel.end; r = behind) {
     behind = std::find_if(r + 1, panel.end, used);
@@ -234,7 +233,7 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
     tile.panels = blocks;
     tile.panel_stride = panel.block_stride;
     tile.c_panel_stride = b_.sum_floats;
-    tile.next = behind == panel.end ? next : weights + (term(*behind) - first_term) * b_.columns;
+    tile.next = behind == panel.end ? next : weights + (g_.first_term(*behind) - first_term) * b_.columns;
     for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(runs[e].depths)) {
       const Run& run = runs[e];
       const float* const* slice = worker.slices.data() + e * static_cast<std::size_t>(g_.problem.kernel[0]);

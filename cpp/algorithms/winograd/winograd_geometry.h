@@ -61,6 +61,7 @@ struct Geometry {
   std::int64_t channels() const { return static_cast<std::int64_t>(parts.size()) * in_channels; }
   std::int64_t summed_taps() const { return folded ? 1 : problem.kernel[0]; }
   std::int64_t terms() const { return summed_taps() * channels(); }
+  std::int64_t first_term(const ReductionBlock& r) const { return r.tap_begin * channels() + r.channel_begin; }
   const KernelPart& part(std::int64_t channel) const { return parts[static_cast<std::size_t>(channel / in_channels)]; }
   // At a point of a plane.
   bool vanishes(const KernelPart& part, std::int64_t point) const {
@@ -120,14 +121,15 @@ struct PanelLayout {
 };
 PanelLayout panel_layout(const Geometry& g, std::int64_t columns);
 
-// Whether vectors fill lines of memory, so that panels that another thread reads can be written past the caches.
-constexpr bool streams_panels(std::int64_t lanes) { return lanes % 16 == 0; }
+inline constexpr std::int64_t kLineFloats = 16;  // of a line of memory
+
+// Whether vectors fill lines, so that panels that another thread reads can be written past the caches.
+constexpr bool streams_panels(std::int64_t lanes) { return lanes % kLineFloats == 0; }
 
 // Floats of at least `count` values whose lines are odd in number, so that equal offsets in consecutive blocks fall
 // into different cache sets.
 constexpr std::int64_t odd_lines(std::int64_t count) {
-  constexpr std::int64_t kLine = 16;
-  return ((count + kLine - 1) / kLine | 1) * kLine;
+  return ((count + kLineFloats - 1) / kLineFloats | 1) * kLineFloats;
 }
 
 }  // namespace vkconv::cpu::winograd
