@@ -138,8 +138,8 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
   close(true);
 }
 
-// Sums of two rows of kPixels outputs, of one chain each, whose taps are all inside.
-template <class A, class Out, int kPixels>
+// Sums of two rows of kPixels outputs, of one chain each.
+template <class A, class Out, int kPixels, bool kChecked>
 HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, const ChannelVector<A>& v, const GroupedSums<A, Out>* to) {
   const hn::ScalableTag<A> d;
   hn::Vec<decltype(d)> sum[2][kPixels];
@@ -147,11 +147,11 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, const ChannelVector<A>& 
   const auto add = [&](const auto& runs, auto count) __attribute__((always_inline)) {
     for (const TapRun<A>& run : runs)
       if (run.rows.end == 1)
-        add_taps<A, count, false, 0, 1>(run, taps, v, sum);
+        add_taps<A, count, kChecked, 0, 1>(run, taps, v, sum);
       else if (run.rows.begin == 1)
-        add_taps<A, count, false, 1, 2>(run, taps, v, sum);
+        add_taps<A, count, kChecked, 1, 2>(run, taps, v, sum);
       else
-        add_taps<A, count, false, 0, 2>(run, taps, v, sum);
+        add_taps<A, count, kChecked, 0, 2>(run, taps, v, sum);
   };
   add(taps.triples, std::integral_constant<int, 3>());
   add(taps.singles, std::integral_constant<int, 1>());
@@ -170,9 +170,9 @@ constexpr auto grouped_table(std::integer_sequence<int, i...>) {
   return std::array{grouped_tile<A, Out, i + 1, kChecked>...};
 }
 
-template <class A, class Out, int... i>
+template <class A, class Out, bool kChecked, int... i>
 constexpr auto grouped_pairs(std::integer_sequence<int, i...>) {
-  return std::array{grouped_pair<A, Out, kFewestPaired + i>...};
+  return std::array{grouped_pair<A, Out, kFewestPaired + i, kChecked>...};
 }
 
 template <class T, class Out>
@@ -180,6 +180,8 @@ class Grouped {
  public:
   using A = Accumulator<T>;
   using Index = hwy::MakeSigned<A>;
+  // Halves are copied with zeros at their ends: borders are few.
+  static constexpr bool kPairedBorders = std::is_same_v<A, Out>;
 
   Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a), packed_(packed) {
     for (std::int64_t v = 0; v < s.vectors; ++v)
@@ -208,7 +210,7 @@ class Grouped {
       for (TileTaps<A>& taps : lists) taps.clear();
       for (std::int64_t t = 0; t < tiles; ++t) {
         const Range w{p_.output[2] * t / tiles, p_.output[2] * (t + 1) / tiles};
-        const std::int64_t together = inside(w) && w.size() >= kFewestPaired ? height : 1;
+        const std::int64_t together = w.size() >= kFewestPaired && (kPairedBorders || inside(w)) ? height : 1;
         for (std::int64_t i = 0; i < height; i += together) {
           TileTaps<A>& taps = lists[together == 2 ? 2 : i];
           const OutputRow at(p_, r + i);
@@ -284,9 +286,10 @@ class Grouped {
     static constexpr auto kInside = grouped_table<A, Out, !std::is_same_v<A, Out>>(Pixels());
     const auto size = static_cast<std::size_t>(w.size() - 1);
     if constexpr (kRowPairs) {
-      static constexpr auto kPairs =
-          grouped_pairs<A, Out>(std::make_integer_sequence<int, kGroupedPixels + 1 - kFewestPaired>());
-      if (rows == 2) return kPairs[size + 1 - kFewestPaired](taps, channels, to);
+      using Paired = std::make_integer_sequence<int, kGroupedPixels + 1 - kFewestPaired>;
+      static constexpr auto kPairs = grouped_pairs<A, Out, false>(Paired());
+      static constexpr auto kBorderPairs = grouped_pairs<A, Out, kPairedBorders>(Paired());
+      if (rows == 2) return (inside(w) ? kPairs : kBorderPairs)[size + 1 - kFewestPaired](taps, channels, to);
     }
     (inside(w) ? kInside : kBorder)[size](taps, channels, block_, to[0]);
   }
