@@ -136,13 +136,21 @@ void pack_panel(const WeightView<const T*>& weight, const Extent3& kernel, std::
 template <class T>
 bool all_finite(const T* values, std::int64_t count) {
   const AccumulatorTag<T> d;
+  using V = hn::Vec<decltype(d)>;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  auto zeros = hn::Zero(d);  // NaN from the first such value on
+  // NaN from the first such value on; several, since one would wait for itself.
+  V zeros[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  const auto check = [&](V& zero, std::int64_t at) __attribute__((always_inline)) {
+    zero = hn::MulAdd(load(d, values + at), hn::Zero(d), zero);
+  };
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) zeros = hn::MulAdd(load(d, values + i), hn::Zero(d), zeros);
+  for (; i + 4 * lanes <= count; i += 4 * lanes)
+    for (std::int64_t j = 0; j < 4; ++j) check(zeros[j], i + j * lanes);
+  for (; i + lanes <= count; i += lanes) check(zeros[0], i);
   Accumulator<T> rest = 0;
   for (; i < count; ++i) rest += widened(values + i) * 0;
-  return hn::AllTrue(d, hn::Eq(zeros, hn::Zero(d))) && rest == 0;
+  const V all = hn::Add(hn::Add(zeros[0], zeros[1]), hn::Add(zeros[2], zeros[3]));
+  return hn::AllTrue(d, hn::Eq(all, hn::Zero(d))) && rest == 0;
 }
 
 // The panel of the bf16 dot product: to[k / 2][columns][2]. An odd number of channels is followed by one of zeros.
