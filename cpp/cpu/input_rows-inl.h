@@ -28,11 +28,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T, class X = Accumulator<T>>
 class InputRows {
  public:
-  // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least. A
-  // copied pixel has `channels`, where these are given.
+  // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least. Of
+  // the channels `read` are copied, to pixels of that many, or of `channels` where these are more.
   InputRows(const ConvProblem& p, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch,
-            bool copy = !std::is_same_v<T, X>, std::int64_t channels = 0)
-      : p_(p), input_(input), copied_(copy), channels_(std::max(channels, p.in_channels)) {
+            bool copy, Range read, std::int64_t channels = 0)
+      : p_(p), input_(input), copied_(copy), read_(read), channels_(std::max(channels, read.size())) {
     if (!copy) return;
     first_ = columns.begin * p_.stride[2] - p_.pad_lo[2];
     width_ = inputs_under(p_, 2, columns.size());
@@ -44,13 +44,13 @@ class InputRows {
 
   // Elements between pixels.
   std::int64_t pixel_stride() const { return copied_ ? channels_ : input_.stride[3]; }
-  // Where pixel 0 of the row is, or would be.
+  // Where channel 0 of pixel 0 of the row is, or would be.
   const X* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
     if (!copied_)
       return reinterpret_cast<const X*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
              h * input_.stride[2];
     const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
-    return copy_ + (at * width_ - first_) * channels_;
+    return copy_ + (at * width_ - first_) * channels_ - read_.begin;
   }
 
  private:
@@ -77,7 +77,7 @@ class InputRows {
     const std::int64_t begin = std::clamp<std::int64_t>(-first_, 0, width_);
     const std::int64_t end = std::clamp<std::int64_t>(p_.input[2] - first_, begin, width_);
     const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
-                    h * input_.stride[2] + (first_ + begin) * input_.stride[3];
+                    h * input_.stride[2] + (first_ + begin) * input_.stride[3] + read_.begin;
     std::fill(to, to + begin * channels_, X{});
     std::fill(to + end * channels_, to + width_ * channels_, X{});
     to += begin * channels_;
@@ -88,9 +88,9 @@ class InputRows {
   }
 
   void widen_pixels(const T* from, std::int64_t pixels, X* to) const {
-    const bool dense = input_.stride[3] == p_.in_channels;
+    const bool dense = input_.stride[3] == read_.size();
     const std::int64_t runs = dense ? 1 : pixels;
-    const std::int64_t length = dense ? pixels * p_.in_channels : p_.in_channels;
+    const std::int64_t length = dense ? pixels * read_.size() : read_.size();
     for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) widen_run(from, length, to);
   }
 
@@ -98,7 +98,7 @@ class InputRows {
   void pad_pixels(const T* from, std::int64_t pixels, X* to) const {
     static_assert(sizeof(T) == 2);
     constexpr std::int64_t kWord = 4;
-    const std::int64_t in = p_.in_channels;
+    const std::int64_t in = read_.size();
     std::int64_t i = 0;
     if (in < kWord && input_.stride[3] == in) {
       // A word a pixel, where all of it is this row's; the next pixel overwrites what is behind its own.
@@ -119,6 +119,7 @@ class InputRows {
   const ConvProblem& p_;
   const View<std::byte*>& input_;
   const bool copied_;
+  const Range read_;                // channels that are copied
   const std::int64_t channels_;     // of a copied pixel
   std::vector<std::int64_t> keys_;  // of the copied rows, ascending
   X* copy_ = nullptr;

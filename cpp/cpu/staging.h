@@ -18,15 +18,17 @@ inline std::int64_t input_rows_bound(const ConvProblem& p, std::int64_t rows) {
   return std::min({planes * a_plane, rows * p.kernel[0] * p.kernel[1], p.batch * p.input[0] * p.input[1]});
 }
 
-// Elements of input under `rows` rows of `pixels` outputs, at most, padding at the ends of a row included.
-inline std::int64_t input_elements_bound(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
-  return checked_mul(input_rows_bound(p, rows), checked_mul(inputs_under(p, 2, pixels), p.in_channels));
+// Elements of input, of so many channels, under `rows` rows of `pixels` outputs, at most, padding at the ends of a row
+// included.
+inline std::int64_t input_elements_bound(const ConvProblem& p, std::int64_t rows, std::int64_t pixels,
+                                         std::int64_t channels) {
+  return checked_mul(input_rows_bound(p, rows), checked_mul(inputs_under(p, 2, pixels), channels));
 }
 
 // Bytes of their copy in the accumulator type.
-inline std::size_t copy_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels) {
+inline std::size_t copy_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels, std::int64_t channels) {
   const auto element = static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-  return static_cast<std::size_t>(round_up(checked_mul(input_elements_bound(p, rows, pixels), element), 256));
+  return static_cast<std::size_t>(round_up(checked_mul(input_elements_bound(p, rows, pixels, channels), element), 256));
 }
 
 }  // namespace vkconv::cpu

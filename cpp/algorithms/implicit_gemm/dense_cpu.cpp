@@ -18,11 +18,14 @@ constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which e
 constexpr double kCopyReuse = 64;          // multiply-adds an input value from which copying it costs little
 constexpr std::int64_t kCopyReach = 16;    // inputs along W under an output, beyond which it does not
 
+// Pixels of a chunk along W.
+std::int64_t chunk_width(const DenseLayout& s) { return std::min(s.p.output[2], s.chunk_tiles * s.tile.max_rows); }
+
 // Bytes of input, as the micro-kernel reads it, that the panels of a group read under one chunk.
 std::size_t chunk_input_bytes(const DenseLayout& s) {
-  const std::int64_t pixels = std::min(s.p.output[2], s.chunk_tiles * s.tile.max_rows);
   const std::size_t element = size_bytes(s.copied ? accumulator(s.p.dtype) : s.p.dtype);
-  return static_cast<std::size_t>(input_elements_bound(s.p, s.chunk_rows, pixels) / s.p.groups) * element;
+  const std::int64_t channels = s.p.in_channels_per_group();
+  return static_cast<std::size_t>(input_elements_bound(s.p, s.chunk_rows, chunk_width(s), channels)) * element;
 }
 
 void set_chunk(DenseLayout& s, std::int64_t pixels) {
@@ -32,16 +35,18 @@ void set_chunk(DenseLayout& s, std::int64_t pixels) {
   s.chunk_tiles = ceil_div(s.row_tiles, pieces);
   if (s.chunk_rows > 1)
     s.chunk_rows = ceil_div(s.rows, std::min(s.rows, round_up(ceil_div(s.rows, s.chunk_rows), s.slots)));
-  if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, std::min(width, s.chunk_tiles * s.tile.max_rows));
 }
 
-std::int64_t chunk_pixels(const DenseLayout& s) {
-  return std::min(s.p.output[2], s.chunk_tiles * s.tile.max_rows) * s.chunk_rows;
+// A task copies the channels of its groups.
+void set_stage(DenseLayout& s) {
+  if (!s.copied) return;
+  const std::int64_t most_groups = (s.task_panels + s.panels - 2) / s.panels + 1;
+  s.stage_bytes = copy_bytes(s.p, s.chunk_rows, chunk_width(s), s.in * std::min(s.p.groups, most_groups));
 }
 
 // Panels a task: as many as leave enough tasks, since they read the same input out of L2.
 void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
-  const double flops = 2.0 * static_cast<double>(chunk_pixels(s) * s.columns) * static_cast<double>(s.terms);
+  const double flops = 2.0 * static_cast<double>(chunk_width(s) * s.chunk_rows * s.columns) * static_cast<double>(s.terms);
   const std::int64_t chunks = s.row_chunks() * s.tile_chunks();
   const auto enough = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / flops)) + 1;
   const std::int64_t most = ceil_div(s.all_panels() * chunks, wanted_tasks);
@@ -49,6 +54,7 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
   // The parts of a chunk follow each other: as many as threads, or a multiple, they end together.
   if (parts > 1 && chunks % s.slots != 0) parts = std::min(round_up(parts, s.slots), s.all_panels());
   s.task_panels = ceil_div(s.all_panels(), parts);
+  set_stage(s);
 }
 
 // A copy saves the tiles at the ends of a row their separate taps; chunks that overlap much would copy too much. Halves
@@ -114,7 +120,10 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.shared_weights = again && s.own_workspace_bytes() + s.packed_bytes() <= context.workspace_limit_bytes;
   while (s.most_together > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) --s.most_together;
   while (s.slots > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) --s.slots;
-  while (pixels > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) set_chunk(s, pixels /= 2);
+  while (pixels > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) {
+    set_chunk(s, pixels /= 2);
+    set_stage(s);
+  }
   return s;
 }
 

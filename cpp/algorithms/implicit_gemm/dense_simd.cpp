@@ -75,7 +75,10 @@ class Dense {
     const Range rows = DenseLayout::part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
     const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
-    const Input input(p_, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied, s_.in * p_.groups);
+    const Range groups{panels.begin / s_.panels, ceil_div(panels.end, s_.panels)};
+    const std::int64_t in = p_.in_channels_per_group();
+    const Input input(p_, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied,
+                      {groups.begin * in, groups.end * in}, s_.in * groups.size());
     std::vector<Row> lines;
     lines.reserve(static_cast<std::size_t>(rows.size()));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
@@ -195,7 +198,8 @@ class Dense {
                 Tile tile, bool accumulate) const {
     constexpr int kBatch = 64;
     const std::int64_t pixel = input.pixel_stride(), in = s_.in, columns = kVectors * s_.tile.lanes;
-    const bool whole_row = p_.dilation[2] == 1 && pixel == in;  // taps along W are one run of memory
+    // Taps along W are one run of memory, whatever is copied of several groups.
+    const bool whole_row = p_.dilation[2] == 1 && pixel == in && p_.groups == 1;
     tile.kc = whole_row ? taps.size() * in : in;
     tile.lda = p_.stride[2] * pixel;
     GemmSlice<X> slices[kBatch];

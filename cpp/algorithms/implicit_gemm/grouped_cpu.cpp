@@ -29,7 +29,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   const auto vector_bytes =
       static_cast<std::size_t>(round_up(lanes * element, 256));  // the last pixel's reaches so far
   const auto stage = [&] {
-    if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2]) + vector_bytes;
+    if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2], s.p.in_channels) + vector_bytes;
   };
   stage();
   while (s.workspace_bytes() > context.workspace_limit_bytes && s.slots > 1) --s.slots;

@@ -196,7 +196,7 @@ class Grouped {
 
   void task(std::int64_t chunk, std::byte* scratch) const {
     const Range rows{chunk * s_.chunk_rows, std::min(s_.rows, (chunk + 1) * s_.chunk_rows)};
-    const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch, s_.copied);
+    const InputRows<T> input(p_, a_.input, rows, {0, p_.output[2]}, scratch, s_.copied, {0, p_.in_channels});
     const std::int64_t tiles = ceil_div(p_.output[2], kGroupedPixels);
     TileTaps<A> lists[3];  // of the first row, the second, and both
     for (TileTaps<A>& taps : lists) {
