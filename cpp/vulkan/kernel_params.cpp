@@ -104,16 +104,21 @@ OperandParams operand_params(const ConvProblem& p, const Operands<Device>& a, co
 
 std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a) {
   const DType sum = accumulator(p.dtype);
-  const bool fours = aligned_to_fours(a.output, p.out_channels, p.output_dtype) &&
-                     (!p.epilogue.addend || aligned_to_fours(a.addend, p.out_channels, sum)) &&
-                     (!p.epilogue.bias || a.bias % (4 * size_bytes(sum)) == 0);
+  const auto stores = [&](std::uint32_t unit) {
+    return aligned_to(unit, a.output, p.out_channels, p.output_dtype) &&
+           (!p.epilogue.addend || aligned_to(unit, a.addend, p.out_channels, sum)) &&
+           (!p.epilogue.bias || a.bias % (unit * size_bytes(sum)) == 0);
+  };
   return {p.epilogue.bias, p.epilogue.addend, static_cast<std::uint32_t>(p.epilogue.activation),
-          p.output_dtype != p.dtype, fours};
+          p.output_dtype != p.dtype,
+          stores(4)   ? 4u
+          : stores(2) ? 2u
+                      : 1u};
 }
 
 std::vector<std::uint32_t> group_epilogue_constants(const ConvProblem& p, const Operands<Device>& a) {
   std::vector<std::uint32_t> constants = epilogue_constants(p, a);
-  if (p.out_channels_per_group() % 4 != 0) constants.back() = 0;
+  while (p.out_channels_per_group() % constants.back() != 0) constants.back() /= 2;
   return constants;
 }
 
@@ -125,8 +130,8 @@ bool aligned(const View<Pointer>& v, std::int64_t elements, std::size_t bytes) {
   return v.data % bytes == 0 && std::ranges::all_of(pixel_strides(v), [&](auto s) { return s % elements == 0; });
 }
 
-bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t) {
-  return channels % 4 == 0 && aligned(v, 4, 4 * size_bytes(t));
+bool aligned_to(std::int64_t unit, const View<Pointer>& v, std::int64_t channels, DType t) {
+  return channels % unit == 0 && aligned(v, unit, static_cast<std::size_t>(unit) * size_bytes(t));
 }
 
 std::string shader_name(std::string_view algorithm, DType t) {

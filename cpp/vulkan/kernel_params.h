@@ -72,15 +72,15 @@ EpilogueParams epilogue_params(const ConvProblem& p, const Operands<Device>& a);
 OperandParams operand_params(const ConvProblem& p, const Operands<Device>& a, const WeightView<Pointer>& weight);
 // Specialization constants 0 to 4 of a forward kernel.
 std::vector<std::uint32_t> epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
-// The same where fours of output channels start anew in each group, so that the last may straddle the next group's.
+// The same where stores of output channels start anew in each group, so that the last may straddle the next group's.
 std::vector<std::uint32_t> group_epilogue_constants(const ConvProblem& p, const Operands<Device>& a);
 
 Strides4 pixel_strides(const View<Pointer>& v);
 WeightStrides weight_strides(const WeightView<Pointer>& v);
 // Whether `v` begins at a multiple of `bytes`, and its pixels lie multiples of `elements` apart.
 bool aligned(const View<Pointer>& v, std::int64_t elements, std::size_t bytes);
-// Whether every group of four channels that starts at a multiple of four is aligned like a vector of four.
-bool aligned_to_fours(const View<Pointer>& v, std::int64_t channels, DType t);
+// Whether `unit` channels that start at a multiple of it are all there and aligned like a vector of so many.
+bool aligned_to(std::int64_t unit, const View<Pointer>& v, std::int64_t channels, DType t);
 
 // "implicit_gemm" and f16 give "implicit_gemm_f16".
 std::string shader_name(std::string_view algorithm, DType t);

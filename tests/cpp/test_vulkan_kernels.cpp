@@ -199,6 +199,12 @@ TEST_F(VulkanKernels, DirectAccuracy) {
     expect_accurate("direct", text);
 }
 
+TEST_F(VulkanKernels, OutputsOfEvenChannelsAreStoredInPairs) {
+  for (const char* text : {"fwd_f16_n1c16o22_i9x11_k3x3_p1x1_bias_add", "fwd_bf16>f32_n1c16o18_i9x11_k3x3_p1x1_bias",
+                           "fwd_f16_n1c32o12g2_i9x11_k3x3_p1x1_bias"})  // six of a group: fours would straddle the next
+    for (const char* algorithm : {"direct", "direct_matrix"}) expect_exact(algorithm, text, true);
+}
+
 TEST_F(VulkanKernels, UnfoldGemmLimitNeverShows) {
   for (const char* text : {"fwd_f32_n2c8o8_i9x11_k3x3_p1x1_bias", "fwd_f32_n1c6o9g3_i9x9_k3x2_s2x1_p1x1",
                            "fwd_f16_n1c5o6_i7_k3_t4_p2", "fwd_f32_n1c4o4_i4x5x6_k2x2x2_p1x0x1"}) {

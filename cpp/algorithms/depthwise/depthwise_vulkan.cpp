@@ -234,7 +234,7 @@ class DepthwisePlan final : public Plan<Device> {
 
   Kernel kernel(const Operands<Device>& a, bool packed) const {
     Kernel k{shader_name("depthwise", p_.dtype), epilogue_constants(p_, a)};
-    const bool fours = p_.out_channels_per_group() == 1 && aligned_to_fours(a.input, p_.in_channels, p_.dtype);
+    const bool fours = p_.out_channels_per_group() == 1 && aligned_to(4, a.input, p_.in_channels, p_.dtype);
     const bool zeros = p_.input_dilated();
     const Tile& t = choice_.tile;
     for (const std::uint32_t v :

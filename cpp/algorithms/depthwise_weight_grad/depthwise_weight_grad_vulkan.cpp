@@ -126,8 +126,8 @@ class DepthwiseWeightGradPlan final : public Plan<Device> {
  private:
   Kernel kernel(const Operands<Device>& a) const {
     const Tile& t = tile_;
-    const bool fours = p_.out_channels_per_group() == 1 && aligned_to_fours(a.input, p_.in_channels, p_.dtype);
-    const bool grad_fours = aligned_to_fours(a.output, p_.out_channels, p_.dtype);
+    const bool fours = p_.out_channels_per_group() == 1 && aligned_to(4, a.input, p_.in_channels, p_.dtype);
+    const bool grad_fours = aligned_to(4, a.output, p_.out_channels, p_.dtype);
     const bool zeros = has_padding(p_) || p_.output[2] % t.columns != 0;
     return {shader_name("depthwise_weight_grad", p_.dtype),
             {t.group_size(), p_.output_dtype != p_.dtype, t.quads, t.columns, t.rows, t.taps, t.stride, t.dilation,

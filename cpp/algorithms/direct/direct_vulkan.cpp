@@ -123,7 +123,7 @@ class DirectPlan final : public Plan<Device> {
   Kernel kernel(const Operands<Device>& a) const {
     Kernel k{shader_name("direct", p_.dtype), group_epilogue_constants(p_, a)};
     const DirectTile& t = layout_.tile;
-    const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
+    const bool input_fours = aligned_to(4, a.input, p_.in_channels_per_group(), p_.dtype);
     for (const std::uint32_t v :
          {t.group_size, t.n, t.reg_m, t.reg_n, t.quads, t.room(), t.input_fours(), std::uint32_t{input_fours},
           std::uint32_t{has_padding(p_)}, std::uint32_t{layout_.steps > layout_.block},

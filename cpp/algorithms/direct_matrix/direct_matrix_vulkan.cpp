@@ -120,7 +120,7 @@ bool far_output(const ConvProblem& p, const Operands<Device>& a) {
 
 // Eight channels of an output pixel are 16 aligned bytes.
 bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
-  return size_bytes(p.output_dtype) == 2 && epilogue_constants(p, a)[4] != 0 && p.out_channels_per_group() % 8 == 0 &&
+  return size_bytes(p.output_dtype) == 2 && epilogue_constants(p, a)[4] == 4 && p.out_channels_per_group() % 8 == 0 &&
          aligned(a.output, 8, 16);
 }
 
@@ -183,7 +183,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     stream.barrier();
     Kernel sum{shader("direct_matrix_sum"), group_epilogue_constants(p_, a)};
     sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
-    const std::int64_t outputs = p_.output_elements() / (sum.constants[4] ? 4 : 1);
+    const std::int64_t outputs = p_.output_elements() / (sum.constants[4] == 4 ? 4 : 1);
     stream.dispatch(sum, params, stream.linear_groups(ceil_div(outputs, kSumGroupSize)));
   }
 

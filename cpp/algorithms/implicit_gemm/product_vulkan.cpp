@@ -133,7 +133,7 @@ MatrixProduct::Params MatrixProduct::make_params(const Operands<Device>& a) cons
 Kernel MatrixProduct::kernel(const Operands<Device>& a, bool unfolded) const {
   Kernel k{shader_name("implicit_gemm", p_.dtype), group_epilogue_constants(p_, a)};
   const bool zeros = p_.input_dilated();
-  const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
+  const bool input_fours = aligned_to(4, a.input, p_.in_channels_per_group(), p_.dtype);
   const bool quad_columns = software_ && tile_.reg_n % 4 == 0;
   for (const std::uint32_t v :
        {tile_.group_size(), tile_.m, tile_.n, tile_.quads, tile_.reg_m, tile_.reg_n, std::uint32_t{flat_},

@@ -96,8 +96,8 @@ class SubgroupGemmPlan final : public Plan<Device> {
                         narrow(layout_.panels.chunk_channels / 4),
                         narrow(layout_.workgroups)};
     Kernel k{shader_name("subgroup_gemm", p_.dtype), epilogue_constants(p_, a), layout_.lanes};
-    k.constants[4] = 0;  // outputs are stored one by one
-    const bool fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
+    k.constants[4] = 1;  // outputs are stored one by one
+    const bool fours = aligned_to(4, a.input, p_.in_channels_per_group(), p_.dtype);
     const bool zeros = p_.input_dilated();
     k.constants.insert(k.constants.end(), {layout_.lanes, layout_.lanes * layout_.loads, layout_.columns,
                                            std::uint32_t{fours}, std::uint32_t{has_padding(p_)}, std::uint32_t{zeros}});

@@ -125,8 +125,8 @@ class WeightGradPlan final : public Plan<Device> {
   Kernel product_kernel(const Operands<Device>& a) const {
     const bool flat = p_.in_channels_per_group() % 4 != 0;
     const bool zeros = p_.input_dilated();
-    const bool input_fours = aligned_to_fours(a.input, p_.in_channels_per_group(), p_.dtype);
-    const bool grad_fours = aligned_to_fours(a.output, p_.out_channels_per_group(), p_.dtype);
+    const bool input_fours = aligned_to(4, a.input, p_.in_channels_per_group(), p_.dtype);
+    const bool grad_fours = aligned_to(4, a.output, p_.out_channels_per_group(), p_.dtype);
     return {shader_name("weight_grad", p_.dtype),
             {tile_.group_size(), p_.output_dtype != p_.dtype, tile_.o, tile_.k, tile_.reg_o, tile_.reg_k, kStep, flat,
              input_fours, grad_fours, has_padding(p_), grid_.chunks > 1, zeros}};

@@ -232,7 +232,7 @@ class WinogradPlan final : public Plan<Device> {
     const ConvProblem& p = l_.g.problem;
     const bool four = l_.g.shape.mh == 4;
     Kernel k{shader_name(std::string("winograd_") + part, p.dtype), epilogue_constants(p, a)};
-    const bool input_fours = aligned_to_fours(a.input, p.in_channels, p.dtype);
+    const bool input_fours = aligned_to(4, a.input, p.in_channels, p.dtype);
     for (const std::uint32_t v :
          {kGroupSize, narrow(l_.g.shape.mh), bits(four ? F4::point(0) : F2::point(0)), bits(F4::point(2)),
           std::uint32_t{input_fours}, std::uint32_t{l_.repairs_later}, narrow(l_.channels),

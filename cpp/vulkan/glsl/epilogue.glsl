@@ -6,7 +6,8 @@ layout(constant_id = 0) const bool kHasBias = false;
 layout(constant_id = 1) const bool kHasAddend = false;
 layout(constant_id = 2) const uint kActivation = 0;
 layout(constant_id = 3) const bool kStoresReal = false;   // output_dtype is the accumulator type
-layout(constant_id = 4) const bool kStoresFours = false;  // output, addend and bias are aligned to four elements
+layout(constant_id = 4) const uint kStoreUnit = 1;        // 4, 2 or 1 elements, to which output, addend and bias are aligned
+const bool kStoresFours = kStoreUnit == 4;
 
 struct EpilogueParams {
   uint64_t bias;
@@ -116,6 +117,19 @@ void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, r
     store(array, out_offset + o, y);
 }
 
+// The same for channels o and o + 1, aligned to two elements.
+void finish2(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, real2 sum, EpilogueParams e) {
+  [[unroll]] for (uint j = 0; j < 2; ++j) {
+    if (kHasAddend) sum[j] += load_real(e.addend, addend_offset + o + j);
+    if (kHasBias) sum[j] += load_real(e.bias, o + j);
+    sum[j] = activate(sum[j], e);
+  }
+  if (kStoresReal)
+    store_real2(array, out_offset + o, sum);
+  else
+    store2(array, out_offset + o, sum);
+}
+
 // The same for channels o to o + 3, aligned to four elements: their values.
 real4 finished4(int64_t addend_offset, uint o, real4 sum, EpilogueParams e) {
   if (kHasAddend) sum += load_real4(e.addend, addend_offset + o);
@@ -127,6 +141,12 @@ real4 finished4(int64_t addend_offset, uint o, real4 sum, EpilogueParams e) {
 // Finishes and stores channels o to o + 3, of which those below `channels` exist.
 void finish4(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, uint channels, real4 sum,
              EpilogueParams e) {
+  if (kStoreUnit == 2) {
+    [[unroll]] for (uint j = 0; j < 4; j += 2)
+      if (o + j < channels)
+        finish2(array, out_offset, addend_offset, o + j, j == 0 ? sum.xy : sum.zw, e);
+    return;
+  }
   if (!kStoresFours) {
     [[unroll]] for (uint j = 0; j < 4; ++j)
       if (o + j < channels) finish(array, out_offset, addend_offset, o + j, sum[j], e);

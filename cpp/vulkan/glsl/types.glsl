@@ -10,35 +10,45 @@
 
 #if defined(VARIANT_F64)
 #define real double
+#define real2 dvec2
 #define real4 dvec4
 #define packed_real4 dvec4
 #define element double
+#define element2 dvec2
 #define element4 dvec4
 #define ELEMENT_BYTES 8
 #define REAL_BYTES 8
 #elif defined(VARIANT_F32)
 #define real float
+#define real2 vec2
 #define real4 vec4
 #define packed_real4 u64vec2
 #define element float
+#define element2 uvec2
 #define element4 u64vec2
 #define ELEMENT_BYTES 4
 #define REAL_BYTES 4
 #else
 #define real float
+#define real2 vec2
 #define real4 vec4
 #define packed_real4 u64vec2
 #define element uint16_t
+#define element2 uint
 #define element4 uint64_t
 #define ELEMENT_BYTES 2
 #define REAL_BYTES 4
 #endif
+#define ELEMENT2_BYTES (2 * ELEMENT_BYTES)
 #define ELEMENT4_BYTES (4 * ELEMENT_BYTES)
+#define REAL2_BYTES (2 * REAL_BYTES)
 #define REAL4_BYTES (4 * REAL_BYTES)
 
 layout(buffer_reference, scalar, buffer_reference_align = ELEMENT_BYTES) buffer ElementAt { element value; };
+layout(buffer_reference, scalar, buffer_reference_align = ELEMENT2_BYTES) buffer Element2At { element2 value; };
 layout(buffer_reference, scalar, buffer_reference_align = ELEMENT4_BYTES) buffer Element4At { element4 value; };
 layout(buffer_reference, scalar, buffer_reference_align = REAL_BYTES) buffer RealAt { real value; };
+layout(buffer_reference, scalar, buffer_reference_align = REAL2_BYTES) buffer Real2At { real2 value; };
 layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Real4At { packed_real4 value; };
 
 #ifdef VARIANT_BF16
@@ -154,6 +164,18 @@ void store(uint64_t array, int64_t offset, real v) {
 #endif
 }
 
+// Two elements at an address that is a multiple of ELEMENT2_BYTES.
+void store2(uint64_t array, int64_t offset, real2 v) {
+  Element2At at = Element2At(array + uint64_t(offset) * ELEMENT_BYTES);
+#if defined(VARIANT_F64)
+  at.value = v;
+#elif defined(VARIANT_F32)
+  at.value = floatBitsToUint(v);
+#else
+  at.value = round_pair(v);
+#endif
+}
+
 void store4(uint64_t array, int64_t offset, real4 v) {
   Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value = round_element4(v);
 }
@@ -171,6 +193,9 @@ real load_real(uint64_t array, int64_t offset) {
 }
 void store_real(uint64_t array, int64_t offset, real v) {
   RealAt(array + uint64_t(offset) * REAL_BYTES).value = v;
+}
+void store_real2(uint64_t array, int64_t offset, real2 v) {
+  Real2At(array + uint64_t(offset) * REAL_BYTES).value = v;
 }
 real4 load_real4(uint64_t array, int64_t offset) {
   return no_wrapping_nan(unpack4(Real4At(array + uint64_t(offset) * REAL_BYTES).value));
