@@ -25,6 +25,8 @@ def _build(case: Case, x: Array, w: Array, threads: int) -> Run:
     del threads  # MLX's CPU back end chooses for itself
     if 2.0 * math.prod(case.y[:-1]) * math.prod(w.shape) > DENSE_FLOP_LIMIT:
         raise Refusal("one call takes over half a minute")
+    if case.groups > 1 and w.ndim == 5:
+        raise Refusal("no groups in three dimensions")
     g = case.as_general
     low, high = [lo for lo, _ in g["pads"]], [hi for _, hi in g["pads"]]
     xm, wm = (mx.array(a.astype(np.float32)).astype(DTYPES[case.dtype]) for a in (x, w))
