@@ -1,6 +1,6 @@
 // Tiles of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels, of one row or two,
-// stay in registers. Three neighbouring taps share each permuted input vector when stride and dilation along W are 1;
-// two rows do when they are 1 along H. Copied rows have zeros at their ends, which are multiplied like input, unless an
+// stay in registers. Without dilation along W up to three taps, a stride from each other, share each permuted input
+// vector; two rows do when stride and dilation are 1 along H. Copied rows have zeros at their ends, which are multiplied like input, unless an
 // infinite weight would make NaN of that.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/grouped_simd.cpp"
@@ -26,7 +26,7 @@ inline constexpr bool kRowPairs = kMaxRows > 6;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
 
-// Taps [0, kTaps) at the input columns x, x + step, ...; columns outside `inside` are padding and skipped. Both for the
+// Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are padding and skipped. Both for the
 // first output of a row.
 template <class A>
 struct TapRun {
@@ -39,16 +39,16 @@ struct TapRun {
 // The taps of a row of tiles, or of two rows, the same for all channels.
 template <class A>
 struct TileTaps {
-  std::vector<TapRun<A>> triples, singles;  // runs of three taps and of one
+  std::vector<TapRun<A>> triples, pairs, singles;  // runs of so many taps
   std::int64_t step = 0;                    // elements between columns
   std::int64_t in_channels = 0;             // a group
-  std::int64_t kernel_width = 0;
-  std::int64_t first = 0;  // output of the tile
+  std::int64_t kernel_width = 0, stride = 1;  // along W
+  std::int64_t first = 0;                     // output of the tile
 
-  bool empty() const { return triples.empty() && singles.empty(); }
+  std::vector<TapRun<A>>& of(std::int64_t taps) { return taps == 3 ? triples : taps == 2 ? pairs : singles; }
+  bool empty() const { return triples.empty() && pairs.empty() && singles.empty(); }
   void clear() {
-    triples.clear();
-    singles.clear();
+    for (std::int64_t taps = 1; taps <= 3; ++taps) of(taps).clear();
   }
 };
 
@@ -75,7 +75,7 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
     unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
       constexpr int kRow = kFirst + i;
       unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
-        weight[kRow][k] = hn::LoadU(d, weights + (k - kRow * taps.kernel_width) * vectors + c * lanes);
+        weight[kRow][k] = hn::LoadU(d, weights + (k * taps.stride - kRow * taps.kernel_width) * vectors + c * lanes);
       });
     });
     unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
@@ -125,16 +125,16 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
     closed = true;
     chain = 0;
   };
-  for (const TapRun<A>& run : taps.triples) {
-    if (chain + 3 * taps.in_channels > block && chain > 0) close(false);
-    add_taps<A, 3, kChecked, 0, 1>(run, taps, v, sum);
-    chain += 3 * taps.in_channels;
-  }
-  for (const TapRun<A>& run : taps.singles) {
-    if (chain + taps.in_channels > block && chain > 0) close(false);
-    add_taps<A, 1, kChecked, 0, 1>(run, taps, v, sum);
-    chain += taps.in_channels;
-  }
+  const auto add = [&](const auto& runs, auto count) __attribute__((always_inline)) {
+    for (const TapRun<A>& run : runs) {
+      if (chain + count * taps.in_channels > block && chain > 0) close(false);
+      add_taps<A, count, kChecked, 0, 1>(run, taps, v, sum);
+      chain += count * taps.in_channels;
+    }
+  };
+  add(taps.triples, std::integral_constant<int, 3>());
+  add(taps.pairs, std::integral_constant<int, 2>());
+  add(taps.singles, std::integral_constant<int, 1>());
   close(true);
 }
 
@@ -154,6 +154,7 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, const ChannelVector<A>& 
         add_taps<A, count, kChecked, 0, 2>(run, taps, v, sum);
   };
   add(taps.triples, std::integral_constant<int, 3>());
+  add(taps.pairs, std::integral_constant<int, 2>());
   add(taps.singles, std::integral_constant<int, 1>());
   unroll<2>([&](auto row) __attribute__((always_inline)) {
     unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
@@ -203,6 +204,7 @@ class Grouped {
       taps.step = p_.stride[2] * input.pixel_stride();
       taps.in_channels = p_.in_channels_per_group();
       taps.kernel_width = p_.kernel[2];
+      taps.stride = p_.stride[2];
     }
     for (std::int64_t r = rows.begin, height; r < rows.end; r += height) {
       const OutputRow row(p_, r);
@@ -235,14 +237,16 @@ class Grouped {
   // The taps along W of kernel row (d, h), which reads the line x.
   void collect_line(const A* x, std::int64_t d, std::int64_t h, Range rows, std::int64_t pixel_stride,
                     TileTaps<A>& taps) const {
-    const bool triples = p_.stride[2] == 1 && p_.dilation[2] == 1;
-    for (std::int64_t k = 0, count; k < p_.kernel[2]; k += count) {
-      count = triples && k + 3 <= p_.kernel[2] ? 3 : 1;
-      const std::int64_t column = k * p_.dilation[2] - p_.pad_lo[2];
-      const Range inside{ceil_div(-column, p_.stride[2]), floor_div(p_.input[2] - 1 - column, p_.stride[2]) + 1};
-      const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
-      (count == 3 ? taps.triples : taps.singles).push_back({x + column * pixel_stride, inside, tap, rows});
-    }
+    const std::int64_t stride = p_.stride[2], most = p_.dilation[2] == 1 ? 3 : 1;
+    for (std::int64_t phase = 0; phase < std::min(most > 1 ? stride : p_.kernel[2], p_.kernel[2]); ++phase)
+      for (std::int64_t k = phase, count; k < p_.kernel[2]; k += count * stride) {
+        count = std::min(most, ceil_div(p_.kernel[2] - k, stride));
+        const std::int64_t column = k * p_.dilation[2] - p_.pad_lo[2];
+        const Range inside{ceil_div(-column, stride), floor_div(p_.input[2] - 1 - column, stride) + 1};
+        const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
+        taps.of(count).push_back({x + column * pixel_stride, inside, tap, rows});
+        if (most == 1) break;
+      }
   }
 
   // The lines that `rows` rows of outputs from `at` on meet, where they are one row apart when there are two.
