@@ -43,6 +43,11 @@ const char* const kForward[] = {
     "fwd_f32_n1c12o12g4_i9x41_k3x3_p1x1",
     "fwd_f32_n1c8o32g4_i10x21_k3x3_s2x2_p1x1_bias_add_relu",
     "fwd_f64_n1c4o4g2_i5x7x19_k3x3x3_p1x1x1",
+    // taps a stride apart, in runs of three, two and one, and rows that share some lines
+    "fwd_f32_n2c32o32g8_i11x41_k7x7_s2x2_p3x3_bias_relu",
+    "fwd_f16_n1c32o32g8_i12x31_k5x5_s2x3_p2x1",
+    "fwd_f32_n1c32o32g16_i5x13x37_k3x4x3_s2x3x2_p1x2x1_add",
+    "fwd_f64_n1c16o16g4_i9x40_k2x9_s3x2_p1x4",
     "fwd_f32_n20c7o20_i1x1_k1x1",
     "fwd_f32_n17c7o20_i3x3_k3x3_p1x1",
     "fwd_f32_n1c7o20_i40x2x2_k3x2x1_p4x3x3",
@@ -204,6 +209,7 @@ TEST(Dense, UnfoldIsTheSameForAnyWorkspaceLimit) {
 TEST(Dense, ThreadsAndPreparationDoNotChangeBits) {
   for (const char* text :
        {"fwd_f32_n2c16o80_i31x30_k3x3_p1x1", "fwd_f16_n1c32o32_i500_k5_p2", "fwd_f32_n1c64o64g16_i30x31_k3x3_p1x1",
+        "fwd_f32_n1c64o64g4_i30x31_k3x3_p1x1", "fwd_f32_n1c64o64g16_i30x31_k5x5_s2x2_p2x2",
         "fwd_f32_n1c64o3_i100x90_k3x3_p1x1", "fwd_f32_n2c3o64_i90x90_k7x7_s2x2_p3x3"})
     for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) tools::expect_same_bits(text, algorithm);
 }
@@ -260,7 +266,7 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
        {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
         "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1", "fwd_f32_n1c32o3_i5x20_k3x3_p1x1",
         "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1", "fwd_f16_n1c32o32g8_i5x20_k3x3_p1x1",
-        "fwd_bf16_n1c3o40_i5x20_k3x3_p1x1"}) {
+        "fwd_f32_n1c32o32g8_i7x40_k3x3_s2x2_p1x1", "fwd_bf16_n1c3o40_i5x20_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = make_planner();
     auto arrays = tools::make_arrays(p, Data::random);

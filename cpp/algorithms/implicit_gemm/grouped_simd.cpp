@@ -1,7 +1,7 @@
 // Tiles of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels, of one row or two,
 // stay in registers. Without dilation along W up to three taps, a stride from each other, share each permuted input
-// vector; two rows do when stride and dilation are 1 along H. Copied rows have zeros at their ends, which are multiplied like input, unless an
-// infinite weight would make NaN of that.
+// vector; two rows do without dilation along H. Copied rows have zeros at their ends, which are multiplied like input,
+// unless an infinite weight would make NaN of that.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/implicit_gemm/grouped_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -26,13 +26,13 @@ inline constexpr bool kRowPairs = kMaxRows > 6;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
 
-// Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are padding and skipped. Both for the
-// first output of a row.
+// Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are
+// padding and skipped. Both for the first output of a row.
 template <class A>
 struct TapRun {
   const A* x;  // of channel 0
   Range inside;
-  std::int64_t tap;  // of the first row of outputs; the second meets the line with the kernel row before
+  std::int64_t tap;  // of the first row of outputs; the second meets the line with a kernel row before
   Range rows{0, 1};  // of outputs that meet the line
 };
 
@@ -40,10 +40,11 @@ struct TapRun {
 template <class A>
 struct TileTaps {
   std::vector<TapRun<A>> triples, pairs, singles;  // runs of so many taps
-  std::int64_t step = 0;                    // elements between columns
-  std::int64_t in_channels = 0;             // a group
-  std::int64_t kernel_width = 0, stride = 1;  // along W
-  std::int64_t first = 0;                     // output of the tile
+  std::int64_t step = 0;                           // elements between columns
+  std::int64_t in_channels = 0;                    // a group
+  std::int64_t stride = 1;                         // between the taps of a run
+  std::int64_t row_taps = 0;                       // between those of two rows of outputs
+  std::int64_t first = 0;                          // output of the tile
 
   std::vector<TapRun<A>>& of(std::int64_t taps) { return taps == 3 ? triples : taps == 2 ? pairs : singles; }
   bool empty() const { return triples.empty() && pairs.empty() && singles.empty(); }
@@ -75,7 +76,7 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
     unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
       constexpr int kRow = kFirst + i;
       unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
-        weight[kRow][k] = hn::LoadU(d, weights + (k * taps.stride - kRow * taps.kernel_width) * vectors + c * lanes);
+        weight[kRow][k] = hn::LoadU(d, weights + (k * taps.stride - kRow * taps.row_taps) * vectors + c * lanes);
       });
     });
     unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
@@ -203,8 +204,8 @@ class Grouped {
     for (TileTaps<A>& taps : lists) {
       taps.step = p_.stride[2] * input.pixel_stride();
       taps.in_channels = p_.in_channels_per_group();
-      taps.kernel_width = p_.kernel[2];
       taps.stride = p_.stride[2];
+      taps.row_taps = p_.stride[1] * p_.kernel[2];
     }
     for (std::int64_t r = rows.begin, height; r < rows.end; r += height) {
       const OutputRow row(p_, r);
@@ -249,14 +250,14 @@ class Grouped {
       }
   }
 
-  // The lines that `rows` rows of outputs from `at` on meet, where they are one row apart when there are two.
+  // The lines that `rows` rows of outputs from `at` on meet.
   void collect(const OutputRow& at, std::int64_t rows, const InputRows<T>& input, TileTaps<A>& taps) const {
     for (std::int64_t d = at.kd.begin; d < at.kd.end; ++d)
-      for (std::int64_t h = 0; h < p_.kernel[1] + rows - 1; ++h) {
+      for (std::int64_t h = 0; h < p_.kernel[1] + (rows - 1) * p_.stride[1]; ++h) {
         const std::int64_t line = at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
         if (line < 0 || line >= p_.input[1]) continue;
         const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0], line);
-        collect_line(x, d, h, {h < p_.kernel[1] ? 0 : 1, h > 0 ? rows : 1}, input.pixel_stride(), taps);
+        collect_line(x, d, h, {h < p_.kernel[1] ? 0 : 1, h < p_.stride[1] ? 1 : rows}, input.pixel_stride(), taps);
       }
   }
 
@@ -305,7 +306,7 @@ class Grouped {
   const bool one_chain_ = 3 * s_.terms() <= 4 * kBlockTerms;  // a third more at most, as in gemm.h
   const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
   const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
-  const bool pairs_ = kRowPairs && p_.stride[1] == 1 && p_.dilation[1] == 1 && p_.kernel[1] > 1 && one_chain_;
+  const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
   bool zero_ends_ = s_.copied;  // of the rows, and all weights are finite
   std::vector<Index> indices_;  // [vector][in channel][lanes]
 };
