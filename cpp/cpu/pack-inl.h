@@ -140,13 +140,10 @@ bool all_finite(const T* values, std::int64_t count) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   // NaN from the first such value on; several, since one would wait for itself.
   V zeros[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  const auto check = [&](V& zero, std::int64_t at) __attribute__((always_inline)) {
-    zero = hn::MulAdd(load(d, values + at), hn::Zero(d), zero);
-  };
   std::int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes)
-    for (std::int64_t j = 0; j < 4; ++j) check(zeros[j], i + j * lanes);
-  for (; i + lanes <= count; i += lanes) check(zeros[0], i);
+    for (std::int64_t j = 0; j < 4; ++j) zeros[j] = hn::MulAdd(load(d, values + i + j * lanes), hn::Zero(d), zeros[j]);
+  for (; i + lanes <= count; i += lanes) zeros[0] = hn::MulAdd(load(d, values + i), hn::Zero(d), zeros[0]);
   Accumulator<T> rest = 0;
   for (; i < count; ++i) rest += widened(values + i) * 0;
   const V all = hn::Add(hn::Add(zeros[0], zeros[1]), hn::Add(zeros[2], zeros[3]));

@@ -46,7 +46,8 @@ void set_stage(DenseLayout& s) {
 
 // Panels a task: as many as leave enough tasks, since they read the same input out of L2.
 void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
-  const double flops = 2.0 * static_cast<double>(chunk_width(s) * s.chunk_rows * s.columns) * static_cast<double>(s.terms);
+  const double flops =
+      2.0 * static_cast<double>(chunk_width(s) * s.chunk_rows * s.columns) * static_cast<double>(s.terms);
   const std::int64_t chunks = s.row_chunks() * s.tile_chunks();
   const auto enough = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / flops)) + 1;
   const std::int64_t most = ceil_div(s.all_panels() * chunks, wanted_tasks);

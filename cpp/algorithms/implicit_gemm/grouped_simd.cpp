@@ -235,18 +235,17 @@ class Grouped {
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
   bool inside(Range w) const { return zero_ends_ || reads_inside(p_, 2, w); }
 
-  // The taps along W of kernel row (d, h), which reads the line x.
+  // The taps along W of kernel row (d, h), which reads the line x: in runs of those a stride apart, dilated ones alone.
   void collect_line(const A* x, std::int64_t d, std::int64_t h, Range rows, std::int64_t pixel_stride,
                     TileTaps<A>& taps) const {
-    const std::int64_t stride = p_.stride[2], most = p_.dilation[2] == 1 ? 3 : 1;
-    for (std::int64_t phase = 0; phase < std::min(most > 1 ? stride : p_.kernel[2], p_.kernel[2]); ++phase)
-      for (std::int64_t k = phase, count; k < p_.kernel[2]; k += count * stride) {
-        count = std::min(most, ceil_div(p_.kernel[2] - k, stride));
+    const std::int64_t stride = p_.stride[2], step = p_.dilation[2] == 1 ? stride : p_.kernel[2];
+    for (std::int64_t phase = 0; phase < std::min(step, p_.kernel[2]); ++phase)
+      for (std::int64_t k = phase, count; k < p_.kernel[2]; k += count * step) {
+        count = std::min<std::int64_t>(3, ceil_div(p_.kernel[2] - k, step));
         const std::int64_t column = k * p_.dilation[2] - p_.pad_lo[2];
         const Range inside{ceil_div(-column, stride), floor_div(p_.input[2] - 1 - column, stride) + 1};
         const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
         taps.of(count).push_back({x + column * pixel_stride, inside, tap, rows});
-        if (most == 1) break;
       }
   }
 
