@@ -25,6 +25,7 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 inline constexpr bool kRowPairs = kMaxRows > 6;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
+inline constexpr int kMostTaps = 3;  // of a run, that share the permuted input
 
 // Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are
 // padding and skipped. Both for the first output of a row.
@@ -39,17 +40,18 @@ struct TapRun {
 // The taps of a row of tiles, or of two rows, the same for all channels.
 template <class A>
 struct TileTaps {
-  std::vector<TapRun<A>> triples, pairs, singles;  // runs of so many taps
-  std::int64_t step = 0;                           // elements between columns
-  std::int64_t in_channels = 0;                    // a group
-  std::int64_t stride = 1;                         // between the taps of a run
-  std::int64_t row_taps = 0;                       // between those of two rows of outputs
-  std::int64_t first = 0;                          // output of the tile
+  std::vector<TapRun<A>> runs[kMostTaps];  // of 1, 2, ... taps
+  std::int64_t step = 0;                   // elements between columns
+  std::int64_t in_channels = 0;            // a group
+  std::int64_t stride = 1;                 // between the taps of a run
+  std::int64_t row_taps = 0;               // between those of two rows of outputs
+  std::int64_t first = 0;                  // output of the tile
 
-  std::vector<TapRun<A>>& of(std::int64_t taps) { return taps == 3 ? triples : taps == 2 ? pairs : singles; }
-  bool empty() const { return triples.empty() && pairs.empty() && singles.empty(); }
+  bool empty() const {
+    return std::ranges::all_of(runs, [](const auto& of_taps) { return of_taps.empty(); });
+  }
   void clear() {
-    for (std::int64_t taps = 1; taps <= 3; ++taps) of(taps).clear();
+    for (auto& of_taps : runs) of_taps.clear();
   }
 };
 
@@ -126,16 +128,14 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
     closed = true;
     chain = 0;
   };
-  const auto add = [&](const auto& runs, auto count) __attribute__((always_inline)) {
-    for (const TapRun<A>& run : runs) {
-      if (chain + count * taps.in_channels > block && chain > 0) close(false);
-      add_taps<A, count, kChecked, 0, 1>(run, taps, v, sum);
-      chain += count * taps.in_channels;
+  unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kTaps = kMostTaps - i;
+    for (const TapRun<A>& run : taps.runs[kTaps - 1]) {
+      if (chain + kTaps * taps.in_channels > block && chain > 0) close(false);
+      add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
+      chain += kTaps * taps.in_channels;
     }
-  };
-  add(taps.triples, std::integral_constant<int, 3>());
-  add(taps.pairs, std::integral_constant<int, 2>());
-  add(taps.singles, std::integral_constant<int, 1>());
+  });
   close(true);
 }
 
@@ -145,18 +145,16 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, const ChannelVector<A>& 
   const hn::ScalableTag<A> d;
   hn::Vec<decltype(d)> sum[2][kPixels];
   unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
-  const auto add = [&](const auto& runs, auto count) __attribute__((always_inline)) {
-    for (const TapRun<A>& run : runs)
+  unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kTaps = kMostTaps - i;
+    for (const TapRun<A>& run : taps.runs[kTaps - 1])
       if (run.rows.end == 1)
-        add_taps<A, count, kChecked, 0, 1>(run, taps, v, sum);
+        add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
       else if (run.rows.begin == 1)
-        add_taps<A, count, kChecked, 1, 2>(run, taps, v, sum);
+        add_taps<A, kTaps, kChecked, 1, 2>(run, taps, v, sum);
       else
-        add_taps<A, count, kChecked, 0, 2>(run, taps, v, sum);
-  };
-  add(taps.triples, std::integral_constant<int, 3>());
-  add(taps.pairs, std::integral_constant<int, 2>());
-  add(taps.singles, std::integral_constant<int, 1>());
+        add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
+  });
   unroll<2>([&](auto row) __attribute__((always_inline)) {
     unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
       if (to[row].out)
@@ -241,11 +239,11 @@ class Grouped {
     const std::int64_t stride = p_.stride[2], step = p_.dilation[2] == 1 ? stride : p_.kernel[2];
     for (std::int64_t phase = 0; phase < std::min(step, p_.kernel[2]); ++phase)
       for (std::int64_t k = phase, count; k < p_.kernel[2]; k += count * step) {
-        count = std::min<std::int64_t>(3, ceil_div(p_.kernel[2] - k, step));
+        count = std::min<std::int64_t>(kMostTaps, ceil_div(p_.kernel[2] - k, step));
         const std::int64_t column = k * p_.dilation[2] - p_.pad_lo[2];
         const Range inside{ceil_div(-column, stride), floor_div(p_.input[2] - 1 - column, stride) + 1};
         const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;
-        taps.of(count).push_back({x + column * pixel_stride, inside, tap, rows});
+        taps.runs[count - 1].push_back({x + column * pixel_stride, inside, tap, rows});
       }
   }
 

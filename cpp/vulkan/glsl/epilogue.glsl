@@ -5,8 +5,8 @@
 layout(constant_id = 0) const bool kHasBias = false;
 layout(constant_id = 1) const bool kHasAddend = false;
 layout(constant_id = 2) const uint kActivation = 0;
-layout(constant_id = 3) const bool kStoresReal = false;   // output_dtype is the accumulator type
-layout(constant_id = 4) const uint kStoreUnit = 1;        // 4, 2 or 1 elements, to which output, addend and bias are aligned
+layout(constant_id = 3) const bool kStoresReal = false;  // output_dtype is the accumulator type
+layout(constant_id = 4) const uint kStoreUnit = 1;       // 4, 2 or 1: output, addend and bias are aligned to it
 const bool kStoresFours = kStoreUnit == 4;
 
 struct EpilogueParams {
@@ -143,8 +143,7 @@ void finish4(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, 
              EpilogueParams e) {
   if (kStoreUnit == 2) {
     [[unroll]] for (uint j = 0; j < 4; j += 2)
-      if (o + j < channels)
-        finish2(array, out_offset, addend_offset, o + j, j == 0 ? sum.xy : sum.zw, e);
+      if (o + j < channels) finish2(array, out_offset, addend_offset, o + j, j == 0 ? sum.xy : sum.zw, e);
     return;
   }
   if (!kStoresFours) {
