@@ -9,6 +9,8 @@
 
 namespace vkconv::cpu {
 
+inline constexpr std::size_t kLineBytes = 64;  // of memory, as cores pass it to each other
+
 class TaskShares {
  public:
   explicit TaskShares(std::int64_t threads, std::int64_t tasks = 0) : shares_(static_cast<std::size_t>(threads)) {
@@ -25,12 +27,13 @@ class TaskShares {
     }
   }
 
-  // Calls f(task) for the tasks of `thread`, and then for those that are left of the others.
+  // Calls f(task) for the tasks of `thread`, and then for those that are left of the others. Shares that are done are
+  // only read, which all threads may do at once.
   template <class F>
   void drain(std::int64_t thread, F&& f) {
     for (std::size_t i = 0; i < shares_.size(); ++i) {
       Share& share = shares_[(static_cast<std::size_t>(thread) + i) % shares_.size()];
-      for (std::int64_t t = share.next++; t < share.end; t = share.next++) f(t);
+      for (std::int64_t t; share.next < share.end && (t = share.next++) < share.end;) f(t);
     }
   }
 
@@ -40,7 +43,7 @@ class TaskShares {
   }
 
  private:
-  struct alignas(64) Share {
+  struct alignas(kLineBytes) Share {
     std::atomic<std::int64_t> next{0};
     std::int64_t end = 0;
   };

@@ -43,9 +43,9 @@ void pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : shares_(threads) {
+ThreadPool::ThreadPool(int threads) : workers_(static_cast<std::size_t>(threads)), shares_(threads) {
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work_loop(i); });
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { work_loop(i); });
   } catch (const std::exception&) {  // the system has no more threads, or no memory for one: fewer do the work
   }
 }
@@ -54,12 +54,12 @@ ThreadPool::~ThreadPool() {
   stop_ = true;
   ++epoch_;
   epoch_.notify_all();
-  for (std::thread& t : workers_) t.join();
+  for (std::thread& t : threads_) t.join();
 }
 
 void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
   std::unique_lock lock(busy_, std::defer_lock);
-  if (tasks <= 1 || workers_.empty() || job_failed || !lock.try_lock()) {
+  if (tasks <= 1 || threads_.empty() || job_failed || !lock.try_lock()) {
     for (std::int64_t t = 0; t < tasks; ++t) {
       check_job();
       f(t);
@@ -86,7 +86,8 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
     drain(0);
     // A worker that enters after this line finds the job closed; the others are waited for.
     open_ = false;
-    while (active_ > 0) pause();
+    for (const Worker& worker : workers_)
+      while (worker.in_job) pause();
   }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
@@ -111,6 +112,7 @@ void check_job() {
 }
 
 void ThreadPool::work_loop(int thread) {
+  Worker& worker = workers_[static_cast<std::size_t>(thread)];
   std::uint32_t seen = 0;  // a thread that starts late still joins the job that is open
   while (!stop_) {
     auto deadline = std::chrono::steady_clock::now() + kSpin;
@@ -123,12 +125,12 @@ void ThreadPool::work_loop(int thread) {
       }
     }
     seen = epoch_;
-    ++active_;
+    worker.in_job = true;
     if (open_) {
       if (const int processor = caller_processor; processor == sched_getcpu()) leave_processor(processor);
       drain(thread);
     }
-    --active_;
+    worker.in_job = false;
   }
 }
 

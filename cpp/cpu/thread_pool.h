@@ -31,7 +31,7 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
 
-  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  int size() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls f(0) .. f(tasks - 1), each once, on any thread, and returns when all are done. The first exception is
   // rethrown here. A call from inside a task, or while another thread uses the pool, runs in the calling thread.
@@ -45,19 +45,24 @@ class ThreadPool {
   void work_loop(int thread);
   void drain(int thread);
 
-  std::vector<std::thread> workers_;
+  // A worker's own line of memory: one that all of them write goes from core to core, 100 ns for each.
+  struct alignas(kLineBytes) Worker {
+    std::atomic<bool> in_job{false};
+  };
+
+  std::vector<std::thread> threads_;
+  std::vector<Worker> workers_;
   std::mutex busy_;
   const TaskRef* job_ = nullptr;
   std::exception_ptr error_;
   TaskShares shares_;                     // the caller's first
   std::thread::id caller_;                // of the job
   std::atomic<int> borrowed_threads_{0};  // of a team, in the job beside the caller
-  alignas(64) std::atomic<std::uint32_t> epoch_{0};
-  std::atomic<int> active_{0};    // workers inside a job
-  std::atomic<int> sleepers_{0};  // workers waiting on epoch_
-  std::atomic<bool> open_{false};
   std::atomic<bool> failed_{false};
+  alignas(kLineBytes) std::atomic<std::uint32_t> epoch_{0};  // what idle workers look at, written once a job
   std::atomic<bool> stop_{false};
+  alignas(kLineBytes) std::atomic<bool> open_{false};
+  std::atomic<int> sleepers_{0};  // workers waiting on epoch_
 };
 
 // The process-wide pool, of num_threads() threads but no more than there are processors. A child process after fork
