@@ -104,6 +104,7 @@ class Execution {
   void enter(Worker& worker, const Slab& slab) const;
   void hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const;
   void hold_panels(Worker& worker, Range blocks) const;
+  std::vector<ReductionBlock> panel_pieces() const;
   void step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const;
   void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums) const;
   void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,

@@ -15,6 +15,8 @@
 namespace vkconv::cpu::winograd {
 namespace {
 
+constexpr std::int64_t kPiecesAThread = 4;
+
 // Memory of the calling thread, kept between tasks so that it stays in this core's cache. A task takes it away, since
 // check_job() may run another in the same thread.
 class ThreadScratch {
@@ -56,14 +58,27 @@ void Execution::run(std::byte* workspace) const {
   run_units(reinterpret_cast<const float*>(workspace));
 }
 
+// A panel in so many pieces of a tap's channels that every thread has some: chains, or parts of them.
+std::vector<ReductionBlock> Execution::panel_pieces() const {
+  const auto chains = static_cast<std::int64_t>(g_.reduction.size()), panels = panels_.groups * panels_.output_blocks;
+  if (chains * panels >= kPiecesAThread * thread_pool().size()) return g_.reduction;
+  std::vector<ReductionBlock> pieces;
+  for (const ReductionBlock& r : g_.reduction)
+    for (std::int64_t tap = r.tap_begin; tap < r.tap_end; ++tap)
+      for (std::int64_t c = r.channel_begin; c < r.channel_end; c += kStagedChannels)
+        pieces.push_back({tap, tap + 1, c, std::min(c + kStagedChannels, r.channel_end)});
+  return pieces;
+}
+
 // Another thread may read a panel than writes it, and a line of memory that one core wrote comes late out of its cache
 // to another: panels go past the caches.
 void Execution::transform_weights(float* u) const {
-  const auto chains = static_cast<std::int64_t>(g_.reduction.size());
+  const std::vector<ReductionBlock> pieces = panel_pieces();
+  const auto count = static_cast<std::int64_t>(pieces.size());
   const bool stream = streams_panels(k_.lanes);
-  thread_pool().run(panels_.groups * panels_.output_blocks * chains, [&](std::int64_t task) {
-    const ReductionBlock& r = g_.reduction[static_cast<std::size_t>(task % chains)];
-    const std::int64_t panel = task / chains;
+  thread_pool().run(panels_.groups * panels_.output_blocks * count, [&](std::int64_t task) {
+    const ReductionBlock& r = pieces[static_cast<std::size_t>(task % count)];
+    const std::int64_t panel = task / count;
     transform_panel(panel / panels_.output_blocks, panel % panels_.output_blocks, r, all_planes(), stream,
                     u + panel * panels_.panel_floats + g_.first_term(r) * b_.columns, panels_.point_stride);
     if (stream) hwy::FlushStream();
