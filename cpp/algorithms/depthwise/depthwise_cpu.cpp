@@ -15,9 +15,12 @@ namespace depthwise {
 namespace {
 
 void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::byte* to) {
-  constexpr std::int64_t kPart = 256;  // channels a task
-  thread_pool().run(ceil_div(p.out_channels, kPart), [&](std::int64_t part) {
-    const Range channels{part * kPart, std::min((part + 1) * kPart, p.out_channels)};
+  constexpr std::int64_t kLeast = 4096;  // weights a task, about 1 us
+  constexpr std::int64_t kLine = 16;     // channels, so that no two tasks write one line
+  const std::int64_t even = ceil_div(p.out_channels, std::int64_t{thread_pool().size()});
+  const std::int64_t size = round_up(std::max(even, ceil_div(kLeast, p.taps())), kLine);
+  thread_pool().run(ceil_div(p.out_channels, size), [&](std::int64_t part) {
+    const Range channels{part * size, std::min((part + 1) * size, p.out_channels)};
     pack_weights(p, weight, channels, weight_row_length(p), to);
   });
 }
