@@ -153,13 +153,19 @@ class Unfold {
   const std::int64_t block_ = block_terms(s_.terms);
 };
 
+// A task is a part of a panel, so that every thread has one.
 template <class T>
 void pack_as(const UnfoldLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
-  thread_pool().run(s.p.groups * s.panels, [&](std::int64_t i) {
-    const std::int64_t first = i % s.panels * s.columns;
-    pack_panel(typed<T>(weight, i / s.panels), s.p.kernel, s.p.in_channels_per_group(), first,
+  constexpr std::int64_t kLeastTerms = 256;
+  const std::int64_t panels = s.p.groups * s.panels;
+  const std::int64_t wanted = ceil_div(std::int64_t{thread_pool().size()}, panels);
+  const std::int64_t parts = std::clamp<std::int64_t>(s.terms / kLeastTerms, 1, wanted);
+  thread_pool().run(panels * parts, [&](std::int64_t task) {
+    const std::int64_t panel = task / parts, first = panel % s.panels * s.columns;
+    const Range terms{s.terms * (task % parts) / parts, s.terms * (task % parts + 1) / parts};
+    pack_terms(typed<T>(weight, panel / s.panels), s.p.kernel, s.p.in_channels_per_group(), terms, first,
                std::min(s.columns, s.p.out_channels_per_group() - first),
-               reinterpret_cast<Accumulator<T>*>(packed) + i * s.terms * s.columns, s.columns);
+               reinterpret_cast<Accumulator<T>*>(packed) + (panel * s.terms + terms.begin) * s.columns, s.columns);
   });
 }
 
