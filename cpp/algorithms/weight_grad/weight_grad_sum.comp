@@ -1,8 +1,8 @@
 #version 460
 // variants: f32 f16 bf16 f64
 //
-// Adds the chunk sums of each element of the gradient in order, by blocks of kBlockChunks: the second half of
-// weight_grad and depthwise_weight_grad.
+// Adds the chunk sums of each element of the gradient in order, by blocks of kBlockChunks, which are read together, as
+// each alone would wait for memory: the second half of weight_grad and depthwise_weight_grad.
 #include "algorithms/weight_grad/weight_grad.glsl"
 
 layout(constant_id = 2) const uint kTileO = 64;
@@ -18,10 +18,15 @@ void main() {
   const uint column = tile % params.tiles_k * kTileK + within % kTileK;
   const uint o = tile / params.tiles_k % params.tiles_o * kTileO + within / kTileK;
   if (o >= params.group_out || column >= params.columns) return;
-  real sum = real(0), block = real(0);
-  for (uint chunk = 0; chunk < params.chunks; ++chunk) {
-    block += load_real(params.workspace, int64_t(chunk * elements + i));
-    if (chunk % kBlockChunks == kBlockChunks - 1) sum += block, block = real(0);
+  real sum = real(0);
+  for (uint first = 0; first < params.chunks; first += kBlockChunks) {
+    real sums[kBlockChunks], block = real(0);
+    [[unroll]] for (uint j = 0; j < kBlockChunks; ++j) {
+      sums[j] = real(0);
+      if (first + j < params.chunks) sums[j] = load_real(params.workspace, int64_t((first + j) * elements + i));
+    }
+    [[unroll]] for (uint j = 0; j < kBlockChunks; ++j) block += sums[j];
+    sum += block;
   }
-  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_stride.out_channel, sum + block);
+  store_gradient(gradient_offset(tile / params.tiles_k / params.tiles_o, column) + o * params.weight_stride.out_channel, sum);
 }
