@@ -4,7 +4,7 @@
     python bench/calibrate.py build/dev/vkconv_bench --write    writes the header
 
 Rows of other vendors and of instruction sets this processor lacks stay as they are. The best of several runs counts:
-rates are those of a machine that nothing else uses.
+rates are those of a machine that nothing else uses, of two of its CPUs (cpu/device.cpp says what more of them add).
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def main() -> int:
     parser.add_argument("--cores", action="store_true", help="leave the rates of caches and memory as they are")
     parser.add_argument("--write", action="store_true", help="write cpp/cpu/rates.h")
     options = parser.parse_args()
+    machine.pin(2)
     where = f"{machine.describe()['cpu']}, {date.today().isoformat()}"
     rows = committed()
 

@@ -63,12 +63,18 @@ TEST(Rates, TheNearestServesWhatIsNotListed) {
   EXPECT_EQ(other.launch_seconds, first.launch_seconds);
 }
 
+// Two threads have twice the rate of one; more than two get in each other's way.
 TEST(Rates, AreOfAllThreads) {
-  const Traits one = rated(kXeon, "AVX3", 64), four = rated(kXeon, "AVX3", 64, 4);
-  EXPECT_DOUBLE_EQ(four.f32_flops_per_second, 4 * one.f32_flops_per_second);
-  EXPECT_DOUBLE_EQ(four.cache_bytes_per_second, 4 * one.cache_bytes_per_second);
-  EXPECT_GE(four.memory_bytes_per_second, one.memory_bytes_per_second);
-  EXPECT_EQ(four.launch_seconds, one.launch_seconds);
+  const Traits one = rated(kXeon, "AVX3", 64), two = rated(kXeon, "AVX3", 64, 2), eight = rated(kXeon, "AVX3", 64, 8);
+  EXPECT_DOUBLE_EQ(two.f32_flops_per_second, 2 * one.f32_flops_per_second);
+  EXPECT_DOUBLE_EQ(eight.cache_bytes_per_second, 8 * one.cache_bytes_per_second);
+  for (const auto rate : {&Traits::f32_flops_per_second, &Traits::shared_cache_bytes_per_second,
+                          &Traits::shared_cache_read_bytes_per_second, &Traits::memory_bytes_per_second}) {
+    EXPECT_GT(eight.*rate, two.*rate);
+    EXPECT_LT(eight.*rate, 4 * two.*rate);
+  }
+  EXPECT_EQ(two.launch_seconds, one.launch_seconds);
+  EXPECT_GT(eight.launch_seconds, two.launch_seconds);
 }
 
 // As many points as save most products, unless their weights outgrow what a process holds of a large L3: here 51 MB,

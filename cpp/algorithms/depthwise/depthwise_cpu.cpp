@@ -89,7 +89,6 @@ double used_share(const ConvProblem& p, std::int64_t lanes) {
   if (p.out_channels < lanes)
     return kFlat * (static_cast<double>(row / tile * tile) + kRest * static_cast<double>(row % tile)) /
            static_cast<double>(row);
-  if (p.in_channels < lanes) return kFlat;
   return static_cast<double>(p.out_channels) / static_cast<double>(round_up(p.out_channels, lanes));
 }
 

@@ -56,8 +56,13 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
   const double height = std::min(1.0, static_cast<double>(s.tile_rows) / kRowsForPeak);
   const double rate = kProductShare * height * flops_per_second(c.traits, accumulator(p.dtype));
-  const double product = 2 * values * static_cast<double>(s.panels * s.columns) / rate;
   const std::int64_t tiles = ceil_div(s.rows, s.tile_rows), tasks = tiles * p.groups, threads = c.traits.threads;
+  // Every tile reads the panels of its group again.
+  const double panel_bytes = static_cast<double>(tiles) * static_cast<double>(s.packed_bytes());
+  const bool in_l2 = 2 * s.packed_bytes() / static_cast<std::size_t>(p.groups) <= c.traits.l2_bytes;
+  const double panel_rate = in_l2 ? c.traits.cache_bytes_per_second : c.traits.shared_cache_read_bytes_per_second;
+  const double product =
+      partly_hidden(2 * values * static_cast<double>(s.panels * s.columns) / rate, panel_bytes / panel_rate);
   const double packs = s.shared_weights ? 1 : static_cast<double>(tiles);
   // Packed weights that L3 does not hold are written to memory and read from there.
   const bool in_l3 = s.packed_bytes() <= c.traits.l3_bytes;
