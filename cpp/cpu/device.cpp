@@ -75,8 +75,8 @@ Processor processor() {
 }
 
 // Rates are measured with two threads at most. What each doubling beyond them makes of the rate of all: cores share
-// clocks, L3 and memory, and those of a virtual machine may be halves of one. Measured with 2 to 16 threads of a virtual
-// Emerald Rapids Xeon.
+// clocks, L3 and memory, and those of a virtual machine may be halves of one. Measured with 2 to 16 threads of a
+// virtual Emerald Rapids Xeon.
 constexpr double kFlopsGrowth = 1.62, kSharedCacheGrowth = 1.58, kMemoryGrowth = 1.27, kLaunchGrowth = 1.43;
 
 void set_rates(Traits& t, const Processor& processor) {
