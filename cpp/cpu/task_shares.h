@@ -33,7 +33,8 @@ class TaskShares {
   void drain(std::int64_t thread, F&& f) {
     for (std::size_t i = 0; i < shares_.size(); ++i) {
       Share& share = shares_[(static_cast<std::size_t>(thread) + i) % shares_.size()];
-      for (std::int64_t t; share.next < share.end && (t = share.next++) < share.end;) f(t);
+      while (share.next < share.end)
+        if (const std::int64_t t = share.next++; t < share.end) f(t);
     }
   }
 
