@@ -115,7 +115,6 @@ Traits host_traits() {
 // them.
 double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
                                  std::int64_t output_step, std::size_t siblings) {
-  constexpr std::int64_t kLineBytes = 64;
   const auto line_bytes = [&](std::int64_t pixels, std::int64_t channels, DType type) {
     const std::int64_t pixel = round_up(channels * static_cast<std::int64_t>(size_bytes(type)), kLineBytes);
     return static_cast<double>(child.batch * pixels) * static_cast<double>(pixel);

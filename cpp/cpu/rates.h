@@ -40,8 +40,8 @@ struct HostRates {
   std::string_view vendor;
   int family;
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
-  double shared_cache_read_bytes_per_second;                     // of each core, when all of them read L3
-  double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what every further core adds
+  double shared_cache_read_bytes_per_second;                     // of each of two cores that read L3
+  double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what a second one adds
   double launch_seconds;                                         // of one parallel section whose threads are awake
 };
 

@@ -9,7 +9,7 @@
 
 namespace vkconv::cpu {
 
-inline constexpr std::size_t kLineBytes = 64;  // of memory, as cores pass it to each other
+inline constexpr std::int64_t kLineBytes = 64;  // of memory, as cores pass it to each other
 
 class TaskShares {
  public:

@@ -15,7 +15,7 @@
 namespace vkconv::cpu::winograd {
 namespace {
 
-constexpr std::int64_t kPiecesAThread = 4;
+constexpr std::int64_t kPiecesAThread = 4;  // so that threads finish together
 
 // Memory of the calling thread, kept between tasks so that it stays in this core's cache. A task takes it away, since
 // check_job() may run another in the same thread.

@@ -3,6 +3,7 @@
 
 #include "algorithms/winograd/winograd_execution.h"
 #include "core/checked.h"
+#include "cpu/task_shares.h"
 
 namespace vkconv::cpu::winograd {
 namespace {
@@ -214,7 +215,6 @@ std::int64_t Execution::offset(const View<std::byte*>& v, const OutputBlock& blo
 
 // Stores that miss the caches stall behind one another.
 void Execution::prefetch_outputs(const OutputBlock& block, const Position& pos, std::int64_t d) const {
-  constexpr std::int64_t kLineBytes = 64;
   const ConvProblem& p = g_.problem;
   const auto& stride = a_.output.stride;
   const std::byte* first = at(a_.output.data, offset(a_.output, block, pos, d), p.output_dtype);
