@@ -11,7 +11,7 @@
 
 namespace vkconv::cpu {
 
-inline constexpr RegisterTile kDotTile{14, 16};
+inline constexpr RegisterTile kDotTile{.max_rows = 14, .lanes = 16, .max_one_rows = 14};
 
 bool bf16_dot_available();
 

@@ -19,8 +19,9 @@ inline constexpr double kBetweenCoresShare = 0.1;
 
 // The micro-kernel's tiles on a described processor.
 inline RegisterTile register_tile(const Traits& t, DType operand) {
-  const bool many_registers = t.vector_bytes >= 64;
-  return {many_registers ? 14 : 6, lanes_of(t, operand), many_registers ? 6 : 0};
+  const std::int64_t lanes = lanes_of(t, operand);
+  if (t.vector_bytes >= 64) return {14, lanes, 6, 0, 14};
+  return {6, lanes, 0, t.vector_bytes >= 32 ? 4 : 0, 12};
 }
 
 // A single task runs in the caller's thread.

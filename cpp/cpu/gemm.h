@@ -21,12 +21,19 @@ constexpr std::int64_t block_terms(std::int64_t terms) {
 
 inline constexpr std::int64_t kWidePanels = 2;  // beside each other in a wide tile
 
-// The largest tiles of a micro-kernel: `max_rows` rows by one panel, or `max_wide_rows` by kWidePanels of them.
+// The largest tiles of a micro-kernel.
 struct RegisterTile {
-  std::int64_t max_rows = 1, lanes = 4;  // a panel is two vectors of so many lanes, or one
-  std::int64_t max_wide_rows = 0;        // 0: too few registers
+  std::int64_t max_rows = 1, lanes = 4;  // by a panel of two vectors of so many lanes
+  std::int64_t max_wide_rows = 0;        // by kWidePanels of those; 0: too few registers
+  std::int64_t max_three_rows = 0;       // by a panel of three vectors; 0: wide tiles are faster
+  std::int64_t max_one_rows = 1;         // by a panel of one
 
   std::int64_t panels() const { return max_wide_rows > 0 ? kWidePanels : 1; }
+  // Vectors of the panels that are multiplied fastest.
+  std::int64_t vectors() const { return max_three_rows > 0 ? 3 : 2; }
+  std::int64_t most_rows(std::int64_t vectors) const {
+    return vectors == 1 ? max_one_rows : vectors == 2 ? max_rows : vectors == 3 ? max_three_rows : max_wide_rows;
+  }
 };
 
 // Rows of A that are `lda` apart, times `kc` consecutive rows of a packed panel of B.

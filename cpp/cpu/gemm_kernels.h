@@ -17,16 +17,16 @@ struct GemmKernels {
 
   RegisterTile shape;
   std::int64_t granule = 1;       // terms that go together
-  std::array<Rows, 3> kernels{};  // of 1, 2 and 2 x 2 vectors
+  std::array<Rows, 4> kernels{};  // of 1, 2, 3 and 2 x 2 vectors
 
-  // One chain of additions: C = or += the sums of `rows` rows, tile.first_row being the first, by `vectors` (1 or 2)
+  // One chain of additions: C = or += the sums of `rows` rows, tile.first_row being the first, by `vectors` (1 to 3)
   // vectors a panel. Panels of two vectors go in pairs as far as they do, where the wide tiles are high enough.
   void chain(Tile tile, std::int64_t rows, int vectors, bool accumulate) const {
     const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.max_wide_rows);
     const std::int64_t paired = wide ? tile.panels / kWidePanels * kWidePanels : 0;
-    if (paired > 0) cut(tile, rows, 2 * kWidePanels, shape.max_wide_rows, accumulate);
+    if (paired > 0) cut(tile, rows, 2 * kWidePanels, accumulate);
     tile.first_panel = paired;
-    if (paired < tile.panels) cut(tile, rows, vectors, shape.max_rows, accumulate);
+    if (paired < tile.panels) cut(tile, rows, vectors, accumulate);
   }
   // Any number of terms, in the chains of for_each_block().
   void tile(const Tile& tile, std::int64_t rows, int vectors, bool accumulate) const {
@@ -38,9 +38,9 @@ struct GemmKernels {
 
  private:
   // As few tiles as their most rows allow, of even height.
-  void cut(Tile tile, std::int64_t rows, std::int64_t vectors, std::int64_t most, bool accumulate) const {
-    const std::int64_t tiles = ceil_div(rows, most), high = rows % tiles;
-    const std::int64_t columns = std::min<std::int64_t>(vectors, 2) * shape.lanes;
+  void cut(Tile tile, std::int64_t rows, std::int64_t vectors, bool accumulate) const {
+    const std::int64_t tiles = ceil_div(rows, shape.most_rows(vectors)), high = rows % tiles;
+    const std::int64_t columns = (vectors > 3 ? vectors / kWidePanels : vectors) * shape.lanes;
     // A single tile has no time to bring the next panel beside its own.
     if (tiles == 1)
       tile.next = nullptr;
@@ -50,7 +50,7 @@ struct GemmKernels {
     for (std::int64_t first = 0; first < tiles; first += tile.tiles) {
       const std::int64_t height = rows / tiles + (first < high ? 1 : 0);
       tile.tiles = (first < high ? high : tiles) - first;
-      kernels[static_cast<std::size_t>(vectors / 2)][static_cast<std::size_t>(height - 1)](tile, accumulate);
+      kernels[static_cast<std::size_t>(vectors - 1)][static_cast<std::size_t>(height - 1)](tile, accumulate);
       tile.first_row += tile.tiles * height;
       if (tile.next) tile.next += tile.tiles * tile.slice_count * tile.kc * tile.next_step;
     }

@@ -16,12 +16,12 @@ typename GemmKernels<T>::Rows micro_kernels(std::integer_sequence<int, i...>) {
 
 template <class T>
 const GemmKernels<T>& kernels() {
-  const std::make_integer_sequence<int, kMaxRows> rows;
-  const std::make_integer_sequence<int, kMaxWideRows> wide_rows;
-  static const GemmKernels<T> made{
-      {kMaxRows, panel_columns<T>() / 2, kMaxWideRows},
-      1,
-      {micro_kernels<T, 1>(rows), micro_kernels<T, 2>(rows), micro_kernels<T, 4>(wide_rows)}};
+  static const GemmKernels<T> made{{kMaxRows, panel_columns<T>() / 2, kMaxWideRows, kMaxThreeRows, kMaxOneRows},
+                                   1,
+                                   {micro_kernels<T, 1>(std::make_integer_sequence<int, kMaxOneRows>()),
+                                    micro_kernels<T, 2>(std::make_integer_sequence<int, kMaxRows>()),
+                                    micro_kernels<T, 3>(std::make_integer_sequence<int, kMaxThreeRows>()),
+                                    micro_kernels<T, 4>(std::make_integer_sequence<int, kMaxWideRows>())}};
   return made;
 }
 

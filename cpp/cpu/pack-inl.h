@@ -99,6 +99,9 @@ WeightView<const T*> typed(const WeightView<std::byte*>& w, std::int64_t group) 
   return {reinterpret_cast<const T*>(w.data) + group * w.group, w.group, w.out, w.in, w.tap};
 }
 
+// Terms that go together: their part of a panel stays in L1 while it is filled, some columns at a time.
+inline constexpr std::int64_t kPackedTogether = 128;
+
 // Rows `terms` of the panel of output channels [first, first + count) of one group, at `to`: rows are in the order
 // (KD, KH, KW, in), columns beyond `count` are zero. `weight` is at the group.
 template <class T>
@@ -116,9 +119,10 @@ void pack_terms(const WeightView<const T*>& weight, const Extent3& kernel, std::
     run *= outer[axis];
     outer[axis] = 1;
   }
-  for (std::int64_t i = terms.begin / run; i * run < terms.end; ++i) {
+  for (std::int64_t begin = terms.begin, end; begin < terms.end; begin = end) {
+    const std::int64_t i = begin / run;
     const std::int64_t d = i / (outer[1] * outer[2]), h = i / outer[2] % outer[1], w = i % outer[2];
-    const std::int64_t begin = std::max(terms.begin, i * run), end = std::min(terms.end, (i + 1) * run);
+    end = std::min({terms.end, (i + 1) * run, begin + kPackedTogether});
     pack_run(from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2] + (begin - i * run) * weight.in,
              weight.out, weight.in, end - begin, count, to + (begin - terms.begin) * columns, columns);
   }

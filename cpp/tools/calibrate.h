@@ -24,8 +24,8 @@ double tile_rate() {
   constexpr std::int64_t kTerms = 64, kRepeats = 400;
   const auto& kernels = cpu::gemm_kernels<T, C>();
   const cpu::RegisterTile& shape = kernels.shape;
-  const std::int64_t panels = shape.panels(), rows = panels > 1 ? shape.max_wide_rows : shape.max_rows;
-  const std::int64_t panel = 2 * shape.lanes * kTerms, columns = panels * 2 * shape.lanes;
+  const std::int64_t panels = shape.panels(), vectors = shape.vectors(), rows = shape.most_rows(panels * vectors);
+  const std::int64_t panel = vectors * shape.lanes * kTerms, columns = panels * vectors * shape.lanes;
   std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(panels * panel));
   std::vector<C> c(static_cast<std::size_t>(rows * columns));
   const cpu::GemmSlice<T> slice{a.data(), b.data()};
@@ -33,7 +33,7 @@ double tile_rate() {
   tile.panels = panels;
   tile.panel_stride = panel;
   const double seconds = shortest_seconds([&] {
-    for (std::int64_t i = 0; i < kRepeats; ++i) kernels.chain(tile, rows, 2, false);
+    for (std::int64_t i = 0; i < kRepeats; ++i) kernels.chain(tile, rows, static_cast<int>(vectors), false);
   });
   return 2.0 * static_cast<double>(rows * columns * kTerms * kRepeats) / seconds;
 }

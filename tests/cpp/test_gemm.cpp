@@ -102,16 +102,16 @@ void check_tile(int vectors, std::int64_t rows, std::int64_t kc, std::int64_t sl
 }
 
 // What the last chain rounds are the sums that it would have stored.
-void check_rounding(std::int64_t rows, std::int64_t kc) {
+void check_rounding(int vectors, std::int64_t rows, std::int64_t kc) {
   const GemmKernels<float>& kernels = gemm_kernels<float>();
-  const std::int64_t columns = 2 * kernels.shape.lanes, stride = columns + 3;
+  const std::int64_t columns = vectors * kernels.shape.lanes, stride = columns + 3;
   auto a = small_integers<float>(rows * kc, 1), b = small_integers<float>(kc * columns, 2);
   for (float& x : a) x /= 7;
   std::vector<float> c(static_cast<std::size_t>(rows * columns)), scratch = c;
   std::vector<hwy::float16_t> rounded(static_cast<std::size_t>(rows * stride)), expected = rounded;
   const GemmSlice<float> slice{a.data(), b.data()};
   GemmTile<float> tile{&slice, 1, kc, kc, c.data(), columns};
-  kernels.tile(tile, rows, 2, false);
+  kernels.tile(tile, rows, vectors, false);
   for (std::int64_t r = 0; r < rows; ++r)
     std::transform(c.begin() + r * columns, c.begin() + (r + 1) * columns, expected.begin() + r * stride,
                    [](float sum) { return std::bit_cast<hwy::float16_t>(from_double<Half>(sum).bits); });
@@ -120,15 +120,15 @@ void check_rounding(std::int64_t rows, std::int64_t kc) {
   finish.rounded = rounded.data();
   finish.rounded_stride = stride;
   tile.finish = &finish;
-  kernels.tile(tile, rows, 2, false);
+  kernels.tile(tile, rows, vectors, false);
   EXPECT_EQ(0, std::memcmp(expected.data(), rounded.data(), rounded.size() * sizeof rounded[0])) << rows << " " << kc;
 }
 
 // What the last chain finishes are the sums that it would have stored, with addend and bias, within bounds; NaN stays.
 template <class T>
-void check_finish(std::int64_t rows, std::int64_t kc) {
+void check_finish(int vectors, std::int64_t rows, std::int64_t kc) {
   const GemmKernels<T>& kernels = gemm_kernels<T>();
-  const std::int64_t columns = 2 * kernels.shape.lanes, stride = columns + 3;
+  const std::int64_t columns = vectors * kernels.shape.lanes, stride = columns + 3;
   auto a = small_integers<T>(rows * kc, 1);
   const auto b = small_integers<T>(kc * columns, 2), addend = small_integers<T>(rows * stride, 3),
              bias = small_integers<T>(columns, 4);
@@ -136,11 +136,11 @@ void check_finish(std::int64_t rows, std::int64_t kc) {
   std::vector<T> sums(static_cast<std::size_t>(rows * columns)), finished = sums;
   const GemmSlice<T> slice{a.data(), b.data()};
   GemmTile<T> tile{&slice, 1, kc, kc, sums.data(), columns};
-  kernels.tile(tile, rows, 2, false);
+  kernels.tile(tile, rows, vectors, false);
   GemmFinish<T> finish{addend.data(), bias.data(), stride, T{-3}, T{2}};
   tile.c = finished.data();
   tile.finish = &finish;
-  kernels.tile(tile, rows, 2, false);
+  kernels.tile(tile, rows, vectors, false);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t j = 0; j < columns; ++j) {
       const auto at = static_cast<std::size_t>(r * columns + j);
@@ -154,31 +154,31 @@ void check_finish(std::int64_t rows, std::int64_t kc) {
 
 template <class T>
 void check_tiles() {
-  const std::int64_t most = gemm_kernels<T>().shape.max_rows;
-  for (std::int64_t rows = 1; rows <= most; ++rows)
-    for (const std::int64_t kc : {1, 3, 64, 65, 200}) {
-      check_finish<T>(rows, kc);
-      for (const bool accumulate : {false, true}) {
-        check_tile<T>(1, rows, kc, 1, accumulate);
-        check_tile<T>(2, rows, kc, 3, accumulate);
+  const RegisterTile& shape = gemm_kernels<T>().shape;
+  for (std::int64_t rows = 1; rows <= shape.max_one_rows; ++rows)
+    for (const std::int64_t kc : {1, 3, 64, 65, 200})
+      for (int vectors = 1; vectors <= shape.vectors(); ++vectors) {
+        check_finish<T>(vectors, rows, kc);
+        for (const bool accumulate : {false, true}) check_tile<T>(vectors, rows, kc, vectors == 1 ? 1 : 3, accumulate);
       }
-    }
 }
 
 TEST(Gemm, EveryRowCountOnEveryTarget) {
   tools::for_each_target([] {
     check_tiles<float>();
     check_tiles<double>();
-    for (std::int64_t rows = 1; rows <= gemm_kernels<float>().shape.max_rows; ++rows)
-      for (const std::int64_t kc : {5, 200}) check_rounding(rows, kc);
+    const RegisterTile& shape = gemm_kernels<float>().shape;
+    for (std::int64_t rows = 1; rows <= shape.max_rows; ++rows)
+      for (const std::int64_t kc : {5, 200})
+        for (int vectors = 1; vectors <= shape.vectors(); ++vectors) check_rounding(vectors, rows, kc);
   });
 }
 
 // C += A B for rows from the third on and panels whose C lies side by side, finished with a bias, or apart.
 template <class T>
-void check_panels(std::int64_t rows, std::int64_t panels, std::int64_t kc, bool apart) {
+void check_panels(int vectors, std::int64_t rows, std::int64_t panels, std::int64_t kc, bool apart) {
   const GemmKernels<T>& kernels = gemm_kernels<T>();
-  const std::int64_t columns = 2 * kernels.shape.lanes, panel = kc * columns + 7, lda = kc + 2, above = 2;
+  const std::int64_t columns = vectors * kernels.shape.lanes, panel = kc * columns + 7, lda = kc + 2, above = 2;
   const std::int64_t ldc = (apart ? 1 : panels) * columns + 3, step = apart ? (rows + above) * ldc + 5 : columns;
   const auto a = small_integers<T>((rows + above) * lda, 1), b = small_integers<T>(panels * panel, 2),
              bias = small_integers<T>(panels * columns, 3);
@@ -193,7 +193,7 @@ void check_panels(std::int64_t rows, std::int64_t panels, std::int64_t kc, bool 
     tile.c_panel_stride = step;
   else
     tile.finish = &finish;
-  kernels.tile(tile, rows, 2, true);
+  kernels.tile(tile, rows, vectors, true);
   for (std::int64_t r = above; r < rows + above; ++r)
     for (std::int64_t j = 0; j < panels * columns; ++j) {
       T& sum = expected[static_cast<std::size_t>(r * ldc + j / columns * step + j % columns)];
@@ -205,15 +205,16 @@ void check_panels(std::int64_t rows, std::int64_t panels, std::int64_t kc, bool 
   EXPECT_EQ(expected, c) << rows << " rows, " << panels << " panels, kc " << kc << (apart ? ", apart" : "");
 }
 
-TEST(Gemm, PanelsInPairsOnEveryTarget) {
+TEST(Gemm, PanelsTogetherOnEveryTarget) {
   tools::for_each_target([] {
     for (const std::int64_t panels : {1, 2, 3, 4})
       for (const std::int64_t rows : {1, 5, 6, 7, 8, 9, 10, 13, 14, 15, 31})
         for (const std::int64_t kc : {1, 3, 70})
-          for (const bool apart : {false, true}) {
-            check_panels<float>(rows, panels, kc, apart);
-            check_panels<double>(rows, panels, kc, apart);
-          }
+          for (const bool apart : {false, true})
+            for (int vectors = 2; vectors <= gemm_kernels<float>().shape.vectors(); ++vectors) {
+              check_panels<float>(vectors, rows, panels, kc, apart);
+              check_panels<double>(vectors, rows, panels, kc, apart);
+            }
   });
 }
 

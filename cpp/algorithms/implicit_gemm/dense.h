@@ -1,5 +1,5 @@
 // The dense kernel of implicit_gemm: how the output is cut into tiles and tasks. The output is a matrix of pixels by
-// channels; a tile is up to max_rows neighbours along W by one panel of channels.
+// channels; a tile is some neighbours along W by one panel of channels.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +15,8 @@
 
 namespace vkconv::cpu {
 
-inline constexpr std::int64_t kMostTogether = 4;  // panels or tiles in one call of the micro-kernel
+// In one call of the micro-kernel: panels, and rows times panels.
+inline constexpr std::int64_t kMostTogether = 4, kMostRowsTogether = 56;
 
 struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
@@ -24,8 +25,8 @@ struct DenseLayout {
   // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
   std::shared_ptr<const DenseLayout> one_row;
   RegisterTile tile;
-  std::int64_t columns = 0;                      // of a panel: two vectors
-  std::int64_t panels = 0;                       // a group; the last one may be one vector wide
+  std::int64_t columns = 0;                      // of a panel: two vectors or three
+  std::int64_t panels = 0;                       // a group; the last one may have fewer
   std::int64_t in = 0;                           // channels of a tap: the dot product adds one of zeros to odd ones
   std::int64_t terms = 0;                        // rows of a panel
   std::vector<Range> tap_reach;                  // along W: the outputs whose tap kw is inside the input
@@ -45,13 +46,17 @@ struct DenseLayout {
   std::int64_t channels(std::int64_t panel, std::int64_t count = 1) const {
     return std::min(count * columns, p.out_channels_per_group() - first_channel(panel));
   }
-  // Panels of a group that are two vectors wide; with `cut` the last of them need not be whole.
+  // Panels of a group that have all vectors; with `cut` the last of those need not be whole.
   std::int64_t wide_panels(bool cut) const {
     return (p.out_channels_per_group() + (cut ? tile.lanes - 1 : 0)) / columns;
   }
-  // Panels from this one on that go together: wide ones of one group.
+  // Panels from this one on that go together: one, or such ones of one group.
   std::int64_t panels_together(std::int64_t panel, bool cut) const {
     return std::clamp<std::int64_t>(wide_panels(cut) - panel % panels, 1, most_together);
+  }
+  // Tiles in one call for so many panels.
+  std::int64_t tiles_together(std::int64_t count) const {
+    return std::max<std::int64_t>(1, kMostRowsTogether / (count * tile.most_rows(tile.vectors())));
   }
   std::int64_t panel_stride(std::size_t element_bytes) const {
     return static_cast<std::int64_t>(panel_bytes / element_bytes);
@@ -78,7 +83,7 @@ struct DenseLayout {
     return std::max(own_workspace_bytes(), one_row ? one_row->own_workspace_bytes() : 0);
   }
   // Columns of a panel as packed, and where its mark is: whether all its weights are finite.
-  std::int64_t packed_columns(std::int64_t panel) const { return channels(panel) <= tile.lanes ? tile.lanes : columns; }
+  std::int64_t packed_columns(std::int64_t panel) const { return round_up(channels(panel), tile.lanes); }
   std::int64_t mark(std::int64_t panel) const { return terms * packed_columns(panel); }
 };
 

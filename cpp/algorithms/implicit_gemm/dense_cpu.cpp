@@ -19,7 +19,9 @@ constexpr double kCopyReuse = 64;          // multiply-adds an input value from 
 constexpr std::int64_t kCopyReach = 16;    // inputs along W under an output, beyond which it does not
 
 // Pixels of a chunk along W.
-std::int64_t chunk_width(const DenseLayout& s) { return std::min(s.p.output[2], s.chunk_tiles * s.tile.max_rows); }
+std::int64_t chunk_width(const DenseLayout& s) {
+  return std::min(s.p.output[2], s.chunk_tiles * ceil_div(s.p.output[2], s.row_tiles));
+}
 
 // Bytes of input, as the micro-kernel reads it, that the panels of a group read under one chunk.
 std::size_t chunk_input_bytes(const DenseLayout& s) {
@@ -89,12 +91,12 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && dot_pays(context.traits) &&
           tile.lanes == kDotTile.lanes && (in % 2 == 0 || p.groups == 1);
   s.tile = s.dot ? kDotTile : tile;
-  s.columns = 2 * tile.lanes;
+  s.columns = s.tile.vectors() * s.tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   s.in = s.dot ? round_up(in, 2) : in;
   s.terms = p.taps() * s.in;
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) s.tap_reach.push_back(outputs_inside(p, 2, k));
-  s.row_tiles = ceil_div(p.output[2], tile.max_rows);
+  s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.tile.vectors()));
   s.rows = p.batch * p.output[0] * p.output[1];
   s.copied = s.dot ? s.in > in : size_bytes(p.dtype) == 2 || worth_a_copy(p);
   const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);

@@ -85,10 +85,16 @@ class Dense {
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
       const Panels together = packed_panels(first, count, scratch);
-      if (together.channels <= s_.tile.lanes)
-        run<1>(together, lines, tiles, input);
-      else
-        run<2>(together, lines, tiles, input);
+      switch (s_.packed_columns(first) / s_.tile.lanes) {
+        case 1:
+          run<1>(together, lines, tiles, input);
+          break;
+        case 2:
+          run<2>(together, lines, tiles, input);
+          break;
+        default:
+          run<(kMaxThreeRows > 0 ? 3 : 2)>(together, lines, tiles, input);
+      }
     }
   }
 
@@ -125,7 +131,7 @@ class Dense {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     const bool direct = direct_ && (panels.channels == columns || kPartialVectors);
     const bool in_one = direct && bounds_ && s_.terms <= kBlockTerms;
-    const std::int64_t most = in_one ? tiles.size() : kMostTogether / panels.count;
+    const std::int64_t most = in_one ? tiles.size() : s_.tiles_together(panels.count);
     for (const Row& row : rows)
       for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
         next = std::min(t + most, tiles.end);
@@ -138,7 +144,7 @@ class Dense {
   template <int kVectors>
   void run_tiles(const Panels& panels, const Row& row, Range w, const Input& input, bool direct) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    HWY_ALIGN A sums[kMaxRows * kMostTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
+    HWY_ALIGN A sums[kMostRowsTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
     Tile tile;
     tile.c = direct && !kRounds ? reinterpret_cast<A*>(to.out) : sums;

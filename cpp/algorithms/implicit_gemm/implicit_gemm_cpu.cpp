@@ -132,17 +132,18 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype));
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
-  const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? s.columns : 0));
+  const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? round_up(rest, s.tile.lanes) : 0));
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
   const double peak = s.dot ? c.traits.bf16_flops_per_second : flops_per_second(c.traits, accumulator(p.dtype));
-  const double rate = peak * std::min(1.0, tile_rows / kRowsForPeak);
+  const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));
+  const double rate = peak * std::min(1.0, tile_rows / rows_for_peak);
   // Padding is skipped, but along W where a copy of the rows has its zeros.
   const double inside = share_inside(s.p, 0) * share_inside(s.p, 1) * (s.copied ? 1 : share_inside(s.p, 2));
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
   const double pairs = 2.0 * pixels * static_cast<double>(s.terms) * inside;
   // Panels that L1 does not hold come out of L2 for every few tiles that meet them together.
-  const auto meetings = static_cast<double>(s.rows * ceil_div(s.row_tiles, kMostTogether / s.most_together));
+  const auto meetings = static_cast<double>(s.rows * ceil_div(s.row_tiles, s.tiles_together(s.most_together)));
   const double panel_bytes = s.panel_bytes > c.traits.l1_bytes ? meetings * static_cast<double>(s.packed_bytes()) : 0;
   const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double compute = partly_hidden(products, panel_bytes / (kWideShare * c.traits.cache_bytes_per_second));

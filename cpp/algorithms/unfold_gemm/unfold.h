@@ -8,6 +8,7 @@
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "cpu/device.h"
+#include "cpu/gemm.h"
 
 namespace vkconv::cpu {
 
@@ -37,7 +38,7 @@ class AxisTaps {
 struct UnfoldLayout {
   ConvProblem p;
   std::array<AxisTaps, 3> taps;
-  std::int64_t lanes = 4, columns = 8;  // of a panel: one vector when that holds a group's outputs, else two
+  std::int64_t lanes = 4, columns = 8;  // of a panel: one vector when that holds a group's outputs, else two or three
   std::int64_t panels = 0;              // a group
   std::int64_t terms = 0;               // values in an unfolded row
   std::int64_t rows = 0;                // output pixels
@@ -52,7 +53,7 @@ struct UnfoldLayout {
 };
 
 // The fastest cut within the limit, or the smallest there is when that is larger.
-UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, std::int64_t lanes);
+UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile);
 
 // Implemented once per instruction set in unfold_gemm_simd.cpp.
 void run_unfold(const UnfoldLayout& layout, const Operands<Device>& operands, std::byte* workspace);

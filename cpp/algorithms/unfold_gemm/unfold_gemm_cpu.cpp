@@ -43,7 +43,7 @@ class UnfoldPlan final : public Plan<Device> {
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  const UnfoldLayout s = unfold_layout(p, c, lanes_of(c.traits, p.dtype));
+  const UnfoldLayout s = unfold_layout(p, c, register_tile(c.traits, p.dtype));
   return workspace_support("one unfolded row and a block of weights", s.workspace_bytes(), c);
 }
 
@@ -52,7 +52,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 constexpr double kUnfoldSeconds = 0.15e-9, kRowSeconds = 45e-9, kProductShare = 0.65, kRowsForPeak = 5;
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  const UnfoldLayout s = unfold_layout(p, c, lanes_of(c.traits, p.dtype));
+  const UnfoldLayout s = unfold_layout(p, c, register_tile(c.traits, p.dtype));
   const double values = static_cast<double>(s.rows * p.groups) * static_cast<double>(s.terms);
   const double height = std::min(1.0, static_cast<double>(s.tile_rows) / kRowsForPeak);
   const double rate = kProductShare * height * flops_per_second(c.traits, accumulator(p.dtype));
@@ -78,7 +78,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
-  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, register_tile(accumulator(p.dtype)).lanes));
+  return std::make_shared<UnfoldPlan>(unfold_layout(p, c, register_tile(accumulator(p.dtype))));
 }
 
 }  // namespace
@@ -123,12 +123,19 @@ std::size_t UnfoldLayout::workspace_bytes() const {
   return slot * static_cast<std::size_t>(slots) + (shared_weights ? packed_bytes() : 0);
 }
 
-UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, std::int64_t lanes) {
+// Vectors of a panel, of which all are computed: the fastest, unless they are a tenth more than those of two.
+std::int64_t panel_vectors(std::int64_t channels, RegisterTile tile) {
+  if (channels <= tile.lanes) return 1;
+  const std::int64_t most = tile.vectors(), columns = round_up(channels, most * tile.lanes);
+  return 10 * columns <= 11 * round_up(channels, 2 * tile.lanes) ? most : 2;
+}
+
+UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile) {
   UnfoldLayout s;
   s.p = p;
   for (int axis = 0; axis < 3; ++axis) s.taps[static_cast<std::size_t>(axis)] = AxisTaps(p, axis);
-  s.lanes = lanes;
-  s.columns = p.out_channels_per_group() <= lanes ? lanes : 2 * lanes;
+  s.lanes = tile.lanes;
+  s.columns = panel_vectors(p.out_channels_per_group(), tile) * tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   s.terms = p.taps() * p.in_channels_per_group();
   s.rows = p.batch * p.output_pixels();

@@ -107,7 +107,7 @@ class Unfold {
   void chain(const A* a, const A* b, std::int64_t terms, std::int64_t rows, A* sums, bool accumulate) const {
     const GemmSlice<A> slice{a, b};
     const GemmTile<A> tile{&slice, 1, terms, s_.terms, sums, s_.columns};
-    kernels_.chain(tile, rows, s_.columns == s_.lanes ? 1 : 2, accumulate);
+    kernels_.chain(tile, rows, static_cast<int>(s_.columns / s_.lanes), accumulate);
   }
 
   // The zero of a hole times an infinite weight is NaN: rows that show one are summed again over the taps they meet.
