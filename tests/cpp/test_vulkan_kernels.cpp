@@ -266,6 +266,7 @@ TEST_F(VulkanKernels, DepthwiseWeightGrad) {
            "wgrad_bf16_n2c5o10g5_i14x9_k2x4_s2x2",  // odd channels
            "wgrad_f16>f32_n1c8o8g8_i9x9_k3x3_p1x1",
            "wgrad_f64_n2c8o8g8_i9x30_k3x11_p1x5_flip",
+           "wgrad_f32_n1c944o944g944_i40x40_k3x3_p1x1",  // blocks of strips, whose sums are added
        })
     expect_exact("depthwise_weight_grad", text);
   for (const char* text : {"wgrad_f32_n2c12o12g12_i90x80_k3x3_p1x1", "wgrad_f16_n1c8o8g8_i100x90_k5x5"})

@@ -19,6 +19,7 @@ layout(constant_id = 9) const bool kGradFours = false;   // output gradient alig
 layout(constant_id = 10) const bool kZeros = false;      // some product has zeros for what does not exist
 layout(constant_id = 11) const bool kChunks = false;     // chunk sums go to the workspace
 layout(constant_id = 12) const bool kInsertedZeros = false;
+layout(constant_id = 13) const bool kBlocks = true;  // some invocation takes more than kBlockStrips strips
 
 const uint kInputColumns = (kColumns - 1) * kStride + (kTaps - 1) * kDilation + 1;
 const uint kGroupParts = kGroupSize / kGroupQuads;
@@ -30,6 +31,8 @@ shared real4 part_sums[kTaps * kGroupSize];
 #include "algorithms/weight_grad/definition.glsl"
 
 real4 sum[kRows][kTaps], total[kRows][kTaps];
+// Of a strip, as they lie in memory: widening them in the branch that reads would wait for them there.
+element4 grads[kColumns], inputs[kRows][kInputColumns];
 
 int index_of(int position, int axis) {
   const int extent = params.geometry.input_extent[axis];
@@ -50,59 +53,67 @@ real4 load_grad(int64_t pixel, Channels c) {
 
 uint strips_of_row() { return (uint(params.geometry.output_extent[2]) + kColumns - 1) / kColumns; }
 
-// Four elements as they lie in memory: widening them in the branch would wait for them there.
 element4 fetch4(bool exists, uint64_t array, int64_t offset) {
   element4 e = element4(0);
   if (exists) e = Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value;
   return e;
 }
 
+struct Strip {
+  int image, depth, row, column;  // of its first output
+};
+
+Strip strip_at(uint index) {
+  Strip s;
+  s.column = int(take_digit(index, strips_of_row()) * kColumns);
+  s.row = int(take_digit(index, uint(params.geometry.output_extent[1])));
+  s.depth = int(take_digit(index, uint(params.geometry.output_extent[0])));
+  s.image = int(index);
+  return s;
+}
+
 // Padding, and the gradients of outputs past the row, are zeros.
-void add_strip(uint index, Channels c, int tap[3]) {
-  const int column = int(take_digit(index, strips_of_row()) * kColumns);
-  const int row = int(take_digit(index, uint(params.geometry.output_extent[1])));
-  const int depth = int(take_digit(index, uint(params.geometry.output_extent[0]))), image = int(index);
-  const int d = index_of(tap_position(0, depth, tap[0]), 0);
-  real4 grads[kColumns];
-  element4 fetched_grads[kColumns];
-  const int64_t pixel = image * params.grad_stride[0] + depth * params.grad_stride[1] + row * params.grad_stride[2] +
-                        column * params.grad_stride[3];
+void fetch(Strip s, Channels c, int tap[3]) {
+  const int64_t pixel = s.image * params.grad_stride[0] + s.depth * params.grad_stride[1] +
+                        s.row * params.grad_stride[2] + s.column * params.grad_stride[3];
   [[unroll]] for (uint t = 0; t < kColumns; ++t) {
-    const bool exists = column + int(t) < params.geometry.output_extent[2];
+    const bool exists = s.column + int(t) < params.geometry.output_extent[2];
     const int64_t at = pixel + t * params.grad_stride[3];
     if (kGradFours) {
-      fetched_grads[t] = fetch4(exists, params.grad_array, at + c.first);
+      grads[t] = fetch4(exists, params.grad_array, at + c.first);
     } else {
-      grads[t] = real4(0);
-      if (exists) grads[t] = load_grad(at, c);
+      grads[t] = element4(0);
+      if (exists) grads[t] = round_element4(load_grad(at, c));
     }
   }
-  const int64_t slice = image * params.input_stride[0] + d * params.input_stride[1];
-  const int first = tap_position(2, column, tap[2]), step = params.geometry.stride[2] / int(kStride);
-  real4 inputs[kRows][kInputColumns];
-  element4 fetched[kRows][kInputColumns];
+  const int d = index_of(tap_position(0, s.depth, tap[0]), 0);
+  const int64_t slice = s.image * params.input_stride[0] + d * params.input_stride[1];
+  const int first = tap_position(2, s.column, tap[2]), step = params.geometry.stride[2] / int(kStride);
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
-    const int h = index_of(tap_position(1, row, tap[1] + int(r)), 1);
+    const int h = index_of(tap_position(1, s.row, tap[1] + int(r)), 1);
     [[unroll]] for (uint i = 0; i < kInputColumns; ++i) {
       const int w = index_of(first + int(i) * step, 2);
       const bool inside = d >= 0 && h >= 0 && w >= 0;
       const int64_t at = slice + h * params.input_stride[2] + w * params.input_stride[3];
       if (kLoadsFours) {
-        fetched[r][i] = fetch4(inside, params.input_array, at + c.first);
+        inputs[r][i] = fetch4(inside, params.input_array, at + c.first);
       } else {
-        inputs[r][i] = real4(0);
-        if (inside) inputs[r][i] = load_input(at, c);
+        inputs[r][i] = element4(0);
+        if (inside) inputs[r][i] = round_element4(load_input(at, c));
       }
     }
   }
-  [[unroll]] for (uint t = 0; t < kColumns; ++t)
-    if (kGradFours) grads[t] = widen4(fetched_grads[t]);
+}
+
+void multiply() {
+  real4 wide_grads[kColumns];
+  [[unroll]] for (uint t = 0; t < kColumns; ++t) wide_grads[t] = widen4(grads[t]);
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
-    [[unroll]] for (uint i = 0; i < kInputColumns; ++i)
-      if (kLoadsFours) inputs[r][i] = widen4(fetched[r][i]);
+    real4 wide[kInputColumns];
+    [[unroll]] for (uint i = 0; i < kInputColumns; ++i) wide[i] = widen4(inputs[r][i]);
     [[unroll]] for (uint t = 0; t < kColumns; ++t)
       [[unroll]] for (uint j = 0; j < kTaps; ++j)
-        sum[r][j] = fma(inputs[r][t * kStride + j * kDilation], grads[t], sum[r][j]);
+        sum[r][j] = fma(wide[t * kStride + j * kDilation], wide_grads[t], sum[r][j]);
   }
 }
 
@@ -119,24 +130,20 @@ uint pixels_before(uint strip) {
 
 // The sum of a chunk's strips from `begin` to `end`, or the gradient if it is all of them. Zero times infinity may have
 // made it NaN: then it is computed by the definition.
-void store_sum(uint chunk, uint begin, uint end, Channels c, int tap[3], real4 v) {
+void store_sum(uint chunk, uint begin, uint end, uint o, int tap[3], real gradient) {
   const Geometry g = params.geometry;
-  const uint t = uint((tap[0] * g.kernel[1] + tap[1]) * g.kernel[2] + tap[2]);
-  for (uint j = 0; j < 4 && c.first + j < c.count; ++j) {
-    real gradient = v[j];
-    if (kZeros && isnan(gradient)) {
-      Column column;
-      column.exists = true;
-      column.channel = c.input_of[j];
-      [[unroll]] for (int axis = 0; axis < 3; ++axis) column.offset[axis] = tap_position(axis, 0, tap[axis]);
-      gradient = gradient_sum(column, c.first + j, pixels_before(begin), pixels_before(end));
-    }
-    const uint o = c.first + j;
-    if (kChunks)
-      store_real(params.workspace, (int64_t(chunk) * c.count + o) * params.columns + t, gradient);
-    else
-      store_gradient(gradient_offset(c.input_of[j], t) + o % params.group_out * params.weight_stride.out_channel, gradient);
+  const uint t = uint((tap[0] * g.kernel[1] + tap[1]) * g.kernel[2] + tap[2]), channel = o / params.group_out;
+  if (kZeros && isnan(gradient)) {
+    Column column;
+    column.exists = true;
+    column.channel = channel;
+    [[unroll]] for (int axis = 0; axis < 3; ++axis) column.offset[axis] = tap_position(axis, 0, tap[axis]);
+    gradient = gradient_sum(column, o, pixels_before(begin), pixels_before(end));
   }
+  if (kChunks)
+    store_real(params.workspace, (int64_t(chunk) * g.out_channels + o) * params.columns + t, gradient);
+  else
+    store_gradient(gradient_offset(channel, t) + o % params.group_out * params.weight_stride.out_channel, gradient);
 }
 
 void main() {
@@ -155,26 +162,32 @@ void main() {
     [[unroll]] for (uint j = 0; j < kTaps; ++j) sum[r][j] = total[r][j] = real4(0);
   const Channels c = channels_from(first_channel + thread % kGroupQuads * 4, channels, params.group_out);
   uint strips = 0;
-  for (uint strip = begin + thread / kGroupQuads; strip < end && c.first < channels; strip += kGroupParts) {
-    add_strip(strip, c, tap);
-    if (++strips % kBlockStrips == 0) end_block();
+  uint strip = begin + thread / kGroupQuads;
+  Strip s = strip_at(strip);
+  while (strip < end && c.first < channels) {
+    fetch(s, c, tap);
+    strip += kGroupParts;
+    s = strip_at(strip);  // the divisions take place while values are on their way
+    multiply();
+    if (kBlocks && ++strips % kBlockStrips == 0) end_block();
   }
-  end_block();
+  if (kBlocks) end_block();
 
   const int first_tap = tap[2];
   [[unroll]] for (uint r = 0; r < kRows; ++r, ++tap[1]) {
     if (tap[1] >= params.geometry.kernel[1]) return;
     barrier();
-    [[unroll]] for (uint j = 0; j < kTaps; ++j) part_sums[j * kGroupSize + thread] = total[r][j];
+    [[unroll]] for (uint j = 0; j < kTaps; ++j)
+      part_sums[j * kGroupSize + thread] = kBlocks ? total[r][j] : sum[r][j];
     barrier();
-    for (uint i = thread; i < kTaps * kGroupQuads; i += kGroupSize) {
-      const uint j = i / kGroupQuads, quad = i % kGroupQuads;
+    for (uint i = thread; i < kTaps * kGroupQuads * 4; i += kGroupSize) {
+      const uint j = i / (kGroupQuads * 4), channel = i % (kGroupQuads * 4), o = first_channel + channel;
       tap[2] = first_tap + int(j);
-      if (tap[2] >= params.geometry.kernel[2]) continue;
-      real4 whole = part_sums[j * kGroupSize + quad];
-      for (uint part = 1; part < kGroupParts; ++part)
-        whole += part_sums[j * kGroupSize + part * kGroupQuads + quad];
-      store_sum(chunk, begin, end, channels_from(first_channel + quad * 4, channels, params.group_out), tap, whole);
+      if (tap[2] >= params.geometry.kernel[2] || o >= channels) continue;
+      real whole = real(0);
+      for (uint part = 0; part < kGroupParts; ++part)
+        whole += part_sums[j * kGroupSize + part * kGroupQuads + channel / 4][channel % 4];
+      store_sum(chunk, begin, end, o, tap, whole);
     }
   }
 }

@@ -18,9 +18,10 @@ namespace {
 // GPU with them, but not for kernels of one row, which wait for memory only.
 constexpr std::int64_t kMostTaps = 8, kMostSums = 9, kMostInputs = 30, kColumns = 4, kWideColumns = 8;
 // Of a workgroup. Rows under each other are read again from the first-level cache, which narrow ones leave longer.
-constexpr std::int64_t kQuads = 4, kLoneRowQuads = 16, kInvocations = 128;
+constexpr std::int64_t kQuads = 4, kInvocations = 128;
 constexpr std::int64_t kEnoughWorkgroups = 4 * kProcessors;
-constexpr std::int64_t kMinStrips = 4;  // of an invocation, whose sums are added at the end
+constexpr std::int64_t kMinStrips = 4;     // of an invocation, whose sums are added at the end
+constexpr std::int64_t kBlockStrips = 32;  // as in the shader
 constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
 // Below this work a software device, which compiles a large tile for a second, gets a small one.
 constexpr double kSmallSoftwareFlops = 5e7;
@@ -77,7 +78,7 @@ Tile choose_tile(const ConvProblem& p, const Traits& traits) {
         std::min<std::int64_t>(limit, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)))));
   };
   Tile t = invocation_tile(p, traits);
-  t.quads = most(p.kernel[1] > 1 ? kQuads : kLoneRowQuads, ceil_div(p.out_channels, 4));
+  t.quads = most(kQuads, ceil_div(p.out_channels, 4));
   t.parts = most((p.dtype == DType::f64 ? kInvocations / 2 : kInvocations) / t.quads, strips_of(p, t.columns));
   return t;
 }
@@ -88,7 +89,9 @@ Grid make_grid(const ConvProblem& p, const Tile& t) {
   g.pieces = p.kernel[0] * ceil_div(p.kernel[1], t.rows) * ceil_div(p.kernel[2], t.taps);
   g.strips = strips_of(p, t.columns);
   const std::int64_t most = ceil_div(g.strips, t.parts * kMinStrips);
-  g.chunks = std::clamp<std::int64_t>(kEnoughWorkgroups / checked_mul(g.quads, g.pieces), 1, most);
+  g.chunks = kEnoughWorkgroups / checked_mul(g.quads, g.pieces);
+  if (t.rows == 1 && g.chunks > 1) g.chunks *= 2;  // fewer loads of an invocation are under way
+  g.chunks = std::clamp<std::int64_t>(g.chunks, 1, most);
   g.chunk_strips = ceil_div(g.strips, g.chunks);
   g.chunks = ceil_div(g.strips, g.chunk_strips);
   return g;
@@ -128,10 +131,11 @@ class DepthwiseWeightGradPlan final : public Plan<Device> {
     const Tile& t = tile_;
     const bool fours = p_.out_channels_per_group() == 1 && aligned_to(4, a.input, p_.in_channels, p_.dtype);
     const bool grad_fours = aligned_to(4, a.output, p_.out_channels, p_.dtype);
+    const bool blocks = ceil_div(grid_.chunk_strips, t.parts) > kBlockStrips;
     const bool zeros = has_padding(p_) || p_.output[2] % t.columns != 0;
     return {shader_name("depthwise_weight_grad", p_.dtype),
             {t.group_size(), p_.output_dtype != p_.dtype, t.quads, t.columns, t.rows, t.taps, t.stride, t.dilation,
-             fours, grad_fours, zeros, grid_.chunks > 1, p_.input_dilated()}};
+             fours, grad_fours, zeros, grid_.chunks > 1, p_.input_dilated(), blocks}};
   }
 
   ConvProblem p_;
