@@ -100,7 +100,7 @@ WeightView<const T*> typed(const WeightView<std::byte*>& w, std::int64_t group) 
 }
 
 // Terms that go together: their part of a panel stays in L1 while it is filled, some columns at a time.
-inline constexpr std::int64_t kPackedTogether = 128;
+inline constexpr std::int64_t kPackedTogether = 256;
 
 // Rows `terms` of the panel of output channels [first, first + count) of one group, at `to`: rows are in the order
 // (KD, KH, KW, in), columns beyond `count` are zero. `weight` is at the group.
