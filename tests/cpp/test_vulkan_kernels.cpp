@@ -264,8 +264,7 @@ TEST_F(VulkanKernels, DepthwiseWeightGrad) {
            "wgrad_f32_n2c4o4g4_i5x6x7_k2x3x2_s1x2x1_d1x1x2_p1x0x1",  // depths
            "wgrad_f16_n1c3o3g3_i19x15_k5x5_p2x2",
            "wgrad_bf16_n2c5o10g5_i14x9_k2x4_s2x2",  // odd channels
-           "wgrad_f16>f32_n1c8o8g8_i9x9_k3x3_p1x1",
-           "wgrad_f64_n2c8o8g8_i9x30_k3x11_p1x5_flip",
+           "wgrad_f16>f32_n1c8o8g8_i9x9_k3x3_p1x1", "wgrad_f64_n2c8o8g8_i9x30_k3x11_p1x5_flip",
            "wgrad_f32_n1c944o944g944_i40x40_k3x3_p1x1",  // blocks of strips, whose sums are added
        })
     expect_exact("depthwise_weight_grad", text);
