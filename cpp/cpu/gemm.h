@@ -25,7 +25,7 @@ inline constexpr std::int64_t kWidePanels = 2;  // beside each other in a wide t
 struct RegisterTile {
   std::int64_t max_rows = 1, lanes = 4;  // by a panel of two vectors of so many lanes
   std::int64_t max_wide_rows = 0;        // by kWidePanels of those; 0: too few registers
-  std::int64_t max_three_rows = 0;       // by a panel of three vectors; 0: wide tiles are faster
+  std::int64_t max_three_rows = 0;       // by a panel of three vectors; 0: others are faster
   std::int64_t max_one_rows = 1;         // by a panel of one
 
   std::int64_t panels() const { return max_wide_rows > 0 ? kWidePanels : 1; }

@@ -132,8 +132,8 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype));
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
-  const double wide = static_cast<double>(channels - rest + (rest > s.tile.lanes ? round_up(rest, s.tile.lanes) : 0));
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
+  const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
   const double peak = s.dot ? c.traits.bf16_flops_per_second : flops_per_second(c.traits, accumulator(p.dtype));
   const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));

@@ -81,6 +81,13 @@ std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Dev
   return std::make_shared<UnfoldPlan>(unfold_layout(p, c, register_tile(accumulator(p.dtype))));
 }
 
+// Vectors of a panel, of which all are computed: the fastest, unless they are a tenth more than those of two.
+std::int64_t panel_vectors(std::int64_t channels, RegisterTile tile) {
+  if (channels <= tile.lanes) return 1;
+  const std::int64_t most = tile.vectors(), columns = round_up(channels, most * tile.lanes);
+  return 10 * columns <= 11 * round_up(channels, 2 * tile.lanes) ? most : 2;
+}
+
 }  // namespace
 
 AxisTaps::AxisTaps(const ConvProblem& p, int axis_index) {
@@ -121,13 +128,6 @@ std::size_t UnfoldLayout::packed_bytes() const {
 std::size_t UnfoldLayout::workspace_bytes() const {
   const std::size_t slot = static_cast<std::size_t>(slot_elements()) * accumulator_bytes();
   return slot * static_cast<std::size_t>(slots) + (shared_weights ? packed_bytes() : 0);
-}
-
-// Vectors of a panel, of which all are computed: the fastest, unless they are a tenth more than those of two.
-std::int64_t panel_vectors(std::int64_t channels, RegisterTile tile) {
-  if (channels <= tile.lanes) return 1;
-  const std::int64_t most = tile.vectors(), columns = round_up(channels, most * tile.lanes);
-  return 10 * columns <= 11 * round_up(channels, 2 * tile.lanes) ? most : 2;
 }
 
 UnfoldLayout unfold_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile) {
