@@ -106,7 +106,7 @@ bool bf16_dot_available() { return __builtin_cpu_supports("avx512bf16") && __bui
 
 template <>
 const Kernels& gemm_kernels<hwy::bfloat16_t, float>() {
-  const std::make_integer_sequence<int, kDotTile.max_rows> rows;
+  const std::make_integer_sequence<int, kDotTile.most_rows(2)> rows;
   static const Kernels made{kDotTile, 2, {dot_kernels<1>(rows), dot_kernels<2>(rows)}};
   return made;
 }

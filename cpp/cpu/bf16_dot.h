@@ -11,7 +11,7 @@
 
 namespace vkconv::cpu {
 
-inline constexpr RegisterTile kDotTile{.max_rows = 14, .lanes = 16, .max_one_rows = 14};
+inline constexpr RegisterTile kDotTile{16, {14, 14, 0, 0}};
 
 bool bf16_dot_available();
 

@@ -48,9 +48,6 @@ inline constexpr int kMaxThreeRows = HWY_TARGET == HWY_AVX2 ? 4 : 0;
 // Rows of a tile of one vector. Of 6, each sum would wait for its last multiply-add.
 inline constexpr int kMaxOneRows = kMaxRows == 6 ? 12 : kMaxRows;
 
-// Panels beside each other in a tile of `vectors` vectors.
-constexpr int panels_of(int vectors) { return vectors > 3 ? vectors / 2 : 1; }
-
 // f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
 // not fully unrolled they would live in memory.
 template <class F, int... i>
@@ -70,22 +67,6 @@ inline constexpr int kPrefetchRows = 24;
 // of all of a large tile at once.
 inline constexpr int kTermsPerRow = 4;
 inline constexpr bool kFetchesAtOnce = kMaxRows <= 6;
-template <class T>
-inline constexpr std::int64_t kLineValues = 64 / sizeof(T);  // of a cache line
-
-// sum += x * b in the register of `sum`. Where 16 registers are full, GCC makes do with sums that move to that of x,
-// and spills some or reads b from memory for every row: 1.1 times as long.
-template <class V>
-HWY_INLINE void add_product(V x, V b, V& sum) {
-#if HWY_TARGET == HWY_AVX2 && HWY_COMPILER_GCC
-  if constexpr (sizeof(hn::TFromV<V>) == 4)
-    asm("vfmadd231ps %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(b.raw));
-  else
-    asm("vfmadd231pd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(b.raw));
-#else
-  sum = hn::MulAdd(x, b, sum);
-#endif
-}
 
 // Writes the sums of a tile's panel, adds them to C, or finishes them: vectors [kFirst, kFirst + kVectors) of `sum`.
 // kPartial: the last vector of a row is cut.
@@ -163,9 +144,10 @@ class ResultRows {
     const std::byte* next = nullptr;
     std::int64_t stride = 0, panel = 0;  // bytes
     HWY_INLINE void fetch() {
-      constexpr int kPanels = panels_of(kVectors), kLines = (kVectors / kPanels * HWY_MAX_BYTES + 63) / 64;
+      constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
+      constexpr int kLines = (kWidth * HWY_MAX_BYTES + kLineBytes - 1) / kLineBytes;
       unroll<kPanels * kLines>([&](auto i) __attribute__((always_inline)) {
-        hwy::Prefetch(next + i % kPanels * panel + i / kPanels * 64);
+        hwy::Prefetch(next + i % kPanels * panel + i / kPanels * kLineBytes);
       });
       next += stride;
     }

@@ -1,6 +1,7 @@
 // Arguments of the register-tiled matrix product in gemm-inl.h.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -21,19 +22,19 @@ constexpr std::int64_t block_terms(std::int64_t terms) {
 
 inline constexpr std::int64_t kWidePanels = 2;  // beside each other in a wide tile
 
+// Panels beside each other in a tile of `vectors` vectors.
+constexpr std::int64_t panels_of(std::int64_t vectors) { return vectors > 3 ? kWidePanels : 1; }
+
 // The largest tiles of a micro-kernel.
 struct RegisterTile {
-  std::int64_t max_rows = 1, lanes = 4;  // by a panel of two vectors of so many lanes
-  std::int64_t max_wide_rows = 0;        // by kWidePanels of those; 0: too few registers
-  std::int64_t max_three_rows = 0;       // by a panel of three vectors; 0: others are faster
-  std::int64_t max_one_rows = 1;         // by a panel of one
+  std::int64_t lanes = 4;  // of a vector
+  // By a panel of one, two and three vectors, and by kWidePanels of two; 0: too few registers, or others are faster.
+  std::array<std::int64_t, 4> rows{1, 1, 0, 0};
 
-  std::int64_t panels() const { return max_wide_rows > 0 ? kWidePanels : 1; }
+  constexpr std::int64_t most_rows(std::int64_t vectors) const { return rows[static_cast<std::size_t>(vectors - 1)]; }
+  std::int64_t panels() const { return most_rows(2 * kWidePanels) > 0 ? kWidePanels : 1; }
   // Vectors of the panels that are multiplied fastest.
-  std::int64_t vectors() const { return max_three_rows > 0 ? 3 : 2; }
-  std::int64_t most_rows(std::int64_t vectors) const {
-    return vectors == 1 ? max_one_rows : vectors == 2 ? max_rows : vectors == 3 ? max_three_rows : max_wide_rows;
-  }
+  std::int64_t vectors() const { return most_rows(3) > 0 ? 3 : 2; }
 };
 
 // Rows of A that are `lda` apart, times `kc` consecutive rows of a packed panel of B.

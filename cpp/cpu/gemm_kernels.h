@@ -22,7 +22,7 @@ struct GemmKernels {
   // One chain of additions: C = or += the sums of `rows` rows, tile.first_row being the first, by `vectors` (1 to 3)
   // vectors a panel. Panels of two vectors go in pairs as far as they do, where the wide tiles are high enough.
   void chain(Tile tile, std::int64_t rows, int vectors, bool accumulate) const {
-    const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.max_wide_rows);
+    const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.most_rows(2 * kWidePanels));
     const std::int64_t paired = wide ? tile.panels / kWidePanels * kWidePanels : 0;
     if (paired > 0) cut(tile, rows, 2 * kWidePanels, accumulate);
     tile.first_panel = paired;
@@ -40,7 +40,7 @@ struct GemmKernels {
   // As few tiles as their most rows allow, of even height.
   void cut(Tile tile, std::int64_t rows, std::int64_t vectors, bool accumulate) const {
     const std::int64_t tiles = ceil_div(rows, shape.most_rows(vectors)), high = rows % tiles;
-    const std::int64_t columns = (vectors > 3 ? vectors / kWidePanels : vectors) * shape.lanes;
+    const std::int64_t columns = vectors / panels_of(vectors) * shape.lanes;
     // A single tile has no time to bring the next panel beside its own.
     if (tiles == 1)
       tile.next = nullptr;

@@ -16,7 +16,7 @@ typename GemmKernels<T>::Rows micro_kernels(std::integer_sequence<int, i...>) {
 
 template <class T>
 const GemmKernels<T>& kernels() {
-  static const GemmKernels<T> made{{kMaxRows, panel_columns<T>() / 2, kMaxWideRows, kMaxThreeRows, kMaxOneRows},
+  static const GemmKernels<T> made{{panel_columns<T>() / 2, {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows}},
                                    1,
                                    {micro_kernels<T, 1>(std::make_integer_sequence<int, kMaxOneRows>()),
                                     micro_kernels<T, 2>(std::make_integer_sequence<int, kMaxRows>()),

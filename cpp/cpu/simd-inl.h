@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/problem.h"
+#include "cpu/task_shares.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -25,6 +26,9 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
 
+template <class T>
+inline constexpr std::int64_t kLineValues = kLineBytes / sizeof(T);  // of a line of memory
+
 // The same vector in a register. Of a vector that is loaded for several multiply-adds GCC makes a memory operand of
 // each, and the processor's loads, one or two a cycle, become the bound. Without AVX-512 the registers are too few.
 template <class V>
@@ -33,6 +37,20 @@ HWY_INLINE V held(V v) {
   asm("" : "+v"(v.raw));
 #endif
   return v;
+}
+
+// sum += x * b in the register of `sum`. Where 16 registers are full, GCC makes do with sums that move to that of x,
+// and spills some or reads b from memory for every row: 1.1 times as long.
+template <class V>
+HWY_INLINE void add_product(V x, V b, V& sum) {
+#if HWY_TARGET == HWY_AVX2 && HWY_COMPILER_GCC
+  if constexpr (sizeof(hn::TFromV<V>) == 4)
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(b.raw));
+  else
+    asm("vfmadd231pd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(b.raw));
+#else
+  sum = hn::MulAdd(x, b, sum);
+#endif
 }
 
 // f(operand, output) with zeros of the SIMD types of a forward problem.

@@ -155,7 +155,7 @@ void check_finish(int vectors, std::int64_t rows, std::int64_t kc) {
 template <class T>
 void check_tiles() {
   const RegisterTile& shape = gemm_kernels<T>().shape;
-  for (std::int64_t rows = 1; rows <= shape.max_one_rows; ++rows)
+  for (std::int64_t rows = 1; rows <= shape.most_rows(1); ++rows)
     for (const std::int64_t kc : {1, 3, 64, 65, 200})
       for (int vectors = 1; vectors <= shape.vectors(); ++vectors) {
         check_finish<T>(vectors, rows, kc);
@@ -168,7 +168,7 @@ TEST(Gemm, EveryRowCountOnEveryTarget) {
     check_tiles<float>();
     check_tiles<double>();
     const RegisterTile& shape = gemm_kernels<float>().shape;
-    for (std::int64_t rows = 1; rows <= shape.max_rows; ++rows)
+    for (std::int64_t rows = 1; rows <= shape.most_rows(2); ++rows)
       for (const std::int64_t kc : {5, 200})
         for (int vectors = 1; vectors <= shape.vectors(); ++vectors) check_rounding(vectors, rows, kc);
   });
@@ -244,7 +244,7 @@ TEST(Gemm, Bf16DotProduct) {
   std::mt19937 random(1);
   const auto digit = [&] { return static_cast<int>(random() % 7) - 3; };
   const auto& kernels = gemm_kernels<hwy::bfloat16_t, float>();
-  for (std::int64_t rows = 1; rows <= 2 * kDotTile.max_rows + 3; ++rows)
+  for (std::int64_t rows = 1; rows <= 2 * kDotTile.most_rows(2) + 3; ++rows)
     for (const int vectors : {1, 2})
       for (const std::int64_t kc : {2, 64, 134}) {
         const std::int64_t columns = vectors * kDotTile.lanes;

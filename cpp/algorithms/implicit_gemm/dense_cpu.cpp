@@ -84,7 +84,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   DenseLayout s;
   s.original = problem;
   if (const auto row = one_row(problem)) s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile));
-  s.orientation = long_rows(problem, std::min<std::int64_t>(tile.max_rows, 7));
+  s.orientation = long_rows(problem, std::min<std::int64_t>(tile.most_rows(2), 7));
   s.p = s.orientation.apply(problem);
   const ConvProblem& p = s.p;
   const std::int64_t in = p.in_channels_per_group();

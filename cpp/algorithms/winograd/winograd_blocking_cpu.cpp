@@ -218,7 +218,7 @@ std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_
 class Search {
  public:
   Search(const Geometry& g, const Traits& traits, RegisterTile tile, std::size_t limit_bytes)
-      : costs_{g, traits, panel_layout(g, 2 * tile.lanes), tile.max_rows, tile.lanes},
+      : costs_{g, traits, panel_layout(g, 2 * tile.lanes), tile.most_rows(2), tile.lanes},
         tile_(tile),
         limit_(limit_bytes) {}
 

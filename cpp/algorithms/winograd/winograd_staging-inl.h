@@ -40,12 +40,12 @@ HWY_INLINE void widen(const T* HWY_RESTRICT x, std::int64_t count, float* HWY_RE
 inline void stage_pixels(const winograd::PixelBlock& block) {
   with_simd_type(block.dtype, [&](auto zero) {
     using T = decltype(zero);
-    constexpr std::int64_t kLine = 64 / sizeof(T);
     const std::int64_t ahead = block.pixels * block.pixel_stride;
     for (std::int64_t h = 0; h < block.rows; ++h)
       for (std::int64_t w = 0; w < block.pixels; ++w) {
         const T* from = reinterpret_cast<const T*>(block.from) + h * block.row_stride + w * block.pixel_stride;
-        for (std::int64_t c = 0; c + kLine <= block.channels; c += kLine) hwy::Prefetch(from + ahead + c);
+        for (std::int64_t c = 0; c + kLineValues<T> <= block.channels; c += kLineValues<T>)
+          hwy::Prefetch(from + ahead + c);
         widen(from, block.channels, block.to + h * block.to_row_stride + w * block.to_pixel_stride);
       }
   });
