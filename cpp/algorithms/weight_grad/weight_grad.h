@@ -15,7 +15,6 @@ namespace vkconv::cpu::weight_grad {
 inline constexpr std::int64_t kBlockTerms = 64;    // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
-inline constexpr std::int64_t kWideVectors = 4;    // of one of few rows
 inline constexpr std::int64_t kMaxTileRows = 14;
 inline constexpr std::int64_t kLaneVectors = 4;                      // of a tile that multiplies lane by lane
 inline constexpr std::int64_t kMaxGroupRows = 4, kMaxGroupTaps = 7;  // of a tile of groups
@@ -35,7 +34,7 @@ struct Shape {
   Form form = Form::in_vectors;
   bool storable = false;    // one block gives all the sums, in whole vectors: see store()
   bool merged = false;      // out_vectors: the taps of a kernel row are rows of one tile, see interior()
-  bool staged = false;      // operands are copied block by block, widened and padded to whole vectors or made dense
+  bool staged = false;      // operands are copied block by block: widened, padded to whole vectors, dense or apart
   std::int64_t lanes = 1;   // accumulators in a vector
   std::int64_t groups = 1;  // separate products
   std::int64_t rows = 1;    // of one product
@@ -63,6 +62,16 @@ struct Job {
   const Operands<Device>& operands;
   const Shape& shape;
 };
+
+// Channels of a group's pixels that a unit reads.
+struct UnitChannels {
+  Range x, dy;
+};
+UnitChannels unit_channels(const ConvProblem& p, const Shape& shape, const Unit& unit);
+
+// Elements from pixel to pixel of a copy of so many channels: an odd number of cache lines, so that pixels lie in
+// different sets of a cache.
+std::int64_t copy_pitch(const ConvProblem& p, const Shape& shape, std::int64_t channels);
 
 // Accumulators in a vector of the instruction set in use.
 std::int64_t vector_lanes(DType dtype);

@@ -3,23 +3,17 @@
 #include <cstdint>
 
 #include "algorithms/weight_grad/weight_grad.h"
+#include "cpu/outer_product.h"
 #include "hwy/base.h"
 
 namespace vkconv::cpu::weight_grad {
-
-// One line of pixels: the broadcast operand and the vector operand at its first pixel.
-template <class T>
-struct Slice {
-  const T* rows;
-  const T* vectors;
-};
 
 // Groups side by side in a vector: c[q][r] += sum over lines and outputs i in [begin[q], end[q]) of
 // x[i * x_step + q * tap_step] * dy[i * dy_step], where lane l of dy is its element index[l] + r.
 template <class T>
 struct GroupTile {
   using Index = hwy::MakeSigned<T>;
-  const Slice<T>* lines;  // vectors: x, rows: dy, both of output 0
+  const OuterSlice<T>* lines;  // vectors: x, rows: dy, both of output 0
   std::int64_t line_count;
   std::int64_t x_channel, dy_channel;  // first of the vectors
   std::int64_t x_step, dy_step, tap_step;

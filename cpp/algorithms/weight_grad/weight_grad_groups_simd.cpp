@@ -47,7 +47,7 @@ HWY_NOINLINE void group_tile(const GroupTile<T>& t) {
   std::int64_t first = t.inner.begin, last = t.inner.end;
   for (int q = 0; q < Taps; ++q)
     if (t.begin[q] < t.end[q]) first = std::min(first, t.begin[q]), last = std::max(last, t.end[q]);
-  for (const Slice<T>*s = t.lines, *lines_end = s + t.line_count; s != lines_end; ++s) {
+  for (const OuterSlice<T>*s = t.lines, *lines_end = s + t.line_count; s != lines_end; ++s) {
     const T *line_x = s->vectors + t.x_channel, *line_dy = s->rows + t.dy_channel;
     for (std::int64_t i = first, count; i < last; i += count) {
       const T *x = line_x + i * t.x_step, *dy = line_dy + i * t.dy_step;

@@ -1,4 +1,4 @@
-// Register tiles of the weight gradient. Included once per instruction set.
+// Register tiles that multiply lane by lane. Included once per instruction set.
 #if defined(VKCONV_WEIGHT_GRAD_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
 #undef VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
@@ -10,82 +10,11 @@
 #include <utility>
 
 #include "algorithms/weight_grad/weight_grad_groups.h"
-#include "cpu/gemm-inl.h"
+#include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using cpu::HWY_NAMESPACE::kMaxRows;
-using cpu::HWY_NAMESPACE::kMaxWideRows;
-using cpu::HWY_NAMESPACE::unroll;
-
-// c[r][v] = or += sum over slices and their `count` pixels of rows[r] * vectors[offset[v]].
-template <class T>
-struct OuterTile {
-  const Slice<T>* slices;
-  std::int64_t slice_count, count;
-  std::int64_t row_step, vector_step;  // elements between pixels
-  std::int64_t row;                    // first row of the tile
-  std::int64_t offset[kWideVectors];   // first channel of each vector
-  T* c;
-  std::int64_t ldc, step[kWideVectors];  // elements from row to row, and from the first vector to each
-  bool adds;
-};
-
-// Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only.
-inline constexpr std::int64_t kPixelsAhead = 12;
-
-template <class T, int Rows, int Vectors>
-HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  V sum[Rows][Vectors];
-  unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-    unroll<Vectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
-  });
-  for (const Slice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
-    const T* HWY_RESTRICT a = s->rows + t.row;
-    const T* HWY_RESTRICT b[Vectors];
-    unroll<Vectors>([&](auto v) __attribute__((always_inline)) { b[v] = s->vectors + t.offset[v]; });
-    for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step) {
-      V column[Vectors];
-      hwy::Prefetch(a + kPixelsAhead * t.row_step);
-      unroll<Vectors>([&](auto v) __attribute__((always_inline)) {
-        column[v] = hn::LoadU(d, b[v]);
-        hwy::Prefetch(b[v] + kPixelsAhead * t.vector_step);
-        b[v] += t.vector_step;
-      });
-      unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-        const V x = hn::Set(d, a[r]);
-        unroll<Vectors>([&](auto v)
-                            __attribute__((always_inline)) { sum[r][v] = hn::MulAdd(x, column[v], sum[r][v]); });
-      });
-    }
-  }
-  unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-    unroll<Vectors>([&](auto v) __attribute__((always_inline)) {
-      T* c = t.c + r * t.ldc + t.step[v];
-      hn::StoreU(t.adds ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
-    });
-  });
-}
-
-template <class T, int Vectors, int... i>
-HWY_INLINE void run_outer_tile(std::integer_sequence<int, i...>, std::int64_t rows, const OuterTile<T>& t) {
-  using Function = void (*)(const OuterTile<T>&);
-  static constexpr std::array<Function, sizeof...(i)> kTiles = {outer_tile<T, i + 1, Vectors>...};
-  kTiles[static_cast<std::size_t>(rows - 1)](t);
-}
-
-// rows in [1, kMaxRows], vectors 1 or 2; or rows in [1, kMaxWideRows], vectors kWideVectors.
-template <class T>
-HWY_INLINE void run_outer_tile(std::int64_t rows, std::int64_t vectors, const OuterTile<T>& t) {
-  const std::make_integer_sequence<int, kMaxRows> sizes;
-  if constexpr (kMaxWideRows > 0)
-    if (vectors == kWideVectors)
-      return run_outer_tile<T, kWideVectors>(std::make_integer_sequence<int, kMaxWideRows>(), rows, t);
-  vectors == 1 ? run_outer_tile<T, 1>(sizes, rows, t) : run_outer_tile<T, 2>(sizes, rows, t);
-}
 
 // Neighbouring taps of one line, lane by lane: c[q] += sum over i in [begin[q], end[q]) of
 // x[i * x_step + q * tap_step] * dy[i * dy_step], for 1, 2 or kLaneVectors vectors.

@@ -17,11 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// What the kernels read: line l, column c at base[l] + (c - first) * pixel.
+// What the kernels read: line l, column c at base[l] + (c - first) * pixel, from `channel` on.
 template <class T>
 struct Columns {
   const T* base[kBlockTerms];
-  std::int64_t first = 0, pixel = 0;
+  std::int64_t first = 0, pixel = 0, channel = 0;
   bool in_place = false;
   const T* at(std::int64_t line, std::int64_t column) const { return base[line] + (column - first) * pixel; }
 };
@@ -35,6 +35,7 @@ class BlockOperands {
         shape_(job.shape),
         x_channels_(shape_.groups == 1 ? p_.in_channels : p_.in_channels_per_group()),
         dy_channels_(shape_.groups == 1 ? p_.out_channels : p_.out_channels_per_group()),
+        channels_(unit_channels(p_, shape_, unit)),
         x_(job.operands.input),
         dy_(job.operands.output),
         x_base_(reinterpret_cast<const In*>(x_.data) + unit.group * x_channels_),
@@ -56,14 +57,14 @@ class BlockOperands {
     }
   }
 
-  // Both operands, those that are read as vectors padded to whole ones.
+  // Both operands, what the unit reads of them, padded to whole vectors.
   void load(Columns<T>& x, Columns<T>& dy) {
     if (shape_.staged) {
       // The rows of merged taps follow one another.
-      const std::int64_t dy_pixel = std::max(dy_channels_, shape_.lanes);
-      const std::int64_t x_pixel = shape_.merged ? x_channels_ : std::max(x_channels_, shape_.lanes);
-      T* rest = stage(dy, scratch_, outputs_, dy_channels_, dy_pixel, dy_.stride[3], dy_of);
-      stage(x, rest, input_columns(), x_channels_, x_pixel, x_.stride[3], x_of);
+      const auto pitch = [&](const Range& channels) { return copy_pitch(p_, shape_, channels.size()); };
+      const std::int64_t x_pixel = shape_.merged ? x_channels_ : pitch(channels_.x);
+      T* rest = stage(dy, scratch_, outputs_, channels_.dy, pitch(channels_.dy), dy_.stride[3], dy_of);
+      stage(x, rest, input_columns(), channels_.x, x_pixel, x_.stride[3], x_of);
     } else if constexpr (std::is_same_v<T, In>) {
       x.pixel = x_.stride[3], dy.pixel = dy_.stride[3];
       for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x, dy.base[l] = lines_[l].dy;
@@ -79,6 +80,7 @@ class BlockOperands {
   const ConvProblem& p_;
   const Shape& shape_;
   const std::int64_t x_channels_, dy_channels_;  // of a pixel
+  const UnitChannels channels_;                  // copied
   Range outputs_{}, taps_{};                     // columns of the block, taps along W of the kernel row
   std::int64_t line_count_ = 0;
 
@@ -91,21 +93,23 @@ class BlockOperands {
   static const In* x_of(const Line& line) { return line.x; }
   static const In* dy_of(const Line& line) { return line.dy; }
 
-  // Copies columns [range) of all lines, `channels` each, padded to `pixel`. Returns the end of the copy.
+  // Copies columns [range) of all lines, some channels of each, padded to `pixel`. Returns the end of the copy.
   template <class Pick>
-  T* stage(Columns<T>& to, T* scratch, const Range& range, std::int64_t channels, std::int64_t pixel,
+  T* stage(Columns<T>& to, T* scratch, const Range& range, const Range& copied, std::int64_t pixel,
            std::int64_t pixel_stride, Pick line) {
     to.first = range.begin;
     to.pixel = pixel;
+    to.channel = copied.begin;
+    const std::int64_t channels = copied.size();
     const bool dense = pixel == channels && pixel_stride == channels;
     const std::int64_t runs = dense ? std::min<std::int64_t>(range.size(), 1) : range.size();
     const std::int64_t length = dense ? range.size() * channels : channels;
     for (std::int64_t l = 0; l < line_count_; ++l) {
       to.base[l] = scratch;
-      const In* from = line(lines_[l]) + range.begin * pixel_stride;
+      const In* from = line(lines_[l]) + range.begin * pixel_stride + copied.begin;
       for (std::int64_t i = 0; i < runs; ++i, from += pixel_stride, scratch += dense ? length : pixel) {
         cpu::HWY_NAMESPACE::widen_run(from, length, scratch);
-        std::fill(scratch + channels, scratch + pixel, T{0});
+        if (channels < shape_.lanes) std::fill(scratch + channels, scratch + pixel, T{0});
       }
     }
     return scratch;
@@ -120,7 +124,7 @@ class BlockOperands {
         for (std::int64_t l = 0; l < line_count_; ++l) to.base[l] = line(lines_[l]);
         return scratch;
       }
-    return stage(to, scratch, range, channels, channels, pixel_stride, line) + shape_.lanes;
+    return stage(to, scratch, range, {0, channels}, channels, pixel_stride, line) + shape_.lanes;
   }
 
   // Input columns that the taps of this kernel row read for the outputs of the block.

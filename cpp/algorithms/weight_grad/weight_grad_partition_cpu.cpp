@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/weight_grad/weight_grad_walk.h"
+#include "cpu/task_shares.h"
 
 namespace vkconv::cpu::weight_grad {
 namespace {
@@ -45,6 +46,17 @@ Form choose_form(const ConvProblem& p, std::int64_t lanes) {
   if (groups_fit_vector(p)) return Form::groups;
   if (merges_taps(p) && in <= out) return Form::out_vectors;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
+}
+
+// Whether the pixels of a block fall into a few sets of L1, 64 lines each, and meet enough others to be worth a copy.
+bool crowds_sets(const ConvProblem& p, const Shape& s) {
+  constexpr std::int64_t kFewSetsBytes = 512, kWorthCopy = 32;
+  const auto crowded = [&](std::int64_t channels) {
+    return channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % kFewSetsBytes == 0;
+  };
+  const bool product = s.form == Form::in_vectors || s.form == Form::out_vectors;
+  return product && !s.merged && std::min(s.rows, s.vector_channels) >= kWorthCopy &&
+         (crowded(p.in_channels) || crowded(p.out_channels));
 }
 
 Unit largest_unit(const ConvProblem& p, const Partition& q) {
@@ -110,7 +122,7 @@ Shape choose_shape(const ConvProblem& p) {
   }
   s.vectors = ceil_div(s.vector_channels, s.vector_step);
   const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
-  s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || short_pixels;
+  s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || short_pixels || crowds_sets(p, s);
   s.lines = p.batch * p.output[0] * p.output[1];
   // Outputs of a line that some tap does not count: one lane sums them, whatever the pixels of a vector.
   const std::int64_t borders = p.output[2] - whole_outputs(p, 2).size();
@@ -127,14 +139,29 @@ Shape choose_shape(const ConvProblem& p) {
   return s;
 }
 
+UnitChannels unit_channels(const ConvProblem& p, const Shape& s, const Unit& u) {
+  const Range x{0, s.groups == 1 ? p.in_channels : p.in_channels_per_group()};
+  const Range dy{0, s.groups == 1 ? p.out_channels : p.out_channels_per_group()};
+  if (s.form == Form::groups || s.merged) return {x, dy};
+  const Range vectors{s.channel_of(u.vectors.begin),
+                      std::min(s.channel_of(u.vectors.end - 1) + s.lanes, s.vector_channels)};
+  if (s.form == Form::lanes) return {vectors, vectors};
+  return s.form == Form::out_vectors ? UnitChannels{u.rows, vectors} : UnitChannels{vectors, u.rows};
+}
+
+std::int64_t copy_pitch(const ConvProblem& p, const Shape& s, std::int64_t channels) {
+  const std::int64_t line = kLineBytes / accumulator_bytes(p);
+  return channels <= s.lanes ? s.lanes : (ceil_div(channels, line) | 1) * line;
+}
+
 std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& largest) {
   if (!s.staged) return 0;
   const std::int64_t outputs = ceil_div(p.output[2], s.segments), taps = std::min(largest.taps.size(), p.kernel[2]);
   const std::int64_t span = ((outputs - 1) * p.stride[2] + (taps - 1) * p.dilation[2]) / p.input_dilation[2] + 2;
   const std::int64_t columns = std::min(span, p.input[2]);
-  const std::int64_t x = s.groups == 1 ? p.in_channels : p.in_channels_per_group();
-  const std::int64_t dy = s.groups == 1 ? p.out_channels : p.out_channels_per_group();
-  const std::int64_t elements = columns * std::max(x, s.lanes) + outputs * std::max(dy, s.lanes);
+  const UnitChannels channels = unit_channels(p, s, largest);
+  const std::int64_t elements =
+      columns * copy_pitch(p, s, channels.x.size()) + outputs * copy_pitch(p, s, channels.dy.size());
   return static_cast<std::size_t>(round_up((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p), 256));
 }
 

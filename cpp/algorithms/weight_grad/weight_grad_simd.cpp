@@ -120,49 +120,26 @@ class UnitSums : BlockOperands<T, In> {
     const Walk w = walk(p_, 2, k, outputs);
     if (w.count == 0 && !stores_) return;
     const bool out_vectors = shape_.form == Form::out_vectors;
-    Slice<T> slices[kBlockTerms];
+    const Columns &of_rows = out_vectors ? x : dy, &of_vectors = out_vectors ? dy : x;
+    OuterSlice<T> slices[kBlockTerms];
     OuterTile<T> tile;
     tile.slices = slices;
     tile.slice_count = w.count > 0 ? line_count_ : 0;
     for (std::int64_t l = 0; l < tile.slice_count; ++l) {
       const T *from_x = x.at(l, w.in), *from_dy = dy.at(l, w.out);
-      slices[l] = out_vectors ? Slice<T>{from_x, from_dy} : Slice<T>{from_dy, from_x};
+      slices[l] = out_vectors ? OuterSlice<T>{from_x, from_dy} : OuterSlice<T>{from_dy, from_x};
     }
     tile.count = w.count;
-    tile.row_step = out_vectors ? w.in_step * x.pixel : w.out_step * dy.pixel;
-    tile.vector_step = out_vectors ? w.out_step * dy.pixel : w.in_step * x.pixel;
+    tile.row_step = (out_vectors ? w.in_step : w.out_step) * of_rows.pixel;
+    tile.vector_step = (out_vectors ? w.out_step : w.in_step) * of_vectors.pixel;
+    tile.row = rows.begin - of_rows.channel;
+    tile.c = sums.data;
     tile.ldc = sums.row;
     tile.adds = !stores_;
-    run_tiles(tile, rows, sums);
-  }
-
-  void run_tiles(OuterTile<T>& tile, const Range& rows, const Sums& sums) {
-    const Range all = unit_.vectors;
-    const bool wide = fills_wide_tiles(rows.size(), kMaxWideRows);
-    const std::int64_t rest = all.begin + (wide ? all.size() / kWideVectors * kWideVectors : 0);
-    run_tiles(tile, rows, {all.begin, rest}, kWideVectors, kMaxWideRows, sums);
-    run_tiles(tile, rows, {rest, all.end}, kVectors, kMaxRows, sums);
-  }
-
-  // In tiles of at most so many rows and vectors. Those that add go down a column of sums, whose vectors stay in L1;
-  // those that store go along rows of the weight.
-  void run_tiles(OuterTile<T>& tile, const Range& rows, const Range& vectors, std::int64_t most_vectors,
-                 std::int64_t most_rows, const Sums& sums) {
-    if (vectors.size() == 0) return;
-    const std::int64_t tiles = ceil_div(rows.size(), most_rows), columns = ceil_div(vectors.size(), most_vectors);
-    for (std::int64_t i = 0; i < tiles * columns; ++i) {
-      const std::int64_t t = stores_ ? i / columns : i % tiles, column = stores_ ? i % columns : i / tiles;
-      const std::int64_t first = vectors.begin + column * most_vectors,
-                         count = std::min(most_vectors, vectors.end - first);
-      for (std::int64_t v = 0; v < count; ++v) {
-        tile.offset[v] = shape_.channel_of(first + v);
-        tile.step[v] = stores_ ? tile.offset[v] - tile.offset[0] : v * shape_.lanes;
-      }
-      const std::int64_t row = rows.size() * t / tiles;
-      tile.row = rows.begin + row;
-      tile.c = sums.data + row * sums.row + (stores_ ? tile.offset[0] : (first - unit_.vectors.begin) * shape_.lanes);
-      run_outer_tile<T>(rows.size() * (t + 1) / tiles - row, count, tile);
-    }
+    kernels_.multiply(
+        tile, rows.size(), unit_.vectors, stores_,
+        [&](std::int64_t v) { return shape_.channel_of(v) - of_vectors.channel; },
+        [&](std::int64_t v) { return stores_ ? shape_.channel_of(v) : (v - unit_.vectors.begin) * shape_.lanes; });
   }
 
   // ---- several groups in a vector
@@ -202,7 +179,7 @@ class UnitSums : BlockOperands<T, In> {
 
   void run_group_taps(const Columns& x, const Columns& dy, const Range& taps, T* sums) {
     GroupTile<T> tile;
-    Slice<T> lines[kBlockTerms];
+    OuterSlice<T> lines[kBlockTerms];
     Walk first = walk(p_, 2, taps.begin, outputs_);
     if (p_.input_dilation[2] == 1) {
       first = {outputs_.begin, 1, outputs_.begin * p_.stride[2] + taps.begin * p_.dilation[2] - p_.pad_lo[2],
@@ -289,21 +266,23 @@ class UnitSums : BlockOperands<T, In> {
           tile.end[q] = tile.begin[q] + w.count;
         }
       }
-      run_lane_tiles(tile, taps, sums + (k - taps_.begin) * ldc);
+      run_lane_tiles(tile, x.channel, taps, sums + (k - taps_.begin) * ldc);
       k += taps;
     }
   }
 
-  void run_lane_tiles(LaneTile<T>& tile, std::int64_t taps, T* sums) {
+  // `origin`: the channel with which the operands begin.
+  void run_lane_tiles(LaneTile<T>& tile, std::int64_t origin, std::int64_t taps, T* sums) {
     for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end;) {
       const std::int64_t vectors = lane_tile_vectors(taps, unit_.vectors.end - v);
-      for (std::int64_t i = 0; i < vectors; ++i) tile.offset[i] = shape_.channel_of(v + i);
+      for (std::int64_t i = 0; i < vectors; ++i) tile.offset[i] = shape_.channel_of(v + i) - origin;
       tile.c = sums + (v - unit_.vectors.begin) * shape_.lanes;
       run_lane_tile<T>(taps, vectors, tile);
       v += vectors;
     }
   }
 
+  const OuterKernels<T>& kernels_ = outer_kernels<T>();
   const Unit& unit_;
   std::int64_t row_length_, size_;
   bool stores_ = false;                    // sums are stored in the weight, not added to others

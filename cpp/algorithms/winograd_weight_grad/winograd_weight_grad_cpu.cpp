@@ -18,6 +18,7 @@
 #include "core/dispatch.h"
 #include "core/planner.h"
 #include "cpu/job.h"
+#include "cpu/outer_product.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
@@ -253,18 +254,23 @@ class Execution {
   void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
                 const Sums& sums) const {
     const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
-    GemmSlice<float> slices[kChain];
+    const std::int64_t lanes = k_.lanes, in_panel = l_.columns / lanes;
+    OuterTile<float> tile{};
+    tile.slice_count = 1;
+    tile.row_step = l_.pitch;
+    tile.vector_step = tile.ldc = l_.columns;
     for (std::int64_t point = 0; point < kPoints; ++point)
       for (std::int64_t first = 0; first < tiles; first += kChain) {
-        const std::int64_t count = std::min(kChain, tiles - first);
-        for (std::int64_t t = 0; t < count; ++t)
-          slices[t] = {input + point * l_.input_stride + (first + t) * l_.pitch + first_row,
-                       gradient + point * l_.gradient_stride + (first + t) * l_.columns};
-        GemmTile<float> tile{slices, count, 1, 1, sums.data + point * l_.sum_stride, l_.columns};
-        tile.panels = sums.count;
-        tile.panel_stride = l_.gradient_floats();
-        tile.c_panel_stride = sums.step;
-        gemm_.chain(tile, in, 2, accumulate || first > 0);
+        const OuterSlice<float> slice{input + point * l_.input_stride + first * l_.pitch + first_row,
+                                      gradient + point * l_.gradient_stride + first * l_.columns};
+        tile.slices = &slice;
+        tile.count = std::min(kChain, tiles - first);
+        tile.c = sums.data + point * l_.sum_stride;
+        tile.adds = accumulate || first > 0;
+        products_.multiply(
+            tile, in, {0, sums.count * in_panel}, false,
+            [&](std::int64_t v) { return v / in_panel * l_.gradient_floats() + v % in_panel * lanes; },
+            [&](std::int64_t v) { return v / in_panel * sums.step + v % in_panel * lanes; });
       }
   }
 
@@ -326,7 +332,7 @@ class Execution {
   const Layout& l_;
   const Operands<Device>& a_;
   const winograd::Kernels& k_ = kernels();
-  const GemmKernels<float>& gemm_ = gemm_kernels<float>();
+  const OuterKernels<float>& products_ = outer_kernels<float>();
   const winograd::TileKernels& tile_ = k_.tiles[shape_index()];
   float* parts_;
   ScratchSlots scratch_;
@@ -373,16 +379,17 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 }
 
 // Costs beside the products: in multiply-adds counted as two at the peak rate, of each float of a transformed array and
-// of each weight; and the sums of parts, written and read.
+// of each weight; of a chain, its sums in terms; and the sums of parts, written and read.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
-  constexpr double kShare = 0.8, kTransformFlops = 40, kWeightFlops = 60;
+  constexpr double kShare = 0.8, kTransformFlops = 40, kWeightFlops = 80, kSumTerms = 5;
   const Traits& t = context.traits;
   const Layout l = make_layout(p, t, lanes_of(t, DType::f32), context.workspace_limit_bytes);
   const double tiles = static_cast<double>(l.tiles), rows = static_cast<double>(p.in_channels_per_group());
   const double outputs = static_cast<double>(l.blocks * l.columns), threads = static_cast<double>(t.threads);
   const double floats = tiles * kPoints * static_cast<double>(l.pitch * l.splits + l.blocks * l.columns);
   const double weights = static_cast<double>(p.weight_elements()) / static_cast<double>(p.groups * p.kernel[0]);
-  const double flops = 2 * kPoints * tiles * (rows + 4) * outputs + kTransformFlops * floats + kWeightFlops * weights;
+  const double terms = tiles * (1 + kSumTerms / static_cast<double>(std::min(l.tiles, kChain)));
+  const double flops = 2 * kPoints * terms * (rows + 4) * outputs + kTransformFlops * floats + kWeightFlops * weights;
   const double units = static_cast<double>(l.parts * l.splits), idle = std::ceil(units / threads) * threads / units;
   return static_cast<double>(p.groups * p.kernel[0]) *
          (idle * flops / (kShare * t.f32_flops_per_second) +

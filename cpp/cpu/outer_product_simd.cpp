@@ -1,0 +1,87 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/outer_product_simd.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include "cpu/gemm-inl.h"
+#include "cpu/outer_product.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+
+// Terms fetched ahead of use: they lie apart, which the hardware expects of short steps only. 0: tiles of few registers
+// load too often for more of it.
+inline constexpr std::int64_t kTermsAhead = kMaxRows > 6 ? 12 : 0;
+
+template <class T, int kRows, int kVectors>
+HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum[kRows][kVectors];
+  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
+  });
+  for (const OuterSlice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
+    const T* HWY_RESTRICT a = s->rows + t.row;
+    const T* HWY_RESTRICT b[kVectors];
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { b[v] = s->vectors + t.offset[v]; });
+    for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step) {
+      V column[kVectors];
+      if (kTermsAhead > 0) hwy::Prefetch(a + kTermsAhead * t.row_step);
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        column[v] = hn::LoadU(d, b[v]);
+        if (kTermsAhead > 0) hwy::Prefetch(b[v] + kTermsAhead * t.vector_step);
+        b[v] += t.vector_step;
+      });
+      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+        const V x = hn::Set(d, a[r]);
+        unroll<kVectors>([&](auto v) __attribute__((always_inline)) { add_product(x, column[v], sum[r][v]); });
+      });
+    }
+  }
+  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      T* c = t.c + r * t.ldc + t.step[v];
+      hn::StoreU(t.adds ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
+    });
+  });
+}
+
+// Of 1, 2, ... rows.
+template <class T, int kVectors, int... i>
+typename OuterKernels<T>::Rows outer_tiles(std::integer_sequence<int, i...>) {
+  return {outer_tile<T, i + 1, kVectors>...};
+}
+
+template <class T>
+const OuterKernels<T>& outer_kernels() {
+  static const OuterKernels<T> made{{panel_columns<T>() / 2, {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows}},
+                                    {outer_tiles<T, 1>(std::make_integer_sequence<int, kMaxOneRows>()),
+                                     outer_tiles<T, 2>(std::make_integer_sequence<int, kMaxRows>()),
+                                     outer_tiles<T, 3>(std::make_integer_sequence<int, kMaxThreeRows>()),
+                                     outer_tiles<T, 4>(std::make_integer_sequence<int, kMaxWideRows>())}};
+  return made;
+}
+
+const OuterKernels<float>& FloatOuterKernels() { return outer_kernels<float>(); }
+const OuterKernels<double>& DoubleOuterKernels() { return outer_kernels<double>(); }
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vkconv::cpu {
+
+HWY_EXPORT(FloatOuterKernels);
+HWY_EXPORT(DoubleOuterKernels);
+
+template <>
+const OuterKernels<float>& outer_kernels<float>() {
+  return HWY_DYNAMIC_DISPATCH(FloatOuterKernels)();
+}
+template <>
+const OuterKernels<double>& outer_kernels<double>() {
+  return HWY_DYNAMIC_DISPATCH(DoubleOuterKernels)();
+}
+
+}  // namespace vkconv::cpu
+#endif
