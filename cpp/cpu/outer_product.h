@@ -26,6 +26,7 @@ struct OuterTile {
   const OuterSlice<T>* slices;
   std::int64_t slice_count, count;
   std::int64_t row_step, vector_step;  // elements between terms
+  std::int64_t ahead;  // terms to fetch before they are used, where they lie apart and not in a core's cache
   std::int64_t row;
   std::int64_t offset[kMostOuterVectors];
   T* c;

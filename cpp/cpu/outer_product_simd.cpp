@@ -8,9 +8,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-// Terms fetched ahead of use: they lie apart, which the hardware expects of short steps only. 0: tiles of few registers
-// load too often for more of it.
-inline constexpr std::int64_t kTermsAhead = kMaxRows > 6 ? 12 : 0;
+// Whether OuterTile::ahead counts: tiles of few registers load too often for more of it.
+inline constexpr bool kFetches = kMaxRows > 6;
 
 template <class T, int kRows, int kVectors>
 HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
@@ -26,10 +25,10 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { b[v] = s->vectors + t.offset[v]; });
     for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step) {
       V column[kVectors];
-      if (kTermsAhead > 0) hwy::Prefetch(a + kTermsAhead * t.row_step);
+      if (kFetches) hwy::Prefetch(a + t.ahead * t.row_step);
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = hn::LoadU(d, b[v]);
-        if (kTermsAhead > 0) hwy::Prefetch(b[v] + kTermsAhead * t.vector_step);
+        if (kFetches) hwy::Prefetch(b[v] + t.ahead * t.vector_step);
         b[v] += t.vector_step;
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {

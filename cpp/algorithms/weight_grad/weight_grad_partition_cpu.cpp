@@ -48,11 +48,13 @@ Form choose_form(const ConvProblem& p, std::int64_t lanes) {
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
 
-// Whether the pixels of a block fall into a few sets of L1, 64 lines each, and meet enough others to be worth a copy.
+// Whether the pixels of a block fall into a few of L1's 64 sets of lines, and meet enough others to be worth a copy.
+// With AVX-512 a core waits less for L2, and a copy pays only where they all fall into one set.
 bool crowds_sets(const ConvProblem& p, const Shape& s) {
-  constexpr std::int64_t kFewSetsBytes = 512, kWorthCopy = 32;
+  constexpr std::int64_t kSetsBytes = 4096, kWorthCopy = 32;
+  const std::int64_t step = s.lanes * accumulator_bytes(p) < 64 ? kSetsBytes / 8 : kSetsBytes;
   const auto crowded = [&](std::int64_t channels) {
-    return channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % kFewSetsBytes == 0;
+    return channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % step == 0;
   };
   const bool product = s.form == Form::in_vectors || s.form == Form::out_vectors;
   return product && !s.merged && std::min(s.rows, s.vector_channels) >= kWorthCopy &&

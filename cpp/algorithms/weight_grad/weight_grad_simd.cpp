@@ -14,6 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only.
+inline constexpr std::int64_t kPixelsAhead = 12;
+
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
 class UnitSums : BlockOperands<T, In> {
@@ -132,6 +135,7 @@ class UnitSums : BlockOperands<T, In> {
     tile.count = w.count;
     tile.row_step = (out_vectors ? w.in_step : w.out_step) * of_rows.pixel;
     tile.vector_step = (out_vectors ? w.out_step : w.in_step) * of_vectors.pixel;
+    tile.ahead = shape_.staged ? 0 : kPixelsAhead;
     tile.row = rows.begin - of_rows.channel;
     tile.c = sums.data;
     tile.ldc = sums.row;
