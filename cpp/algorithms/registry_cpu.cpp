@@ -21,6 +21,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kImageFilter,
       cpu::kMatrixVector,
       cpu::kWinograd,
+      cpu::kEmptySum,
       cpu::kWeightGrad,
       cpu::kWinogradWeightGrad,
       small_kernel_depth<cpu::Device>(),

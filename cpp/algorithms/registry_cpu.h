@@ -13,6 +13,7 @@ extern const Algorithm<Device> kFftDepthwise;
 extern const Algorithm<Device> kImageFilter;
 extern const Algorithm<Device> kMatrixVector;
 extern const Algorithm<Device> kWinograd;
+extern const Algorithm<Device> kEmptySum;
 extern const Algorithm<Device> kWeightGrad;
 extern const Algorithm<Device> kWinogradWeightGrad;
 

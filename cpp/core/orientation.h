@@ -59,14 +59,25 @@ inline bool without_extent(const ConvProblem& p, int a) {
   return p.input[a] == 1 && p.output[a] == 1 && p.kernel[a] == 1 && p.pad_lo[a] == 0;
 }
 
-// Puts the axes without an extent first: a column of pixels is a row of them.
-inline Orientation extended_axes_last(const ConvProblem& p) {
+// Puts the axes that `is_last` names behind the others.
+template <class F>
+Orientation axes_last(F is_last) {
   Orientation o;
   auto place = o.axes.begin();
-  for (const bool extended : {false, true})
+  for (const bool last : {false, true})
     for (int a = 0; a < 3; ++a)
-      if (without_extent(p, a) != extended) *place++ = a;
+      if (is_last(a) == last) *place++ = a;
   return o;
+}
+
+// Puts the axes without an extent first: a column of pixels is a row of them.
+inline Orientation extended_axes_last(const ConvProblem& p) {
+  return axes_last([&](int a) { return !without_extent(p, a); });
+}
+
+// Puts the axes along which the kernel has a single tap first.
+inline Orientation kernel_axes_last(const ConvProblem& p) {
+  return axes_last([&](int a) { return p.kernel[a] > 1; });
 }
 
 // Puts an axis with at least `enough` outputs into the place of W, or else the longest one.

@@ -24,6 +24,16 @@ const char* const kProblems[] = {
     "wgrad_bf16_n1c20o37_i14x9_k3x3_p1x1",
     "wgrad_bf16>f32_n1c20o37_i14x9_k3x3_p1x1",
     "wgrad_f32_n1c20o37_i14x9_k3x3_p1x1_flip",
+    "wgrad_f32_n2c20o37_i41_k3_p1",
+    "wgrad_f32_n1c9o40_i70_k11_d5_p25",  // pieces, and phases of unequal length
+    "wgrad_f16_n1c33o20_i15x16_k5x5_p2x2_d2x1",
+    "wgrad_f32_n1c20o33_i17x14_k7x7_p3x3",
+    "wgrad_f32_n2c18o9_i12x11_k2x2",
+    "wgrad_f32_n1c20o33_i9x20_k1x7_p0x3",
+    "wgrad_f32_n1c20o33_i20x9_k7x1_p3x0",
+    "wgrad_bf16_n2c20o33_i12x5x6_k3x1x1_p1x0x0",
+    "wgrad_f32_n1c20o33_i12x11x6_k4x4x1_p1x2x0",
+    "wgrad_f32_n1c20o33_i6x9x8_k3x2x3_p1x1x1_d1x3x1",
 };
 
 CpuPlanner& planner() {
@@ -75,7 +85,7 @@ TEST(WinogradWeightGrad, SpecialValuesGoWhereTheSumsTakeThem) {
 
 TEST(WinogradWeightGrad, RefusesWithAReason) {
   for (const char* text :
-       {"wgrad_f32_n1c16o16_i9x9_k3x3_s2x2", "wgrad_f32_n1c16o16_i9x9_k3x3_d2x2", "wgrad_f32_n1c16o16_i9x9_k5x5",
+       {"wgrad_f32_n1c16o16_i9x9_k3x3_s2x2", "wgrad_f32_n1c16o16_i9x9_k3x1_t2x1", "wgrad_f32_n1c16o16_i9x9_k1x1",
         "wgrad_f64_n1c16o16_i9x9_k3x3", "wgrad_f32_n1c16o16_i9x9_k3x3_highest", "fwd_f32_n1c16o16_i9x9_k3x3",
         "wgrad_f32_n1c16o16_i1x1_k3x3_p1x1", "wgrad_f32_n1c48o48_i3x3_k3x3"})
     EXPECT_THROW(planner().plan({parse_problem(text), kName}), ProblemError) << text;

@@ -191,9 +191,10 @@ class ReferencePlan final : public Plan<Device> {
 
 Support supports(const ConvProblem&, const Context<Device>&) { return Support::yes(); }
 
-// One multiply-add takes about 4 ns with its index arithmetic.
+// One multiply-add takes about 4 ns with its index arithmetic, and so does an output.
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return c.traits.launch_seconds + p.flops() / 2 * 4e-9 / c.traits.threads;
+  const double steps = p.flops() / 2 + static_cast<double>(p.output_elements());
+  return c.traits.launch_seconds + steps * 4e-9 / c.traits.threads;
 }
 
 }  // namespace

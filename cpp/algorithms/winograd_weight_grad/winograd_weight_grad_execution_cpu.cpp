@@ -1,0 +1,274 @@
+#include <atomic>
+
+#include "algorithms/winograd/winograd_execution.h"
+#include "algorithms/winograd_weight_grad/winograd_weight_grad.h"
+#include "core/dispatch.h"
+#include "cpu/job.h"
+#include "cpu/outer_product.h"
+#include "cpu/scratch.h"
+#include "cpu/thread_pool.h"
+
+namespace vkconv::cpu::winograd_weight_grad {
+namespace {
+using winograd::kernels;
+using winograd::TileStrides;
+
+constexpr std::int64_t kCopiedChannels = 64;  // at a time
+constexpr std::int64_t kMostTile = 16;        // outputs
+
+class Execution {
+ public:
+  Execution(const ConvProblem& p, const Layout& l, const Operands<Device>& operands, std::byte* workspace)
+      : p_(p),
+        l_(l),
+        a_(operands),
+        parts_(reinterpret_cast<float*>(workspace)),
+        scratch_(workspace + l.part_bytes(), l.slot_bytes(), l.slots) {}
+
+  // False: some gradients are infinite or NaN.
+  bool run() {
+    for (std::int64_t group = 0; group < p_.groups; ++group)
+      for (std::int64_t i = 0; i < l_.pieces(p_); ++i) {
+        const Piece piece = l_.piece(i);
+        thread_pool().run(l_.parts * l_.splits,
+                          [&](std::int64_t unit) { sum(group, piece, unit / l_.splits, unit % l_.splits); });
+        if (l_.parts > 1)
+          thread_pool().run(l_.blocks * l_.runs, [&](std::int64_t panel) {
+            add_parts(panel);
+            finish(group, piece, panel / l_.runs, panel % l_.runs, parts_ + panel * l_.panel_floats());
+          });
+      }
+    return finite_;
+  }
+
+ private:
+  // The tiles of one part with the output channels of one split. Sums of a single part are finished while they are in
+  // this core's cache.
+  void sum(std::int64_t group, const Piece& piece, std::int64_t part, std::int64_t split) {
+    const auto slot = scratch_.borrow();
+    float* input = reinterpret_cast<float*>(slot.data());
+    float *gradient = input + l_.input_floats(), *sums = gradient + l_.together * l_.gradient_floats();
+    const Range tiles = l_.part_tiles(part), blocks = l_.split_blocks(split);
+    for (std::int64_t first = tiles.begin; first < tiles.end; first += l_.chunk) {
+      check_job();
+      const Range chunk{first, std::min(first + l_.chunk, tiles.end)};
+      transform(group, piece, chunk,
+                [&](const Place& at, std::int64_t t) { transform_input(at, piece, input + t * l_.pitch); });
+      for (std::int64_t block = blocks.begin; block < blocks.end; block += l_.together) {
+        const std::int64_t count = std::min(l_.together, blocks.end - block);
+        for (std::int64_t i = 0; i < count; ++i)
+          transform(group, piece, chunk, [&](const Place& at, std::int64_t t) {
+            transform_gradient(at, block + i, gradient + i * l_.gradient_floats() + t * l_.columns);
+          });
+        const std::int64_t kept_runs = l_.keeps_all() ? l_.runs : 1, step = kept_runs * l_.panel_floats();
+        float* first_panel = l_.parts > 1     ? parts_ + (part * l_.blocks + block) * step
+                             : l_.keeps_all() ? sums + (block - blocks.begin) * step
+                                              : sums;
+        for (std::int64_t run = 0; run < l_.runs; ++run) {
+          float* to = first_panel + run % kept_runs * l_.panel_floats();
+          multiply(input, gradient, chunk.size(), run, first > tiles.begin, {to, step, count});
+          if (l_.parts > 1 || chunk.end < tiles.end) continue;
+          for (std::int64_t i = 0; i < count; ++i) finish(group, piece, block + i, run, to + i * step);
+        }
+      }
+    }
+  }
+
+  // Where a tile lies: offsets of its image and depth, with the group's first channel, and its first output.
+  struct Place {
+    std::int64_t input, gradient, h, w;
+    bool inside;  // the piece's depth tap reads an input slice, not padding
+  };
+
+  template <class F>
+  void transform(std::int64_t group, const Piece& piece, Range tiles, F&& tile) const {
+    for (std::int64_t index = tiles.begin; index < tiles.end; ++index) {
+      const std::int64_t tile_w = index % l_.w.tiles, tile_h = index / l_.w.tiles % l_.h.tiles,
+                         slice = index / l_.w.tiles / l_.h.tiles, d = slice % p_.output[0], n = slice / p_.output[0];
+      const std::int64_t input_d = d * p_.stride[0] + piece.d * p_.dilation[0] - p_.pad_lo[0];
+      const auto &x = a_.input.stride, &dy = a_.output.stride;
+      tile(Place{n * x[0] + input_d * x[1] + group * p_.in_channels_per_group(),
+                 n * dy[0] + d * dy[1] + group * p_.out_channels_per_group(), l_.h.first_output(tile_h),
+                 l_.w.first_output(tile_w), input_d >= 0 && input_d < p_.input[0]},
+           index - tiles.begin);
+    }
+  }
+
+  // Whole vectors are read in place.
+  void transform_input(const Place& at, const Piece& piece, float* v) const {
+    const auto& x = a_.input;
+    const std::int64_t in = p_.in_channels_per_group(), rows_of = l_.h.points(), columns_of = l_.w.points();
+    const std::int64_t h = at.h + piece.h * l_.h.step - p_.pad_lo[1], w = at.w + piece.w * l_.w.step - p_.pad_lo[2];
+    const Range rows = l_.h.inside(h, at.inside ? p_.input[1] : 0, rows_of);
+    const Range columns = l_.w.inside(w, p_.input[2], columns_of);
+    const std::int64_t vectors = in / k_.lanes * k_.lanes;
+    const std::int64_t first = at.input + h * x.stride[2] + w * x.stride[3];
+    if (vectors > 0) {
+      const TileStrides stride = strides(x);
+      if (rows.size() == rows_of) fetch(x, first + columns_of * stride.pixel, rows_of, vectors);
+      winograd::transform_in_place(tile_, shape_,
+                                   {winograd::at(x.data, first, p_.dtype), p_.dtype, stride, {{0, 1}, rows, columns}},
+                                   0, vectors, v, l_.input_stride);
+    }
+    alignas(64) float copy[winograd::kMaxTilePoints * kCopiedChannels];
+    for (std::int64_t c = vectors; c < in; c += kCopiedChannels) {
+      const std::int64_t count = std::min(kCopiedChannels, in - c), padded = round_up(count, k_.lanes);
+      copy_pixels(x, first + c, {rows, columns, rows_of, columns_of}, count, padded, copy);
+      tile_.input(copy, DType::f32, {0, columns_of * padded, padded}, 0, padded, v + c, l_.input_stride);
+    }
+  }
+
+  void transform_gradient(const Place& at, std::int64_t block, float* u) const {
+    const auto& dy = a_.output;
+    const Range rows = l_.h.inside(at.h, at.inside ? p_.output[1] : 0, l_.h.tile),
+                columns = l_.w.inside(at.w, p_.output[2], l_.w.tile);
+    const std::int64_t channel = block * l_.columns,
+                       count = std::min(l_.columns, p_.out_channels_per_group() - channel);
+    const std::int64_t first = at.gradient + channel + at.h * dy.stride[2] + at.w * dy.stride[3];
+    if (p_.dtype == DType::f32 && count == l_.columns && rows.size() == l_.h.tile && columns.size() == l_.w.tile) {
+      const TileStrides stride = strides(dy);
+      fetch(dy, first + l_.w.tile * stride.pixel, l_.h.tile, count);
+      return tile_.weight(reinterpret_cast<const float*>(dy.data) + first, stride, 0, count, u, l_.gradient_stride);
+    }
+    alignas(64) float copy[kMostTile * winograd::kMaxColumns];
+    copy_pixels(dy, first, {rows, columns, l_.h.tile, l_.w.tile}, count, l_.columns, copy);
+    tile_.weight(copy, {0, l_.w.tile * l_.columns, l_.columns}, 0, l_.columns, u, l_.gradient_stride);
+  }
+
+  // From a tile's pixel to the next ones.
+  TileStrides strides(const View<std::byte*>& v) const { return {0, v.stride[2] * l_.h.step, v.stride[3] * l_.w.step}; }
+
+  // Reads `values` values of `rows` rows of pixels, `first` elements into the array, into the cache: the pixels that
+  // the tile to the right adds. Tiles are strided, which no hardware prefetcher expects.
+  void fetch(const View<std::byte*>& v, std::int64_t first, std::int64_t rows, std::int64_t values) const {
+    const auto line = static_cast<std::int64_t>(64 / size_bytes(p_.dtype));
+    const TileStrides stride = strides(v);
+    for (std::int64_t h = 0; h < rows; ++h)
+      for (std::int64_t w = 0; w < l_.w.tile; ++w)
+        for (std::int64_t i = 0; i < values; i += line)
+          __builtin_prefetch(winograd::at(v.data, first + h * stride.row + w * stride.pixel + i, p_.dtype), 0, 2);
+  }
+
+  // A tile's pixels: those inside the array, of so many rows and columns.
+  struct Pixels {
+    Range rows, columns;
+    std::int64_t rows_of, columns_of;
+    bool whole() const { return rows.size() == rows_of && columns.size() == columns_of; }
+  };
+
+  // The pixels from `first` elements into the array on as [pixel][padded]; zeros outside.
+  void copy_pixels(const View<std::byte*>& from, std::int64_t first, const Pixels& x, std::int64_t channels,
+                   std::int64_t padded, float* to) const {
+    if (channels < padded || !x.whole()) std::fill_n(to, x.rows_of * x.columns_of * padded, 0.0f);
+    if (x.rows.size() == 0 || x.columns.size() == 0) return;
+    const TileStrides stride = strides(from);
+    k_.stage_pixels(
+        {winograd::at(from.data, first + x.rows.begin * stride.row + x.columns.begin * stride.pixel, p_.dtype),
+         p_.dtype, stride.row, stride.pixel, x.rows.size(), x.columns.size(), channels,
+         to + (x.rows.begin * x.columns_of + x.columns.begin) * padded, x.columns_of * padded, padded});
+  }
+
+  struct Sums {
+    float* data;
+    std::int64_t step, count;  // panels of `count` blocks, `step` floats apart
+  };
+
+  // The products of a chunk, or adds them: every tile is one term, a row of inputs by a row of gradients.
+  void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
+                const Sums& sums) const {
+    const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
+    const std::int64_t lanes = k_.lanes, in_panel = l_.columns / lanes;
+    OuterTile<float> tile{};
+    tile.slice_count = 1;
+    tile.row_step = l_.pitch;
+    tile.vector_step = tile.ldc = l_.columns;
+    for (std::int64_t point = 0; point < l_.points(); ++point)
+      for (std::int64_t first = 0; first < tiles; first += kChain) {
+        const OuterSlice<float> slice{input + point * l_.input_stride + first * l_.pitch + first_row,
+                                      gradient + point * l_.gradient_stride + first * l_.columns};
+        tile.slices = &slice;
+        tile.count = std::min(kChain, tiles - first);
+        tile.c = sums.data + point * l_.sum_stride;
+        tile.adds = accumulate || first > 0;
+        products_.multiply(
+            tile, in, {0, sums.count * in_panel}, false,
+            [&](std::int64_t v) { return v / in_panel * l_.gradient_floats() + v % in_panel * lanes; },
+            [&](std::int64_t v) { return v / in_panel * sums.step + v % in_panel * lanes; });
+      }
+  }
+
+  // Adds every further part of a panel to that of the first.
+  void add_parts(std::int64_t panel) const {
+    float* sums = parts_ + panel * l_.panel_floats();
+    for (std::int64_t part = 1; part < l_.parts; ++part) {
+      const float* from = sums + part * l_.part_floats();
+      for (std::int64_t i = 0; i < l_.panel_floats(); ++i) sums[i] += from[i];
+    }
+  }
+
+  // The taps of a run of input channels with one block of output channels.
+  void finish(std::int64_t group, const Piece& piece, std::int64_t block, std::int64_t run, const float* sums) {
+    alignas(64) static constexpr float kZeros[winograd::kMaxColumns] = {};
+    alignas(64) float y[winograd::kMaxTileTaps * winograd::kStagedWeights];
+    const std::int64_t begin = run * l_.rows, end = std::min(begin + l_.rows, p_.in_channels_per_group());
+    const std::int64_t most = std::min(winograd::kStagedChannels, winograd::kStagedWeights / l_.columns);
+    for (std::int64_t channel = begin; channel < end; channel += most) {
+      const std::int64_t count = std::min(most, end - channel);
+      bool finite = true;
+      for (std::int64_t c = 0; c < count; ++c)
+        finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
+                               y + c * l_.taps() * l_.columns, DType::f32, {0, l_.w.taps * l_.columns, l_.columns});
+      if (!finite) finite_ = false;
+      write(group, piece, block, {channel, channel + count}, y);
+    }
+  }
+
+  // y: [channel][tap][column].
+  void write(std::int64_t group, const Piece& piece, std::int64_t block, Range channels, const float* y) const {
+    const auto& w = a_.weight;
+    const std::int64_t first = block * l_.columns, outputs = std::min(l_.columns, p_.out_channels_per_group() - first);
+    with_type(p_.output_dtype, [&](auto zero) {
+      using Out = decltype(zero);
+      Out* block_begin =
+          reinterpret_cast<Out*>(w.data) + group * w.group + first * w.out + piece.d * w.tap[0] + channels.begin * w.in;
+      for (std::int64_t tap = 0; tap < l_.taps(); ++tap) {
+        const std::int64_t kh = piece.h + tap / l_.w.taps, kw = piece.w + tap % l_.w.taps;
+        if (kh >= p_.kernel[1] || kw >= p_.kernel[2]) continue;
+        Out* to = block_begin + kh * w.tap[1] + kw * w.tap[2];
+        const float* from = y + tap * l_.columns;
+        if constexpr (std::is_same_v<Out, float>)
+          if (w.in == 1) {
+            k_.transpose(from, l_.taps() * l_.columns, outputs, channels.size(), to, w.out);
+            continue;
+          }
+        for (std::int64_t o = 0; o < outputs; ++o)
+          for (std::int64_t c = 0; c < channels.size(); ++c) {
+            Out& target = to[o * w.out + c * w.in];
+            if constexpr (sizeof(Out) == 2)
+              target = from_double<Out>(from[c * l_.taps() * l_.columns + o]);
+            else
+              target = static_cast<Out>(from[c * l_.taps() * l_.columns + o]);
+          }
+      }
+    });
+  }
+
+  const ConvProblem& p_;
+  const Layout& l_;
+  const Operands<Device>& a_;
+  const winograd::Kernels& k_ = kernels();
+  const OuterKernels<float>& products_ = outer_kernels<float>();
+  const winograd::TileShape& shape_ = winograd::kTileShapes[l_.shape_index];
+  const winograd::TileKernels& tile_ = k_.tiles[l_.shape_index];
+  float* parts_;
+  ScratchSlots scratch_;
+  std::atomic<bool> finite_{true};
+};
+
+}  // namespace
+
+bool run(const ConvProblem& p, const Layout& layout, const Operands<Device>& operands, std::byte* workspace) {
+  return Execution(p, layout, operands, workspace).run();
+}
+
+}  // namespace vkconv::cpu::winograd_weight_grad

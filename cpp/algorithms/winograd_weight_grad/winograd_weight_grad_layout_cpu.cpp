@@ -1,0 +1,109 @@
+#include <bit>
+#include <cmath>
+#include <iterator>
+
+#include "algorithms/winograd/winograd_geometry.h"
+#include "algorithms/winograd_weight_grad/winograd_weight_grad.h"
+#include "core/checked.h"
+#include "cpu/estimates.h"
+
+namespace vkconv::cpu::winograd_weight_grad {
+namespace {
+using winograd::odd_lines;
+using winograd::TileShape;
+
+constexpr std::int64_t kPartTiles = 256;  // of fewer tiles the products would not pay for adding parts up
+constexpr std::int64_t kMaxParts = 16;
+constexpr std::int64_t kPartBytes = 16 << 20;  // of the sums of all parts
+constexpr std::int64_t kChunkBytes = 1 << 20;  // of the inputs that a thread transforms at a time
+constexpr std::int64_t kRowPoints = 60 * 36;   // input channels times points whose sums stay in a core's cache
+
+TiledAxis tiled_axis(const ConvProblem& p, int axis, std::int64_t taps, std::int64_t tile) {
+  TiledAxis a{taps, tile};
+  a.pieces = ceil_div(p.kernel[axis], taps);
+  a.step = p.dilation[axis];
+  const std::int64_t phases = std::min(a.step, p.output[axis]);
+  a.phase_tiles = ceil_div(ceil_div(p.output[axis], a.step), tile);
+  a.tiles = phases * a.phase_tiles;
+  return a;
+}
+
+// Whether the tile has the axes of the kernel, and is accurate enough for sums of any length.
+bool fits(const TileShape& s, const ConvProblem& p) {
+  const auto has = [](std::int64_t kernel, int taps) { return (kernel > 1) == (taps > 1); };
+  return !s.deep() && s.error != winograd::TileError::large && has(p.kernel[1], s.mh) && has(p.kernel[2], s.mw);
+}
+
+Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& traits, std::size_t limit_bytes) {
+  const TileShape& shape = winograd::kTileShapes[shape_index];
+  const std::int64_t lanes = lanes_of(traits, DType::f32), in = p.in_channels_per_group();
+  Layout l;
+  l.shape_index = shape_index;
+  l.h = tiled_axis(p, 1, shape.mh, shape.rh);
+  l.w = tiled_axis(p, 2, shape.mw, shape.rw);
+  l.columns = 2 * lanes;
+  l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
+  l.together = std::max(kWidePanels, register_tile(traits, DType::f32).vectors());
+  l.pitch = odd_lines(in);
+  l.tiles = p.batch * p.output[0] * l.h.tiles * l.w.tiles;
+  l.runs = ceil_div(in, kRowPoints / l.points());
+  l.rows = ceil_div(in, l.runs);
+  l.sum_stride = odd_lines(l.rows * l.columns);
+  const std::int64_t floats = l.points() * in * p.out_channels_per_group();
+  const std::int64_t parts = std::min({l.tiles / kPartTiles, kPartBytes / (4 * floats), kMaxParts});
+  l.parts = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(parts, 1))));
+  const std::int64_t longest = round_up(ceil_div(l.tiles, l.parts), kChain);
+  const std::int64_t chain_bytes = kChain * l.points() * l.pitch * static_cast<std::int64_t>(sizeof(float));
+  l.chunk = kChain * std::clamp<std::int64_t>(kChunkBytes / chain_bytes, 1, longest / kChain);
+  for (l.slots = static_cast<int>(traits.threads);; --l.slots) {
+    l.splits = std::min(l.blocks, ceil_div(std::int64_t{l.slots}, l.parts));
+    for (std::int64_t chunk = l.chunk; chunk >= kChain; chunk -= kChain) {
+      Layout smaller = l;
+      smaller.chunk = chunk;
+      smaller.input_stride = odd_lines(chunk * l.pitch);
+      smaller.gradient_stride = odd_lines(chunk * l.columns);
+      if (smaller.bytes() <= limit_bytes || (l.slots == 1 && chunk == kChain)) return smaller;
+    }
+  }
+}
+
+// All pieces by a tile, in multiply-adds counted as two at the peak rate. Beside the products: every transformed tile
+// and every float of it, and every weight; of a chain, its sums in terms.
+double work_of(const ConvProblem& p, const Layout& l) {
+  constexpr double kTileFlops = 2000, kTransformFlops = 30, kWeightFlops = 80, kSumTerms = 5;
+  const double points = static_cast<double>(l.points()), tiles = static_cast<double>(l.tiles);
+  const double rows = static_cast<double>(p.in_channels_per_group());
+  const double outputs = static_cast<double>(l.blocks * l.columns);
+  const double products =
+      points * tiles * (1 + kSumTerms / static_cast<double>(std::min(l.tiles, kChain))) * (rows + 4) * outputs;
+  const double transforms = tiles * (kTileFlops * static_cast<double>(l.splits + l.blocks) +
+                                     kTransformFlops * points * (static_cast<double>(l.pitch * l.splits) + outputs));
+  const double weights = rows * static_cast<double>(p.out_channels_per_group() * l.taps());
+  return static_cast<double>(p.groups * l.pieces(p)) * (2 * products + transforms + kWeightFlops * weights);
+}
+
+}  // namespace
+
+Layout choose_layout(const ConvProblem& p, const Traits& traits, std::size_t limit_bytes) {
+  Layout best;
+  double least = INFINITY;
+  for (std::size_t i = 0; i < std::size(winograd::kTileShapes); ++i) {
+    if (!fits(winograd::kTileShapes[i], p)) continue;
+    const Layout l = make_layout(p, i, traits, limit_bytes);
+    Layout alone = l;
+    alone.splits = 1;
+    if (const double work = work_of(p, alone); work < least) least = work, best = l;
+  }
+  return best;
+}
+
+double layout_seconds(const ConvProblem& p, const Layout& l, const Traits& t) {
+  constexpr double kShare = 0.8;
+  const double threads = static_cast<double>(t.threads), units = static_cast<double>(l.parts * l.splits);
+  const double idle = std::ceil(units / threads) * threads / units;
+  const double sections = static_cast<double>(p.groups * l.pieces(p));
+  return idle * work_of(p, l) / (kShare * t.f32_flops_per_second) +
+         sections * (2 * static_cast<double>(l.part_bytes()) / t.shared_cache_bytes_per_second + 2 * t.launch_seconds);
+}
+
+}  // namespace vkconv::cpu::winograd_weight_grad
