@@ -1,5 +1,6 @@
 // empty_sum: outputs that no product reaches are epilogues of zero. Transposed convolutions and input gradients whose
-// stride is longer than their kernel leave such phases between the others: of a 1x1 kernel with stride 2, three of four.
+// stride is longer than their kernel leave such phases between the others: of a 1x1 kernel with stride 2, three of
+// four.
 #include "algorithms/empty_sum/empty_sum.h"
 
 #include "algorithms/registry_cpu.h"
