@@ -105,13 +105,14 @@ inline ChildProblem phase_child(const ConvProblem& parent, const AxisPhase* cons
   return {canonical(c), slice};
 }
 
-// Every combination of one phase an axis.
+// Every combination of one phase an axis; beside an empty phase the axes behind it are whole.
 inline std::vector<ChildProblem> phase_children(const ConvProblem& parent, const std::vector<AxisPhase> (&axes)[3]) {
+  const std::vector<AxisPhase> h_whole{whole_axis(parent, 1)}, w_whole{whole_axis(parent, 2)};
   std::vector<ChildProblem> children;
-  children.reserve(axes[0].size() * axes[1].size() * axes[2].size());
   for (const AxisPhase& d : axes[0])
-    for (const AxisPhase& h : axes[1])
-      for (const AxisPhase& w : axes[2]) children.push_back(phase_child(parent, {&d, &h, &w}));
+    for (const AxisPhase& h : d.kernel == 0 ? h_whole : axes[1])
+      for (const AxisPhase& w : d.kernel == 0 || h.kernel == 0 ? w_whole : axes[2])
+        children.push_back(phase_child(parent, {&d, &h, &w}));
   return children;
 }
 

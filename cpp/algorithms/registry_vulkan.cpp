@@ -22,6 +22,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kImplicitGemm,
       vulkan::kSubgroupGemm,
       vulkan::kUnfoldGemm,
+      vulkan::kEmptySum,
       vulkan::kWeightGrad,
       vulkan::kWeightGradMatrix,
       vulkan::kPatchChannels,

@@ -15,6 +15,7 @@ extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kDepthwiseWeightGrad;
 extern const Algorithm<Device> kDirect;
 extern const Algorithm<Device> kDirectMatrix;
+extern const Algorithm<Device> kEmptySum;
 extern const Algorithm<Device> kImageFilter;
 extern const Algorithm<Device> kImplicitGemm;
 extern const Algorithm<Device> kPatchChannels;
