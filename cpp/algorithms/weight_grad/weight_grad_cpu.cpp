@@ -162,11 +162,11 @@ class WeightGradPlan final : public Plan<Device> {
     thread_pool().run(q_.units(), [&](std::int64_t i) {
       const auto slot = scratch.borrow();
       const Unit unit = unit_at(p_, q_, i);
-      std::byte* total = slot.data() + 2 * q_.sums_bytes;
+      std::byte *total = slot.data(), *sums = total + q_.sums_bytes, *part = sums + q_.sums_bytes;
       for (std::int64_t chunk = 0; chunk < q_.shape.chunks; ++chunk) {
         check_job();
-        accumulate(job, unit, chunk, slot.data(), slot.data() + q_.sums_bytes, slot.data() + 3 * q_.sums_bytes);
-        add<T>(slot.data(), chunk == 0, total);
+        accumulate(job, unit, chunk, chunk == 0 ? total : sums, part, part + q_.sums_bytes);
+        if (chunk > 0) add<T>(sums, total);
       }
       write(unit, reinterpret_cast<const T*>(total), job.operands.weight);
     });
@@ -186,16 +186,16 @@ class WeightGradPlan final : public Plan<Device> {
     });
     thread_pool().run(q_.units(), [&](std::int64_t unit) {
       for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk)
-        add<T>(partial(unit, chunk), false, partial(unit, 0));
+        add<T>(partial(unit, chunk), partial(unit, 0));
       write(unit_at(p_, q_, unit), reinterpret_cast<const T*>(partial(unit, 0)), job.operands.weight);
     });
   }
 
   template <class T>
-  void add(const std::byte* sums, bool first, std::byte* total) const {
+  void add(const std::byte* sums, std::byte* total) const {
     const T* from = reinterpret_cast<const T*>(sums);
     T* to = reinterpret_cast<T*>(total);
-    for (std::size_t i = 0; i < q_.sums_bytes / sizeof(T); ++i) to[i] = first ? from[i] : to[i] + from[i];
+    for (std::size_t i = 0; i < q_.sums_bytes / sizeof(T); ++i) to[i] += from[i];
   }
 
   template <class T>

@@ -35,16 +35,17 @@ class UnitSums : BlockOperands<T, In> {
   }
 
   void run(std::int64_t chunk, T* HWY_RESTRICT sums, T* HWY_RESTRICT part) {
-    std::fill_n(sums, size_, T{0});
-    std::fill_n(part, size_, T{0});
     const std::int64_t begin = shape_.blocks * chunk / shape_.chunks, end = shape_.blocks * (chunk + 1) / shape_.chunks;
-    for (std::int64_t block = begin; block < end; ++block) {
-      run_block(block, [&](std::int64_t tap) {
-        const std::int64_t tap_size = unit_.rows.size() * row_length_;
-        return Sums{part + (tap - unit_.taps.begin) * tap_size, tap_size, row_length_};
-      });
-      if ((block + 1 - begin) % kBlocksPerSum != 0 && block + 1 != end) continue;
-      for (std::int64_t i = 0; i < size_; ++i) sums[i] += part[i], part[i] = 0;
+    for (std::int64_t first = begin; first < end; first += kBlocksPerSum) {
+      T* to = first == begin ? sums : part;
+      std::fill_n(to, size_, T{0});
+      for (std::int64_t block = first; block < std::min(first + kBlocksPerSum, end); ++block)
+        run_block(block, [&](std::int64_t tap) {
+          const std::int64_t tap_size = unit_.rows.size() * row_length_;
+          return Sums{to + (tap - unit_.taps.begin) * tap_size, tap_size, row_length_};
+        });
+      if (to == part)
+        for (std::int64_t i = 0; i < size_; ++i) sums[i] += part[i];
     }
   }
 
