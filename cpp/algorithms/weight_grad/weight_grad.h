@@ -83,6 +83,9 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& shape, const Unit& 
 void accumulate(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
                 std::byte* scratch);
 
+// Rounds `count` sums to 16 bits.
+void round_sums(const float* sums, std::int64_t count, DType dtype, std::byte* to);
+
 // The sums of `unit` of a storable shape, straight into the weight, whose vectors' channels lie side by side.
 void store(const Job& job, const Unit& unit, std::byte* scratch);
 

@@ -24,7 +24,7 @@ struct LaneRun {
   std::int64_t lane, to, step, count;
 };
 
-// The channels of every vector that no later vector repeats, cut where a group ends.
+// The channels of every vector that no later vector repeats, cut where a group ends, else in runs as long as possible.
 std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit& u,
                                const WeightView<std::byte*>& weight) {
   const std::int64_t in_group = s.groups == 1 ? p.in_channels_per_group() : s.vector_channels;
@@ -37,7 +37,11 @@ std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit&
       const std::int64_t lane = (v - u.vectors.begin) * s.lanes + c - s.channel_of(v);
       const std::int64_t to =
           s.form == Form::out_vectors ? c * step : c / in_group * weight.group + c % in_group * step;
-      runs.push_back({lane, to, step, next - c});
+      LaneRun* const last = runs.empty() ? nullptr : &runs.back();
+      if (last && last->lane + last->count == lane && last->to + last->count * step == to)
+        last->count += next - c;
+      else
+        runs.push_back({lane, to, step, next - c});
     }
   }
   return runs;
@@ -59,6 +63,12 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
         if constexpr (std::is_same_v<T, Out>)
           if (run.step == 1 && s.pixels == 1) {
             std::copy_n(sums + run.lane, run.count, at + row * row_step + run.to);
+            continue;
+          }
+        if constexpr (sizeof(Out) == 2 && sizeof(T) == 4)
+          if (run.step == 1 && s.pixels == 1) {
+            round_sums(sums + run.lane, run.count, p.output_dtype,
+                       reinterpret_cast<std::byte*>(at + row * row_step + run.to));
             continue;
           }
         for (std::int64_t i = 0; i < run.count; ++i) {
@@ -185,8 +195,7 @@ class WeightGradPlan final : public Plan<Device> {
                  slot.data() + 3 * q_.sums_bytes);
     });
     thread_pool().run(q_.units(), [&](std::int64_t unit) {
-      for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk)
-        add<T>(partial(unit, chunk), partial(unit, 0));
+      for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk) add<T>(partial(unit, chunk), partial(unit, 0));
       write(unit_at(p_, q_, unit), reinterpret_cast<const T*>(partial(unit, 0)), job.operands.weight);
     });
   }

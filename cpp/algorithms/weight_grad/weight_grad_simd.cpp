@@ -330,6 +330,21 @@ void store_unit(const Job& job, const Unit& unit, std::byte* scratch) {
   });
 }
 
+void round_floats(const float* sums, std::int64_t count, DType dtype, std::byte* to) {
+  using cpu::HWY_NAMESPACE::load_n;
+  using cpu::HWY_NAMESPACE::store;
+  using cpu::HWY_NAMESPACE::store_n;
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d)), whole = count / lanes * lanes;
+  const auto rest = static_cast<std::size_t>(count - whole);
+  const auto round = [&](auto zero) {
+    auto* out = reinterpret_cast<decltype(zero)*>(to);
+    for (std::int64_t i = 0; i < whole; i += lanes) store(hn::LoadU(d, sums + i), d, out + i);
+    if (rest > 0) store_n(load_n(d, sums + whole, rest), d, out + whole, rest);
+  };
+  dtype == DType::f16 ? round(hwy::float16_t{}) : round(hwy::bfloat16_t{});
+}
+
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -338,12 +353,17 @@ namespace vkconv::cpu::weight_grad {
 HWY_EXPORT(lanes_of);
 HWY_EXPORT(accumulate_unit);
 HWY_EXPORT(store_unit);
+HWY_EXPORT(round_floats);
 
 std::int64_t vector_lanes(DType dtype) { return HWY_DYNAMIC_DISPATCH(lanes_of)(dtype); }
 
 void accumulate(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
                 std::byte* scratch) {
   HWY_DYNAMIC_DISPATCH(accumulate_unit)(job, unit, chunk, sums, part, scratch);
+}
+
+void round_sums(const float* sums, std::int64_t count, DType dtype, std::byte* to) {
+  HWY_DYNAMIC_DISPATCH(round_floats)(sums, count, dtype, to);
 }
 
 void store(const Job& job, const Unit& unit, std::byte* scratch) {

@@ -235,22 +235,48 @@ class Execution {
         const std::int64_t kh = piece.h + tap / l_.w.taps, kw = piece.w + tap % l_.w.taps;
         if (kh >= p_.kernel[1] || kw >= p_.kernel[2]) continue;
         Out* to = block_begin + kh * w.tap[1] + kw * w.tap[2];
-        const float* from = y + tap * l_.columns;
+        const Taps from{y + tap * l_.columns, l_.taps() * l_.columns, channels.size(), outputs};
         if constexpr (std::is_same_v<Out, float>)
           if (w.in == 1) {
-            k_.transpose(from, l_.taps() * l_.columns, outputs, channels.size(), to, w.out);
+            k_.transpose(from.data, from.stride, outputs, channels.size(), to, w.out);
+            continue;
+          }
+        if constexpr (sizeof(Out) == 2)
+          if (w.in == 1) {
+            round(from, reinterpret_cast<std::byte*>(to));
             continue;
           }
         for (std::int64_t o = 0; o < outputs; ++o)
           for (std::int64_t c = 0; c < channels.size(); ++c) {
             Out& target = to[o * w.out + c * w.in];
             if constexpr (sizeof(Out) == 2)
-              target = from_double<Out>(from[c * l_.taps() * l_.columns + o]);
+              target = from_double<Out>(from.data[c * from.stride + o]);
             else
-              target = static_cast<Out>(from[c * l_.taps() * l_.columns + o]);
+              target = static_cast<Out>(from.data[c * from.stride + o]);
           }
       }
     });
+  }
+
+  // Gradients of one tap: that of channel c and output o at c * stride + o.
+  struct Taps {
+    const float* data;
+    std::int64_t stride, channels, outputs;
+  };
+
+  // To 16 bits, a row of channels for every output.
+  void round(const Taps& taps, std::byte* to) const {
+    alignas(64) float rows[winograd::kStagedWeights];  // `columns` channels of some outputs
+    const std::int64_t most = winograd::kStagedWeights / l_.columns;
+    for (std::int64_t o = 0; o < taps.outputs; o += most)
+      for (std::int64_t c = 0; c < taps.channels; c += l_.columns) {
+        const std::int64_t outputs = std::min(most, taps.outputs - o),
+                           channels = std::min(l_.columns, taps.channels - c);
+        k_.transpose(taps.data + c * taps.stride + o, taps.stride, outputs, channels, rows, l_.columns);
+        k_.finish({rows, outputs, channels, nullptr, 0, winograd::at(to, o * a_.weight.out + c, p_.output_dtype),
+                   a_.weight.out, false},
+                  p_.output_dtype, {});
+      }
   }
 
   const ConvProblem& p_;

@@ -43,7 +43,7 @@ Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& 
   l.w = tiled_axis(p, 2, shape.mw, shape.rw);
   l.columns = 2 * lanes;
   l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
-  l.together = std::max(kWidePanels, register_tile(traits, DType::f32).vectors());
+  l.together = std::min(l.blocks, std::max(kWidePanels, register_tile(traits, DType::f32).vectors()));
   l.pitch = odd_lines(in);
   l.tiles = p.batch * p.output[0] * l.h.tiles * l.w.tiles;
   l.runs = ceil_div(in, kRowPoints / l.points());
