@@ -161,6 +161,8 @@ THEMES: dict[str, list[str]] = {
         "igrad_f32_n1c16o16g16_i9x9_k3x3_s2x2_p1x1",
         "igrad_f32_n1c3o4_i5x4_k3x3_t2x3_p1x1",
         "igrad_f32_n1c3o4_i10_k3_s3",
+        "igrad_f32_n2c8o12_i9x8_k1x1_s2x3",
+        "igrad_bf16_n1c5o4_i7x6x5_k2x1x1_s3x2x1",
         "wgrad_f32_n2c4o6_i11_k3_s2_p1",
         "wgrad_f32_n3c4o6_i9x8_k3x3_s2x3_d2x1_p1x2:0",
         "wgrad_f32_n2c6o9g3_i9x9_k3x3_s2x2_p1x1",

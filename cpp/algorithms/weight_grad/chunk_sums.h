@@ -10,7 +10,8 @@ struct WeightGradParams {
   Strides4 input_stride, grad_stride;
   WeightStrides weight_stride;
   GeometryParams geometry;
-  std::uint32_t pixels, chunk_pixels, chunks, group_in, group_out, columns, tiles_o, tiles_k, first_tile, tile_count;
+  std::uint32_t pixels, chunk_pixels, chunks, group_in, group_out, columns, tiles_o, tiles_k, first_tile, tile_count,
+      block_steps;
 };
 
 // All of it but pixels, chunks and tiles.

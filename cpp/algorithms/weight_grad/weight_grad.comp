@@ -3,7 +3,7 @@
 //
 // A workgroup sums one tile of the gradient over one chunk of the output pixels. Of kStep pixels it holds the output
 // gradients of kTileO channels and the inputs under kTileK columns in shared memory; an invocation multiplies
-// kRegO x kRegK of them in registers. Sums run over blocks of kBlockSteps * kStep pixels, whose sums are added in order.
+// kRegO x kRegK of them in registers. Sums run over blocks of some kStep pixels, whose sums are added in order.
 #include "algorithms/weight_grad/weight_grad.glsl"
 
 layout(constant_id = 2) const uint kTileO = 64;
@@ -18,7 +18,6 @@ layout(constant_id = 10) const bool kPadded = false;     // some tap of some out
 layout(constant_id = 11) const bool kChunks = false;     // chunk sums go to the workspace
 layout(constant_id = 12) const bool kInsertedZeros = false;
 
-const uint kBlockSteps = 16;
 const uint kFoursO = kTileO / 4, kFoursK = kTileK / 4;  // divide kGroupSize
 const uint kThreadsK = kTileK / kRegK, kThreadsO = kTileO / kRegO;
 const uint kLoadRowsO = kGroupSize / kFoursO, kLoadRowsK = kGroupSize / kFoursK;
@@ -167,7 +166,7 @@ void main() {
     share(at, first);
     barrier();
     multiply(at);
-    if (++steps % kBlockSteps == 0) end_block();
+    if (++steps % params.block_steps == 0) end_block();
   }
   end_block();
   if (kPadded) repair(at, begin);

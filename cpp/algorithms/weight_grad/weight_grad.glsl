@@ -20,6 +20,7 @@ struct Params {
   uint columns;                // taps * input channels of a group
   uint tiles_o, tiles_k;       // of a group's matrix
   uint first_tile, tile_count;  // of all groups' tiles, those of this pass
+  uint block_steps;             // of weight_grad: steps of pixels in one block of a sum
 };
 #include "vulkan/glsl/dispatch.glsl"
 

@@ -6,6 +6,7 @@
 // Source: the weight gradient of Chetlur et al., "cuDNN: efficient primitives for deep learning" (2014).
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "algorithms/registry_vulkan.h"
 #include "algorithms/weight_grad/chunk_sums.h"
@@ -139,6 +140,7 @@ class WeightGradPlan final : public Plan<Device> {
     params.chunks = narrow(grid_.chunks);
     params.tiles_o = narrow(grid_.tiles_o);
     params.tiles_k = narrow(grid_.tiles_k);
+    params.block_steps = narrow(std::max(1L, std::lround(block_length(grid_.chunk_pixels) / kStep)));
     return params;
   }
 
