@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-#include "algorithms/weight_grad/weight_grad_kernels-inl.h"
+#include "algorithms/weight_grad/weight_grad_lanes-inl.h"
 #include "algorithms/weight_grad/weight_grad_operands-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -71,9 +71,9 @@ struct Layout {
   std::size_t bytes() const { return part_bytes() + static_cast<std::size_t>(slots) * slot_bytes(); }
 };
 
-// The fastest layout of a problem that has taps along w (kernel_axes_last()). Its tiles and parts depend on the problem
-// only; whatever else is chosen gives the same bits.
-Layout choose_layout(const ConvProblem& p, const Traits& traits, std::size_t limit_bytes);
+// The fastest layout, for vectors of `lanes` floats, of a problem that has taps along w (kernel_axes_last()). Its tiles
+// and parts depend on these only; whatever else is chosen gives the same bits.
+Layout choose_layout(const ConvProblem& p, const Traits& traits, std::int64_t lanes, std::size_t limit_bytes);
 
 double layout_seconds(const ConvProblem& p, const Layout& layout, const Traits& traits);
 

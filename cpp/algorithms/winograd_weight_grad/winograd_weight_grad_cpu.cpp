@@ -26,7 +26,7 @@ class WinogradWeightGradPlan final : public Plan<Device> {
   WinogradWeightGradPlan(const ConvProblem& p, const Context<Device>& context)
       : orientation_(kernel_axes_last(p)),
         p_(orientation_.apply(p)),
-        layout_(choose_layout(p_, context.traits, context.workspace_limit_bytes)),
+        layout_(choose_layout(p_, context.traits, winograd::kernels().lanes, context.workspace_limit_bytes)),
         direct_(context.planner.plan({p, "weight_grad", context.workspace_limit_bytes})) {}
 
   std::string describe() const override { return "winograd_weight_grad"; }
@@ -43,6 +43,12 @@ class WinogradWeightGradPlan final : public Plan<Device> {
   std::shared_ptr<const Plan<Device>> direct_;
 };
 
+// As on the described processor.
+Layout described_layout(const ConvProblem& p, const Context<Device>& context) {
+  const std::int64_t lanes = lanes_of(context.traits, DType::f32);
+  return choose_layout(p, context.traits, lanes, context.workspace_limit_bytes);
+}
+
 Support supports(const ConvProblem& problem, const Context<Device>& context) {
   if (Support s = weight_grad_support(problem); !s) return s;
   const ConvProblem p = kernel_axes_last(problem).apply(problem);
@@ -57,14 +63,14 @@ Support supports(const ConvProblem& problem, const Context<Device>& context) {
         return Support::no("some taps sum too few products for its error bound");
   }
   if (p.batch * p.output_pixels() < kFewOutputs) return Support::no("its sums are too short for its error bound");
-  const Layout l = choose_layout(p, context.traits, context.workspace_limit_bytes);
+  const Layout l = described_layout(p, context);
   if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
   return workspace_support("the sums", l.bytes(), context);
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& context) {
   const ConvProblem p = kernel_axes_last(problem).apply(problem);
-  return layout_seconds(p, choose_layout(p, context.traits, context.workspace_limit_bytes), context.traits);
+  return layout_seconds(p, described_layout(p, context), context.traits);
 }
 
 }  // namespace

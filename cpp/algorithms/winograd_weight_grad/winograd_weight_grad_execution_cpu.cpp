@@ -1,3 +1,4 @@
+// One execution of winograd_weight_grad: tiles are transformed, multiplied and summed, and their sums transformed back.
 #include <atomic>
 
 #include "algorithms/winograd/winograd_execution.h"

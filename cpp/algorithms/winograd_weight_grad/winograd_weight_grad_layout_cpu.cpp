@@ -1,3 +1,4 @@
+// Sizes of winograd_weight_grad, and their estimate.
 #include <bit>
 #include <cmath>
 #include <iterator>
@@ -34,9 +35,10 @@ bool fits(const TileShape& s, const ConvProblem& p) {
   return !s.deep() && s.error != winograd::TileError::large && has(p.kernel[1], s.mh) && has(p.kernel[2], s.mw);
 }
 
-Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& traits, std::size_t limit_bytes) {
+Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& traits, std::int64_t lanes,
+                   std::size_t limit_bytes) {
   const TileShape& shape = winograd::kTileShapes[shape_index];
-  const std::int64_t lanes = lanes_of(traits, DType::f32), in = p.in_channels_per_group();
+  const std::int64_t in = p.in_channels_per_group();
   Layout l;
   l.shape_index = shape_index;
   l.h = tiled_axis(p, 1, shape.mh, shape.rh);
@@ -84,12 +86,12 @@ double work_of(const ConvProblem& p, const Layout& l) {
 
 }  // namespace
 
-Layout choose_layout(const ConvProblem& p, const Traits& traits, std::size_t limit_bytes) {
+Layout choose_layout(const ConvProblem& p, const Traits& traits, std::int64_t lanes, std::size_t limit_bytes) {
   Layout best;
   double least = INFINITY;
   for (std::size_t i = 0; i < std::size(winograd::kTileShapes); ++i) {
     if (!fits(winograd::kTileShapes[i], p)) continue;
-    const Layout l = make_layout(p, i, traits, limit_bytes);
+    const Layout l = make_layout(p, i, traits, lanes, limit_bytes);
     Layout alone = l;
     alone.splits = 1;
     if (const double work = work_of(p, alone); work < least) least = work, best = l;

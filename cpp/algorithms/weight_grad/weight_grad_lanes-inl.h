@@ -1,9 +1,9 @@
 // Register tiles that multiply lane by lane. Included once per instruction set.
-#if defined(VKCONV_WEIGHT_GRAD_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
-#undef VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
+#if defined(VKCONV_WEIGHT_GRAD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_WEIGHT_GRAD_LANES_INL_H_
+#undef VKCONV_WEIGHT_GRAD_LANES_INL_H_
 #else
-#define VKCONV_WEIGHT_GRAD_KERNELS_INL_H_
+#define VKCONV_WEIGHT_GRAD_LANES_INL_H_
 #endif
 
 #include <array>
