@@ -14,8 +14,8 @@ namespace {
 using winograd::kernels;
 using winograd::TileStrides;
 
-constexpr std::int64_t kCopiedChannels = 64;  // at a time
-constexpr std::int64_t kMostTile = 16;        // outputs
+constexpr std::int64_t kCopiedChannels = 64;              // at a time
+constexpr std::int64_t kMostTile = 16, kMostPoints = 64;  // of a tile of two axes
 
 class Execution {
  public:
@@ -111,7 +111,7 @@ class Execution {
                                    {winograd::at(x.data, first, p_.dtype), p_.dtype, stride, {{0, 1}, rows, columns}},
                                    0, vectors, v, l_.input_stride);
     }
-    alignas(64) float copy[winograd::kMaxTilePoints * kCopiedChannels];
+    alignas(64) float copy[kMostPoints * kCopiedChannels];
     for (std::int64_t c = vectors; c < in; c += kCopiedChannels) {
       const std::int64_t count = std::min(kCopiedChannels, in - c), padded = round_up(count, k_.lanes);
       copy_pixels(x, first + c, {rows, columns, rows_of, columns_of}, count, padded, copy);
