@@ -38,7 +38,7 @@ template <class T>
 struct OuterKernels {
   using Rows = std::array<void (*)(const OuterTile<T>&), 14>;  // micro-kernels of 1, 2, ... rows
 
-  RegisterTile shape;
+  RegisterTile shape;                             // as of GemmKernels
   std::array<Rows, kMostOuterVectors> kernels{};  // of 1, 2, ... vectors
 
   // `rows` rows of the tile by any vectors: vector v lies at offset(v), its sums at sum(v) from those of row 0. Down

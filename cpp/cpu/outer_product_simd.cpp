@@ -3,6 +3,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "cpu/gemm-inl.h"
+#include "cpu/gemm_kernels.h"
 #include "cpu/outer_product.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -53,7 +54,7 @@ typename OuterKernels<T>::Rows outer_tiles(std::integer_sequence<int, i...>) {
 
 template <class T>
 const OuterKernels<T>& outer_kernels() {
-  static const OuterKernels<T> made{{panel_columns<T>() / 2, {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows}},
+  static const OuterKernels<T> made{gemm_kernels<T>().shape,
                                     {outer_tiles<T, 1>(std::make_integer_sequence<int, kMaxOneRows>()),
                                      outer_tiles<T, 2>(std::make_integer_sequence<int, kMaxRows>()),
                                      outer_tiles<T, 3>(std::make_integer_sequence<int, kMaxThreeRows>()),

@@ -18,25 +18,12 @@
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/pack-inl.h"
+#include "small_integers.h"
 #include "targets.h"
-
-#ifndef VKCONV_TEST_GEMM_ONCE
-#define VKCONV_TEST_GEMM_ONCE
-namespace vkconv::cpu {
-
-template <class T>
-std::vector<T> small_integers(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<T> v(static_cast<std::size_t>(count));
-  for (T& x : v) x = static_cast<T>(static_cast<int>(random() % 7) - 3);
-  return v;
-}
-
-}  // namespace vkconv::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
+using tools::small_integers;
 
 // Weights with any strides, tails of channels and terms, and parts of a panel.
 template <class T>
@@ -77,6 +64,7 @@ namespace vkconv::cpu {
 HWY_EXPORT(CheckPacking);
 
 namespace {
+using tools::small_integers;
 
 // C += A B for `slices` slices whose rows run backwards (negative lda), with guard values around C.
 template <class T>

@@ -1,22 +1,16 @@
 // Products of columns: every register tile of every instruction set this machine runs.
 #include <gtest/gtest.h>
 
-#include <random>
 #include <vector>
 
 #include "cpu/outer_product.h"
+#include "small_integers.h"
 #include "targets.h"
 
 namespace vkconv::cpu {
 namespace {
 
-template <class T>
-std::vector<T> small_integers(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<T> v(static_cast<std::size_t>(count));
-  for (T& x : v) x = static_cast<T>(static_cast<int>(random() % 7) - 3);
-  return v;
-}
+using tools::small_integers;
 
 // Two slices of terms that lie `rows` + 2 and `vectors` vectors + 3 apart; the last vector overlaps its neighbour, and
 // sums have guard values around them.

@@ -12,7 +12,7 @@ struct Params {
   uint64_t output_array;
   int64_t output_stride[4];  // N D H W
   EpilogueParams epilogue;
-  Divisor quads, extent[3];  // fours of a pixel's channels, and the output's extent
+  Divisor quads, extent[4];  // fours of a pixel's channels, and the output's N D H W
   uint channels, count;      // of a pixel, and fours of all
 };
 #include "vulkan/glsl/dispatch.glsl"
@@ -23,7 +23,7 @@ void main() {
   const uint channel = take_digit(index, params.quads) * 4;
   int64_t output_offset = 0, addend_offset = 0;
   [[unroll]] for (int axis = 3; axis >= 0; --axis) {
-    const uint i = axis > 0 ? take_digit(index, params.extent[max(axis, 1) - 1]) : index;
+    const uint i = take_digit(index, params.extent[axis]);
     output_offset += i * params.output_stride[axis];
     addend_offset += i * params.epilogue.addend_stride[axis];
   }

@@ -14,7 +14,7 @@ struct Params {
   Pointer output;
   Strides4 output_stride;
   EpilogueParams epilogue;
-  Divisor quads, extent[3];
+  Divisor quads, extent[4];
   std::uint32_t channels, count;
 };
 
@@ -31,14 +31,15 @@ class EmptySumPlan final : public Plan<Device> {
   void execute(Stream& stream, const Operands<Device>& a, Pointer) const override {
     Kernel kernel{shader_name("empty_sum", p_.dtype), epilogue_constants(p_, a)};
     kernel.constants.push_back(kGroupSize);
-    const auto extent = [&](int axis) { return divisor(narrow(p_.output[axis])); };
-    const Params params{a.output.data,
-                        pixel_strides(a.output),
-                        epilogue_params(p_, a),
-                        divisor(narrow(ceil_div(p_.out_channels, 4))),
-                        {extent(0), extent(1), extent(2)},
-                        narrow(p_.out_channels),
-                        narrow(quads_of(p_))};
+    const auto divisor_of = [](std::int64_t extent) { return divisor(narrow(extent)); };
+    const Params params{
+        a.output.data,
+        pixel_strides(a.output),
+        epilogue_params(p_, a),
+        divisor_of(ceil_div(p_.out_channels, 4)),
+        {divisor_of(p_.batch), divisor_of(p_.output[0]), divisor_of(p_.output[1]), divisor_of(p_.output[2])},
+        narrow(p_.out_channels),
+        narrow(quads_of(p_))};
     stream.dispatch(kernel, params, stream.linear_groups(ceil_div(quads_of(p_), kGroupSize)));
   }
 

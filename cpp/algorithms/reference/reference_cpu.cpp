@@ -191,9 +191,9 @@ class ReferencePlan final : public Plan<Device> {
 
 Support supports(const ConvProblem&, const Context<Device>&) { return Support::yes(); }
 
-// One multiply-add takes about 4 ns with its index arithmetic, and so does an output.
+// One multiply-add takes about 4 ns with its index arithmetic, and so does each element that is written.
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  const double steps = p.flops() / 2 + static_cast<double>(p.output_elements());
+  const double steps = p.flops() / 2 + static_cast<double>(p.written_elements());
   return c.traits.launch_seconds + steps * 4e-9 / c.traits.threads;
 }
 

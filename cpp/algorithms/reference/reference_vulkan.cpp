@@ -32,7 +32,7 @@ double sum_seconds(const ConvProblem& p, const Traits& traits) {
 }
 
 double work_seconds(const ConvProblem& p, const Traits& traits) {
-  // One step more for the output itself.
+  // One step more for each element that is written.
   const double steps = p.flops() / 2 + double(p.written_elements());
   const double work = 2 * steps / (flops_per_second(traits, p.dtype) * kRateShare) +
                       p.bytes_moved() / traits.rates.memory_bytes_per_second;

@@ -75,11 +75,7 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
           T value = sums[run.lane + i];
           for (std::int64_t pixel = 1; pixel < s.pixels; ++pixel)
             value += sums[run.lane + i + pixel * s.vector_channels];
-          Out& target = at[row * row_step + run.to + i * run.step];
-          if constexpr (sizeof(Out) == 2)
-            target = from_double<Out>(value);
-          else
-            target = static_cast<Out>(value);
+          at[row * row_step + run.to + i * run.step] = from_double<Out>(value);
         }
       }
   }

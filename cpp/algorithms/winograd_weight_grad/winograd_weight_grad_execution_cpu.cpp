@@ -121,18 +121,18 @@ class Execution {
 
   void transform_gradient(const Place& at, std::int64_t block, float* u) const {
     const auto& dy = a_.output;
-    const Range rows = l_.h.inside(at.h, at.inside ? p_.output[1] : 0, l_.h.tile),
-                columns = l_.w.inside(at.w, p_.output[2], l_.w.tile);
+    const Pixels pixels{l_.h.inside(at.h, at.inside ? p_.output[1] : 0, l_.h.tile),
+                        l_.w.inside(at.w, p_.output[2], l_.w.tile), l_.h.tile, l_.w.tile};
     const std::int64_t channel = block * l_.columns,
                        count = std::min(l_.columns, p_.out_channels_per_group() - channel);
     const std::int64_t first = at.gradient + channel + at.h * dy.stride[2] + at.w * dy.stride[3];
-    if (p_.dtype == DType::f32 && count == l_.columns && rows.size() == l_.h.tile && columns.size() == l_.w.tile) {
+    if (p_.dtype == DType::f32 && count == l_.columns && pixels.whole()) {
       const TileStrides stride = strides(dy);
       fetch(dy, first + l_.w.tile * stride.pixel, l_.h.tile, count);
       return tile_.weight(reinterpret_cast<const float*>(dy.data) + first, stride, 0, count, u, l_.gradient_stride);
     }
     alignas(64) float copy[kMostTile * winograd::kMaxColumns];
-    copy_pixels(dy, first, {rows, columns, l_.h.tile, l_.w.tile}, count, l_.columns, copy);
+    copy_pixels(dy, first, pixels, count, l_.columns, copy);
     tile_.weight(copy, {0, l_.w.tile * l_.columns, l_.columns}, 0, l_.columns, u, l_.gradient_stride);
   }
 
@@ -248,13 +248,8 @@ class Execution {
             continue;
           }
         for (std::int64_t o = 0; o < outputs; ++o)
-          for (std::int64_t c = 0; c < channels.size(); ++c) {
-            Out& target = to[o * w.out + c * w.in];
-            if constexpr (sizeof(Out) == 2)
-              target = from_double<Out>(from.data[c * from.stride + o]);
-            else
-              target = static_cast<Out>(from.data[c * from.stride + o]);
-          }
+          for (std::int64_t c = 0; c < channels.size(); ++c)
+            to[o * w.out + c * w.in] = from_double<Out>(from.data[c * from.stride + o]);
       }
     });
   }
