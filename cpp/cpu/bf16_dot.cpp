@@ -23,6 +23,8 @@ inline __attribute__((always_inline)) void unroll(F f) {
 
 using Kernels = GemmKernels<hwy::bfloat16_t, float>;
 using Tile = Kernels::Tile;
+using Terms = Kernels::Terms;
+using Part = Kernels::Part;
 constexpr int kPrefetchPairs = 12, kLanes = kDotTile.lanes;
 
 inline __attribute__((always_inline)) __m512 finished(const GemmFinish<hwy::bfloat16_t, float>& f, __m512 v,
@@ -36,17 +38,17 @@ inline __attribute__((always_inline)) __m512 finished(const GemmFinish<hwy::bflo
 }
 
 template <int kRows, int kVectors>
-inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t tile, std::int64_t panel,
-                                                    bool accumulate) {
+inline __attribute__((always_inline)) void multiply(const Tile& t, const Terms& terms, const Part& part,
+                                                    std::int64_t tile, std::int64_t panel) {
   __m512 sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = _mm512_setzero_ps(); });
   });
-  const std::int64_t first = t.first_row + tile * kRows;
-  for (std::int64_t s = 0; s < t.slice_count; ++s) {
-    const hwy::bfloat16_t *a = t.slices[s].a + first * t.lda, *b = t.slices[s].b + panel * t.panel_stride;
+  const std::int64_t first = part.first_row + tile * kRows;
+  for (std::int64_t s = 0; s < terms.slice_count; ++s) {
+    const hwy::bfloat16_t *a = terms.slices[s].a + first * t.lda, *b = terms.slices[s].b + panel * t.panel_stride;
     const hwy::bfloat16_t *a3 = a + 3 * t.lda, *a6 = a + 6 * t.lda, *a9 = a + 9 * t.lda, *a12 = a + 12 * t.lda;
-    for (std::int64_t k = 0; k < t.kc; k += 2, b += 2 * kVectors * kLanes) {
+    for (std::int64_t k = 0; k < terms.kc; k += 2, b += 2 * kVectors * kLanes) {
       __m512i column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = _mm512_loadu_si512(b + 2 * v * kLanes);
@@ -63,14 +65,14 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
       });
     }
   }
-  const auto* f = t.finish;
+  const auto* f = part.finish;
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     const std::int64_t row = first + r, column = panel * kVectors * kLanes;
     float* c = t.c + row * t.ldc + column;
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
       constexpr int kFirst = v * kLanes;
       __m512& value = sum[r][v];
-      if (accumulate) value = _mm512_add_ps(_mm512_loadu_ps(c + kFirst), value);
+      if (part.accumulate) value = _mm512_add_ps(_mm512_loadu_ps(c + kFirst), value);
       if (f) value = finished(*f, value, row, column + kFirst);
       if (!f || !f->rounded) _mm512_storeu_ps(c + kFirst, value);
     });
@@ -84,10 +86,10 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, std::int64_t 
 }
 
 template <int kRows, int kVectors>
-void dot_kernel(const Tile& t, bool accumulate) {
-  for (std::int64_t tile = 0; tile < t.tiles; ++tile)
-    for (std::int64_t panel = t.first_panel; panel < t.panels; ++panel)
-      multiply<kRows, kVectors>(t, tile, panel, accumulate);
+void dot_kernel(const Tile& t, const Terms& terms, const Part& part) {
+  for (std::int64_t tile = 0; tile < part.tiles; ++tile)
+    for (std::int64_t panel = part.first_panel; panel < t.panels; ++panel)
+      multiply<kRows, kVectors>(t, terms, part, tile, panel);
 }
 
 template <int kVectors, int... i>

@@ -63,74 +63,90 @@ HWY_INLINE void unroll(F f) {
 // brings its panel into L1. Tiles that know the next panel (GemmTile::next) share it evenly, so that the shared cache
 // is read all the time.
 inline constexpr int kPrefetchRows = 24;
-// Terms after which the next row of C is fetched: stores that miss would stall behind one another, and so would fetches
-// of all of a large tile at once.
-inline constexpr int kTermsPerRow = 4;
+// Terms in one turn of the loop, with which the next row of C is fetched: stores that miss would stall behind one
+// another, and so would fetches of all of a large tile at once. A large tile is a turn's worth of products by itself.
+inline constexpr int kTermsPerTurn = kMaxRows > 6 ? 1 : 4;
 inline constexpr bool kFetchesAtOnce = kMaxRows <= 6;
 
-// Writes the sums of a tile's panel, adds them to C, or finishes them: vectors [kFirst, kFirst + kVectors) of `sum`.
-// kPartial: the last vector of a row is cut.
+// The place of a register tile in the product.
+template <class T>
+struct Place {
+  std::int64_t row, panel;
+  T* c;  // of the first value
+};
+
+// Writes the sums of a panel, adds them to C, or finishes them: vectors [kFirst, kFirst + kVectors) of `sum`. kPartial:
+// the last vector of a row is cut.
 template <bool kPartial, int kFirst, int kVectors, class T, class V, int kRows, int kAll>
-HWY_INLINE void store_sums(const GemmTile<T>& t, std::int64_t row, std::int64_t panel, const V (&sum)[kRows][kAll],
-                           bool accumulate) {
+HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const Place<T>& at,
+                           const V (&sum)[kRows][kAll]) {
   const hn::ScalableTag<T> d;
   const auto last = static_cast<std::size_t>(t.last_lanes);
-  const std::int64_t lanes = hn::Lanes(d), column = panel * kVectors * lanes, ldc = t.ldc;
-  T* const c = t.c + row * ldc + (t.c_panel_stride > 0 ? panel * t.c_panel_stride : column);
-  // To row r and vector v goes change(sum, r, column, load), where load(p) reads what there is of a vector.
-  const auto write = [&](auto* to, std::int64_t stride, auto change) __attribute__((always_inline)) {
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      constexpr bool kCut = kPartial && v + 1 == kVectors;
-      const auto read = [&](const T* p) __attribute__((always_inline)) {
-        return kCut ? load_n(d, p, last) : load(d, p);
-      };
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const V value = change(sum[r][kFirst + v], r, v * lanes, read);
+  const std::int64_t lanes = hn::Lanes(d), column = at.panel * kVectors * lanes;
+  const T* from = at.c;
+  // Row by row: change(sum, j, read) goes to column j of `to`, where read(p) reads what there is of a vector, and
+  // below() is called between two rows.
+  const auto write = [&](auto* to, std::int64_t stride, auto change, auto below) __attribute__((always_inline)) {
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        constexpr bool kCut = kPartial && v + 1 == kVectors;
+        const auto read = [&](const T* p) __attribute__((always_inline)) {
+          return kCut ? load_n(d, p, last) : load(d, p);
+        };
+        const V value = change(sum[r][kFirst + v], v * lanes, read);
         if constexpr (kCut)
-          store_n(value, d, to + r * stride + v * lanes, last);
+          store_n(value, d, to + v * lanes, last);
         else
-          store(value, d, to + r * stride + v * lanes);
+          store(value, d, to + v * lanes);
       });
+      to = hidden(to + stride);
+      below();
     });
   };
-  const auto added = [&](V v, std::int64_t r, std::int64_t j, auto read) __attribute__((always_inline)) {
-    return hn::Add(read(c + r * ldc + j), v);
+  const auto added = [&](V v, std::int64_t j, auto read) __attribute__((always_inline)) {
+    return hn::Add(read(from + j), v);
   };
-  if (const GemmFinish<T>* f = t.finish) {
+  const auto next_row = [&]() __attribute__((always_inline)) { from = hidden(from + t.ldc); };
+  if (const GemmFinish<T>* f = part.finish) {
     const V low = hn::Set(d, f->low), high = hn::Set(d, f->high);
-    const std::int64_t stride = f->addend_stride;
-    const T* const addend = f->addend ? f->addend + row * stride + column : nullptr;
+    const T* addend = f->addend ? f->addend + at.row * f->addend_stride + column : nullptr;
     const T* const bias = f->bias ? f->bias + column : nullptr;
-    const auto finished = [&](V v, std::int64_t r, std::int64_t j, auto read) __attribute__((always_inline)) {
-      if (accumulate) v = added(v, r, j, read);
-      if (addend) v = hn::Add(v, read(addend + r * stride + j));
+    const auto finished = [&](V v, std::int64_t j, auto read) __attribute__((always_inline)) {
+      if (part.accumulate) v = added(v, j, read);
+      if (addend) v = hn::Add(v, read(addend + j));
       if (bias) v = hn::Add(v, read(bias + j));
       return clamp_keep_nan<decltype(d)>(v, low, high);
     };
-    if (!f->rounded) return write(c, ldc, finished);
-    return write(f->rounded + row * f->rounded_stride + column, f->rounded_stride, finished);
+    const auto next_rows = [&]() __attribute__((always_inline)) {
+      next_row();
+      if (addend) addend = hidden(addend + f->addend_stride);
+    };
+    if (!f->rounded) return write(at.c, t.ldc, finished, next_rows);
+    return write(f->rounded + at.row * f->rounded_stride + column, f->rounded_stride, finished, next_rows);
   }
-  if (accumulate)
-    write(c, ldc, added);
+  if (part.accumulate)
+    write(at.c, t.ldc, added, next_row);
   else
     write(
-        c, ldc, [](V v, auto, auto, auto) __attribute__((always_inline)) { return v; });
+        at.c, t.ldc, [](V v, auto, auto) __attribute__((always_inline)) { return v; },
+        []() __attribute__((always_inline)) {});
 }
 
 // The rows that a chain stores, and those it adds at its end, fetched one by one meanwhile.
 template <class T, int kRows, int kVectors>
 class ResultRows {
  public:
-  HWY_INLINE ResultRows(const GemmTile<T>& t, std::int64_t row, std::int64_t panel, std::int64_t columns) {
-    const GemmFinish<T>* f = t.finish;
+  HWY_INLINE ResultRows(const GemmTile<T>& t, const GemmFinish<T>* f, const Place<T>& at, std::int64_t columns) {
     const auto rows = [&](auto* first, std::int64_t stride, std::int64_t step) __attribute__((always_inline)) {
       constexpr std::int64_t kBytes = sizeof *first;
-      first += row * stride + panel * step;
       return Rows{reinterpret_cast<const std::byte*>(first), stride * kBytes, step * kBytes};
     };
-    stored_ = f && f->rounded ? rows(f->rounded, f->rounded_stride, columns)
-                              : rows(t.c, t.ldc, t.c_panel_stride > 0 ? t.c_panel_stride : columns);
-    if (f && f->addend) added_ = rows(f->addend, f->addend_stride, columns);
+    const auto row = [&](auto* first, std::int64_t stride) __attribute__((always_inline)) {
+      return rows(first + at.row * stride + at.panel * columns, stride, columns);
+    };
+    stored_ = HWY_UNLIKELY(f && f->rounded) ? row(f->rounded, f->rounded_stride)
+                                            : rows(at.c, t.ldc, t.c_panel_stride > 0 ? t.c_panel_stride : columns);
+    if (HWY_UNLIKELY(f && f->addend)) added_ = row(f->addend, f->addend_stride);
   }
 
   HWY_INLINE void fetch() {
@@ -158,44 +174,53 @@ class ResultRows {
 };
 
 template <class T, class V, int kRows, int kVectors>
-HWY_INLINE void store_panels(const GemmTile<T>& t, std::int64_t row, std::int64_t panel,
-                             const V (&sum)[kRows][kVectors], bool accumulate) {
+HWY_INLINE void store_panels(const GemmTile<T>& t, const GemmPart<T>& part, const Place<T>& at,
+                             const V (&sum)[kRows][kVectors]) {
   constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
+  const std::int64_t columns = kWidth * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
+    const Place<T> beside{at.row, at.panel + p, at.c + p * (t.c_panel_stride > 0 ? t.c_panel_stride : columns)};
     if constexpr (kMaskedMemory && p + 1 == kPanels)
-      if (t.last_lanes > 0 && panel + kPanels == t.panels)
-        return store_sums<true, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
-    store_sums<false, p * kWidth, kWidth>(t, row, panel + p, sum, accumulate);
+      if (HWY_UNLIKELY(t.last_lanes > 0 && at.panel + kPanels == t.panels))
+        return store_sums<true, p * kWidth, kWidth>(t, part, beside, sum);
+    store_sums<false, p * kWidth, kWidth>(t, part, beside, sum);
   });
 }
 
-// Tile `tile` by `panel`, and the one beside it if kVectors has two, in one chain of additions: C = the sums, or
-// C += them.
+// Fetches so many lines of each panel.
+template <int kPanels, int kLines, class T>
+HWY_INLINE void fetch_panels(const T* first, std::int64_t panel_stride) {
+  unroll<kPanels * kLines>([&](auto i) __attribute__((always_inline)) {
+    hwy::Prefetch(first + i % kPanels * panel_stride + i / kPanels * kLineValues<T>);
+  });
+}
+
+// Register tile `tile` of a part by `panel`, and the one beside it if kVectors has two, in one chain of additions: C =
+// the sums, or C += them.
 template <class T, int kRows, int kVectors>
-HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t panel, bool accumulate) {
+HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>& terms, const GemmPart<T>& part, std::int64_t tile,
+                         std::int64_t panel) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
+  constexpr int kLines = (kTermsPerTurn * kWidth * HWY_MAX_BYTES + kLineBytes - 1) / kLineBytes;  // of so many terms
   const std::size_t lanes = hn::Lanes(d);
-  const std::int64_t row = t.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
-  const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride;
-  // Values of a panel that are fetched with kTermsPerRow terms.
-  const std::int64_t fetch_step = kTermsPerRow * (t.next ? t.next_step : row == 0 ? columns : 0);
-  const std::int64_t fetch_lines = (fetch_step + kLineValues<T> - 1) / kLineValues<T>;
-  const T* fetch = t.next ? t.next + tile * t.slice_count * t.kc * t.next_step : nullptr;
-  ResultRows<T, kRows, kVectors> results(t, row, panel, columns);
+  const std::int64_t row = part.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
+  const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride, kc = terms.kc;
+  const Place<T> place{row, panel, t.c + row * t.ldc + panel * (t.c_panel_stride > 0 ? t.c_panel_stride : columns)};
+  const T* fetch = part.next ? part.next + tile * terms.slice_count * kc * part.next_step : nullptr;
+  ResultRows<T, kRows, kVectors> results(t, part.finish, place, columns);
   V sum[kRows][kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     if (kFetchesAtOnce) results.fetch();
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
   });
-  for (const GemmSlice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
+  for (const GemmSlice<T>*s = terms.slices, *end = s + terms.slice_count; s != end; ++s) {
     // Every third row has its own pointer; the two behind it are reached by scaled addressing.
     const T* HWY_RESTRICT a = s->a + a_offset;
     const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
     const T* HWY_RESTRICT b = s->b + b_offset;
     const T* HWY_RESTRICT beside = b + (kPanels > 1 ? t.panel_stride : 0);
-    if (!t.next) fetch = b + kPrefetchRows * columns;
     const auto add_term = [&](std::int64_t k) __attribute__((always_inline)) {
       V column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
@@ -210,28 +235,28 @@ HWY_INLINE void multiply(const GemmTile<T>& t, std::int64_t tile, std::int64_t p
       beside += columns;
     };
     std::int64_t k = 0;
-    if (t.kc > 1 && t.kc < kTermsPerRow && !kFetchesAtOnce)  // its share of the rows
-      for (std::int64_t i = 0; i < kRows; i += t.slice_count) results.fetch();
-    for (; k + kTermsPerRow <= t.kc; k += kTermsPerRow) {
+    for (; k + kTermsPerTurn <= kc; k += kTermsPerTurn) {
       if (!kFetchesAtOnce) results.fetch();
-      for (std::int64_t line = 0; line < fetch_lines; ++line) {
-        hwy::Prefetch(fetch + line * kLineValues<T>);
-        if (kPanels > 1) hwy::Prefetch(fetch + line * kLineValues<T> + t.panel_stride);
+      if (fetch) {
+        fetch_panels<kPanels, (kLines + 1) / 2>(fetch, t.panel_stride);
+        fetch += kTermsPerTurn * part.next_step;
+      } else {
+        fetch_panels<kPanels, kLines>(b + kPrefetchRows * columns, t.panel_stride);
       }
-      fetch += fetch_step;
-      unroll<kTermsPerRow>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
+      unroll<kTermsPerTurn>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
+      b = hidden(b);
     }
-    for (; k < t.kc; ++k) add_term(k);
+    for (; k < kc; ++k) add_term(k);
   }
-  store_panels(t, row, panel, sum, accumulate);
+  store_panels(t, part, place, sum);
 }
 
 template <class T, int kRows, int kVectors>
-HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, bool accumulate) {
+HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, const GemmTerms<T>& terms, const GemmPart<T>& part) {
   constexpr int kPanels = panels_of(kVectors);
-  for (std::int64_t tile = 0; tile < t.tiles; ++tile)
-    for (std::int64_t panel = t.first_panel; panel + kPanels <= t.panels; panel += kPanels)
-      multiply<T, kRows, kVectors>(t, tile, panel, accumulate);
+  for (std::int64_t tile = 0; tile < part.tiles; ++tile)
+    for (std::int64_t panel = part.first_panel; panel + kPanels <= t.panels; panel += kPanels)
+      multiply<T, kRows, kVectors>(t, terms, part, tile, panel);
 }
 
 // Columns of a panel with two vectors.

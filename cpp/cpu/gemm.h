@@ -44,6 +44,14 @@ struct GemmSlice {
   const T* b;  // kc rows of `columns` values
 };
 
+// A sum over slices s and k < kc of s.a[row * lda + k] * s.b[k * columns + column].
+template <class T>
+struct GemmTerms {
+  const GemmSlice<T>* slices = nullptr;
+  std::int64_t slice_count = 0;
+  std::int64_t kc = 0;  // terms a slice
+};
+
 // What the last chain makes of its sums: low <= sum + addend + bias <= high, where a NaN stays one. `addend` and `bias`
 // may be null. Where `rounded` is not, results go there, rounded to 16 bits, instead of to C.
 template <class T, class C = T>
@@ -57,29 +65,39 @@ struct GemmFinish {
   std::int64_t rounded_stride = 0;
 };
 
-// C[rows][columns] = or += sum over slices s and k < kc of s.a[row * lda + k] * s.b[k * columns + column].
+// C[rows][columns] = or += the sums of `terms`.
 template <class T, class C = T>
 struct GemmTile {
-  const GemmSlice<T>* slices = nullptr;
-  std::int64_t slice_count = 0;
-  std::int64_t kc = 0;   // terms a slice
+  GemmTerms<T> terms;
   std::int64_t lda = 0;  // elements between rows of A; any sign
   C* c = nullptr;
   std::int64_t ldc = 0;              // elements between rows of C
   std::int64_t block = kBlockTerms;  // longest chain; block_terms() of the whole sum
-  // One call may go through several tiles below each other and panels beside each other, so that a short sum does not
-  // pay for a call.
-  std::int64_t tiles = 1;
-  std::int64_t panels = 1, panel_stride = 0;    // elements of B from panel to panel
-  std::int64_t c_panel_stride = 0;              // elements of C from panel to panel; 0: their columns follow each other
-  std::int64_t first_row = 0, first_panel = 0;  // where a call begins
-  // Where the next panel begins, which the tiles of one call bring into L1 together, `next_step` elements a term;
-  // null: the first tile brings its own panel.
+  std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
+  std::int64_t c_panel_stride = 0;            // elements of C from panel to panel; 0: their columns follow each other
+  // Where the panel behind these begins, which the tiles below each other bring into L1 together; null: behind the last
+  // slice.
   const T* next = nullptr;
-  std::int64_t next_step = 0;
   // Columns of C in the last vector of the last panel, where they are fewer than its lanes; only with kMaskedMemory.
   std::int64_t last_lanes = 0;
   const GemmFinish<T, C>* finish = nullptr;  // null: C is the sums
+};
+
+// The part of a tile that one call of a micro-kernel computes, in one chain of additions: it goes through several
+// register tiles below each other, and the panels beside each other, so that a short sum does not pay for a call.
+//
+// Chains take a few hundred cycles. Between two of them the products stop unless the instructions there are few, and
+// where a structure is copied: a wide load of fields that were just stored waits until all older stores, those of the
+// sums among them, are in the cache. So these structures are passed by reference, and made field by field.
+template <class T, class C = T>
+struct GemmPart {
+  bool accumulate;
+  const GemmFinish<T, C>* finish;
+  std::int64_t first_row, tiles, first_panel;
+  // What the tiles fetch of the panel behind theirs, `next_step` elements a term; null: the first one fetches ahead of
+  // its own use.
+  const T* next;
+  std::int64_t next_step;
 };
 
 // Whether wide tiles of at most `most` rows (0: none) are faster for so many rows: two of 4 rows take longer than a
@@ -88,34 +106,27 @@ constexpr bool fills_wide_tiles(std::int64_t rows, std::int64_t most) {
   return most > 0 && (rows <= most || 2 * rows > 3 * most);
 }
 
-// Cuts a tile into chains of about tile.block terms, at most a third more, and calls run(part) for each. The cuts
-// depend on slice_count and kc only: slices longer than a block are cut evenly, at multiples of `granule`; shorter ones
-// are taken several a block. `columns` is the width of the panel.
+// Cuts the terms of a tile into chains of about tile.block terms, at most a third more, and calls run(terms, last) for
+// each. The cuts depend on slice_count and kc only: slices longer than a block are cut evenly, at multiples of
+// `granule`; shorter ones are taken several a block. `columns` is the width of the panel.
 template <class T, class C, class F>
 inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
-  if (tile.slice_count <= 1 && tile.kc <= tile.block) return run(tile);
-  GemmTile<T, C> block = tile;
-  block.finish = nullptr;
-  if (tile.kc <= tile.block) {
-    const std::int64_t kc = std::max<std::int64_t>(1, tile.kc), slices_per_block = (tile.block + kc / 2) / kc;
-    for (std::int64_t s = 0; s < tile.slice_count; s += slices_per_block) {
-      block.slices = tile.slices + s;
-      block.slice_count = std::min(slices_per_block, tile.slice_count - s);
-      if (s + block.slice_count == tile.slice_count) block.finish = tile.finish;
-      run(block);
+  const GemmTerms<T>& all = tile.terms;
+  if (all.slice_count <= 1 && all.kc <= tile.block) return run(all, true);
+  if (all.kc <= tile.block) {
+    const std::int64_t kc = std::max<std::int64_t>(1, all.kc), slices_per_block = (tile.block + kc / 2) / kc;
+    for (std::int64_t s = 0; s < all.slice_count; s += slices_per_block) {
+      const std::int64_t count = std::min(slices_per_block, all.slice_count - s);
+      run({all.slices + s, count, all.kc}, s + count == all.slice_count);
     }
     return;
   }
-  block.slice_count = 1;
-  const std::int64_t parts = (tile.kc + tile.block - 1) / tile.block;
-  for (std::int64_t s = 0; s < tile.slice_count; ++s)
+  const std::int64_t parts = (all.kc + tile.block - 1) / tile.block;
+  for (std::int64_t s = 0; s < all.slice_count; ++s)
     for (std::int64_t i = 1, begin = 0, end; i <= parts; ++i, begin = end) {
-      end = i == parts ? tile.kc : tile.kc * i / parts / granule * granule;
-      const GemmSlice<T> part{tile.slices[s].a + begin, tile.slices[s].b + begin * columns};
-      block.slices = &part;
-      block.kc = end - begin;
-      if (s + 1 == tile.slice_count && i == parts) block.finish = tile.finish;
-      run(block);
+      end = i == parts ? all.kc : all.kc * i / parts / granule * granule;
+      const GemmSlice<T> part{all.slices[s].a + begin, all.slices[s].b + begin * columns};
+      run({&part, 1, end - begin}, s + 1 == all.slice_count && i == parts);
     }
 }
 

@@ -29,7 +29,7 @@ double tile_rate() {
   std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(panels * panel));
   std::vector<C> c(static_cast<std::size_t>(rows * columns));
   const cpu::GemmSlice<T> slice{a.data(), b.data()};
-  cpu::GemmTile<T, C> tile{&slice, 1, kTerms, kTerms, c.data(), columns};
+  cpu::GemmTile<T, C> tile{{&slice, 1, kTerms}, kTerms, c.data(), columns};
   tile.panels = panels;
   tile.panel_stride = panel;
   const double seconds = shortest_seconds([&] {

@@ -78,7 +78,7 @@ void check_tile(int vectors, std::int64_t rows, std::int64_t kc, std::int64_t sl
   std::vector<GemmSlice<T>> list;
   const T* first_row = a.data() - lda * (rows - 1);
   for (std::int64_t s = 0; s < slices; ++s) list.push_back({first_row + s * kc, b.data() + s * kc * columns});
-  kernels.tile({list.data(), slices, kc, lda, c.data(), ldc}, rows, vectors, accumulate);
+  kernels.tile({{list.data(), slices, kc}, lda, c.data(), ldc}, rows, vectors, accumulate);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t j = 0; j < columns; ++j) {
       T sum = accumulate ? T{100} : T{0};
@@ -98,7 +98,7 @@ void check_rounding(int vectors, std::int64_t rows, std::int64_t kc) {
   std::vector<float> c(static_cast<std::size_t>(rows * columns)), scratch = c;
   std::vector<hwy::float16_t> rounded(static_cast<std::size_t>(rows * stride)), expected = rounded;
   const GemmSlice<float> slice{a.data(), b.data()};
-  GemmTile<float> tile{&slice, 1, kc, kc, c.data(), columns};
+  GemmTile<float> tile{{&slice, 1, kc}, kc, c.data(), columns};
   kernels.tile(tile, rows, vectors, false);
   for (std::int64_t r = 0; r < rows; ++r)
     std::transform(c.begin() + r * columns, c.begin() + (r + 1) * columns, expected.begin() + r * stride,
@@ -123,7 +123,7 @@ void check_finish(int vectors, std::int64_t rows, std::int64_t kc) {
   a[0] = std::numeric_limits<T>::quiet_NaN();
   std::vector<T> sums(static_cast<std::size_t>(rows * columns)), finished = sums;
   const GemmSlice<T> slice{a.data(), b.data()};
-  GemmTile<T> tile{&slice, 1, kc, kc, sums.data(), columns};
+  GemmTile<T> tile{{&slice, 1, kc}, kc, sums.data(), columns};
   kernels.tile(tile, rows, vectors, false);
   GemmFinish<T> finish{addend.data(), bias.data(), stride, T{-3}, T{2}};
   tile.c = finished.data();
@@ -171,12 +171,11 @@ void check_panels(int vectors, std::int64_t rows, std::int64_t panels, std::int6
   const auto a = small_integers<T>((rows + above) * lda, 1), b = small_integers<T>(panels * panel, 2),
              bias = small_integers<T>(panels * columns, 3);
   std::vector<T> c = small_integers<T>((apart ? panels : 1) * (rows + above) * ldc + panels * 5, 4), expected = c;
-  const GemmSlice<T> slice{a.data(), b.data()};
+  const GemmSlice<T> slice{a.data() + above * lda, b.data()};
   const GemmFinish<T> finish{nullptr, bias.data()};
-  GemmTile<T> tile{&slice, 1, kc, lda, c.data(), ldc};
+  GemmTile<T> tile{{&slice, 1, kc}, lda, c.data() + above * ldc, ldc};
   tile.panels = panels;
   tile.panel_stride = panel;
-  tile.first_row = above;
   if (apart)
     tile.c_panel_stride = step;
   else
@@ -245,7 +244,7 @@ TEST(Gemm, Bf16DotProduct) {
         }
         std::vector<float> c(static_cast<std::size_t>(rows * columns), 5);
         const GemmSlice<hwy::bfloat16_t> slice{pa.data(), pb.data()};
-        kernels.tile({&slice, 1, kc, kc, c.data(), columns}, rows, vectors, true);
+        kernels.tile({{&slice, 1, kc}, kc, c.data(), columns}, rows, vectors, true);
         for (std::int64_t i = 0; i < rows * columns; ++i) {
           int sum = 5;
           for (std::int64_t k = 0; k < kc; ++k)

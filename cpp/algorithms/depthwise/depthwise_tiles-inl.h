@@ -19,6 +19,7 @@ using cpu::HWY_NAMESPACE::Accumulator;
 using cpu::HWY_NAMESPACE::AccumulatorTag;
 using cpu::HWY_NAMESPACE::activate;
 using cpu::HWY_NAMESPACE::held;
+using cpu::HWY_NAMESPACE::hidden;
 using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::store;
 
@@ -147,14 +148,6 @@ HWY_INLINE void put(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sin
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) hn::Store(sum[i], d, lanes + i * hn::Lanes(d));
   finish_as(s.out_type, s, lanes, std::min<std::int64_t>(width, Columns), c, skip);
-}
-
-// The same pointer, not seen to be multiples of a stride from another: the compiler would keep every multiple, most of
-// them on the stack.
-template <class T>
-HWY_INLINE const T* hidden(const T* pointer) {
-  asm("" : "+r"(pointer));
-  return pointer;
 }
 
 // The hardware follows a line, not the jump to the next one: without these a large image runs at a third of the

@@ -179,49 +179,51 @@ class Dense {
 
   // The sums of tiles that reach padding: taps along W that reach the same rows go together.
   template <int kVectors>
-  void sum_border(const Row& row, Range w, const Input& input, const Panels& panels, Tile tile) const {
+  void sum_border(const Row& row, Range w, const Input& input, const Panels& panels, Tile& tile) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     for (std::int64_t r = 0; r < w.size(); ++r)
       std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
     const auto finish = std::exchange(tile.finish, nullptr);
+    A* const c = tile.c;
     const auto reach = [&](std::int64_t k) { return common(s_.tap_reach[static_cast<std::size_t>(k)], w); };
     for (std::int64_t k = 0, next; k < p_.kernel[2] && !row.outside(); k = next) {
       const Range rows = reach(k);
       for (next = k + 1; next < p_.kernel[2]; ++next)
         if (const Range r = reach(next); r.begin != rows.begin || r.end != rows.end) break;
       if (rows.size() == 0) continue;
-      Tile part = tile;
-      part.c += (rows.begin - w.begin) * tile.ldc;
-      sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, panels, part, true);
+      tile.c = c + (rows.begin - w.begin) * tile.ldc;
+      sum_taps<kVectors>(row, {k, next}, rows.begin, rows.size(), input, panels, tile, true);
     }
+    tile.c = c;
     tile.finish = finish;
+    tile.terms = {};
     if (finish) kernels_.tile(tile, w.size(), kVectors, true);
   }
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
   template <int kVectors>
   void sum_taps(const Row& row, Range taps, std::int64_t w, std::int64_t rows, const Input& input, const Panels& panels,
-                Tile tile, bool accumulate) const {
+                Tile& tile, bool accumulate) const {
     constexpr int kBatch = 64;
     const std::int64_t pixel = input.pixel_stride(), in = s_.in, columns = kVectors * s_.tile.lanes;
     // Taps along W are one run of memory, whatever is copied of several groups.
     const bool whole_row = p_.dilation[2] == 1 && pixel == in && p_.groups == 1;
-    tile.kc = whole_row ? taps.size() * in : in;
+    tile.terms.kc = whole_row ? taps.size() * in : in;
     tile.lda = p_.stride[2] * pixel;
     GemmSlice<X> slices[kBatch];
-    tile.slices = slices;
-    tile.slice_count = 0;
+    tile.terms.slices = slices;
+    tile.terms.slice_count = 0;
     const auto finish = std::exchange(tile.finish, nullptr);
     for (const auto& line : row.lines) {
       const X* x = line.x + w * p_.stride[2] * pixel + panels.input_channel;
       const X* panel = panels.b + line.term * columns;
       for (std::int64_t k = taps.begin; k < taps.end; k += whole_row ? taps.size() : 1) {
-        if (tile.slice_count == kBatch) {
+        if (tile.terms.slice_count == kBatch) {
           kernels_.tile(tile, rows, kVectors, accumulate);
           accumulate = true;
-          tile.slice_count = 0;
+          tile.terms.slice_count = 0;
         }
-        slices[tile.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
+        slices[tile.terms.slice_count++] = {x + k * p_.dilation[2] * pixel, panel + k * in * columns};
       }
     }
     tile.finish = finish;

@@ -106,7 +106,7 @@ class Unfold {
 
   void chain(const A* a, const A* b, std::int64_t terms, std::int64_t rows, A* sums, bool accumulate) const {
     const GemmSlice<A> slice{a, b};
-    const GemmTile<A> tile{&slice, 1, terms, s_.terms, sums, s_.columns};
+    const GemmTile<A> tile{{&slice, 1, terms}, s_.terms, sums, s_.columns};
     kernels_.chain(tile, rows, static_cast<int>(s_.columns / s_.lanes), accumulate);
   }
 

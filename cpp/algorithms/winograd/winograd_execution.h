@@ -110,7 +110,7 @@ class Execution {
   void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,
                       const float* next, std::int64_t point, float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
-                  GemmTile<float>& tile, GemmSlice<float>* slices) const;
+                  GemmTerms<float>& terms, GemmSlice<float>* slices) const;
 
   // winograd_tiles_cpu.cpp
   void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes,

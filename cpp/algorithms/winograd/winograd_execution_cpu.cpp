@@ -207,12 +207,12 @@ void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t 
 // The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and
 // `weights` are at channel 0.
 void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
-                           GemmTile<float>& tile, GemmSlice<float>* slices) const {
+                           GemmTerms<float>& terms, GemmSlice<float>* slices) const {
   const std::int64_t step = std::min(r.channels(), g_.in_channels);
   const bool all = g_.used_channels(r, point) == r.channels();
-  tile.kc = all ? r.channels() : step;
-  for (std::int64_t c = r.channel_begin; c < r.channel_end; c += tile.kc)
-    if (all || !g_.vanishes(g_.part(c), point)) slices[tile.slice_count++] = {input + c, weights + c * b_.columns};
+  terms.kc = all ? r.channels() : step;
+  for (std::int64_t c = r.channel_begin; c < r.channel_end; c += terms.kc)
+    if (all || !g_.vanishes(g_.part(c), point)) slices[terms.slice_count++] = {input + c, weights + c * b_.columns};
 }
 
 Run Execution::run_of_depths(const Worker& worker, const ReductionBlock& r, std::size_t first) const {
@@ -244,7 +244,7 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
   for (const ReductionBlock *r = panel.begin, *behind; r != panel.end; r = behind) {
     behind = std::find_if(r + 1, panel.end, used);
     const Run* runs = worker.runs.data() + static_cast<std::size_t>(r - g_.reduction.data()) * worker.taps.size();
-    GemmTile<float> tile{slices.data(), 0, 0, b_.tile_pitch, sums, b_.columns};
+    GemmTile<float> tile{{slices.data(), 0, 0}, b_.tile_pitch, sums, b_.columns};
     tile.panels = blocks;
     tile.panel_stride = panel.block_stride;
     tile.c_panel_stride = b_.sum_floats;
@@ -253,12 +253,12 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
       const Run& run = runs[e];
       const float* const* slice = worker.slices.data() + e * static_cast<std::size_t>(g_.problem.kernel[0]);
       const std::int64_t rows = run.depths * worker.slab.tiles;
-      tile.slice_count = 0;
+      tile.terms.slice_count = 0;
       for (std::int64_t tap = run.taps.begin; tap < run.taps.end; ++tap)
         add_slices(*r, point, slice[tap] + point * b_.input_point_stride,
-                   weights + (tap * g_.channels() - first_term) * b_.columns, tile, slices.data());
+                   weights + (tap * g_.channels() - first_term) * b_.columns, tile.terms, slices.data());
       // The first part has all taps of the shape: its block is never skipped.
-      if (tile.slice_count > 0)
+      if (tile.terms.slice_count > 0)
         gemm_.chain(tile, rows, 2, !run.first);
       else if (run.first)
         for (std::int64_t i = 0; i < blocks; ++i) std::fill_n(tile.c + i * b_.sum_floats, rows * b_.columns, 0.0f);
