@@ -18,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // kernels 3 wide.
 inline constexpr bool kManyRegisters = kMaxColumns > 8;
 inline constexpr int kMaxPairColumns = kManyRegisters ? 8 : 4;
-inline constexpr int kMinPairColumns = kManyRegisters ? 4 : 2;
+inline constexpr int kMinPairColumns = kMaxPairColumns / 2;
 
 template <class In>
 constexpr bool pairs_of_width(std::int64_t kernel_width) {
@@ -33,6 +33,7 @@ struct PairTile {
   Tile<In> upper;
   Sink<Accumulator<In>> lower;
   std::int64_t kernel_height;
+  bool square;
 };
 
 // One line, added to the sums of the rows that read it, in the order of row_tiles. Masked as in add_positions.
@@ -52,7 +53,8 @@ HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   const In* HWY_RESTRICT x = line.x + t.origin + c;
   HWY_UNROLL(32)
   for (int j = 0; j < (Columns - 1) * Stride + Taps; ++j, x += t.pixel) {
-    if (Masked && !(inside >> j & 1)) continue;
+    const bool end = j < Taps - 1 || j > (Columns - 1) * Stride;
+    if ((Masked || end) && !(inside >> j & 1)) continue;
     const auto v = held(load(d, x));
     HWY_UNROLL(8)
     for (int q = 0; q < Taps; ++q) {
@@ -84,6 +86,21 @@ HWY_INLINE void add_pair_lines(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   }
 }
 
+// The lines of a square kernel, all inside the image, each by instructions of its own: the processor fetches ahead what
+// an instruction reads at even distances.
+template <int Taps, int Stride, int Columns, class In>
+HWY_INLINE void add_square_pair(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
+                                hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const PairTile<In>& pair, std::int64_t c,
+                                std::uint64_t inside) {
+  constexpr int kRowStride = pair_row_stride(Taps, Stride);
+  HWY_UNROLL(16)
+  for (int i = 0; i < Columns; ++i) upper[i] = lower[i] = hn::Zero(AccumulatorTag<In>());
+  unroll<Taps + kRowStride>([&](auto i) __attribute__((always_inline)) {
+    add_pair_line<Taps, Stride, (i < Taps), (i >= kRowStride), false, Columns, In>(upper, lower, pair.upper,
+                                                                                   pair.upper.lines[i], c, inside);
+  });
+}
+
 template <int Taps, int Stride, int Columns, class In>
 HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   const AccumulatorTag<In> d;
@@ -91,14 +108,17 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (; t.width > 0; t.advance(Columns), pair.lower.advance(Columns)) {
     const std::uint64_t inside = positions_inside(t.left, t.right, 0);
-    const bool whole = t.left <= 0 && t.right >= (Columns - 1) * Stride + Taps;
+    const bool whole = t.left < Taps && t.right > (Columns - 1) * Stride;
+    const bool square = whole && pair.square;
     for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
       c = t.vector_at(done, lanes);
       fetch_ahead<Columns * Stride>(t, c);
       fetch_outputs<Columns>(t.sink, c);
       fetch_outputs<Columns>(pair.lower, c);
       hn::Vec<decltype(d)> upper[Columns], lower[Columns];
-      if (HWY_LIKELY(whole))
+      if (HWY_LIKELY(square))
+        add_square_pair<Taps, Stride, Columns, In>(upper, lower, pair, c, inside);
+      else if (whole)
         add_pair_lines<Taps, Stride, false, Columns, In>(upper, lower, pair, c, inside);
       else
         add_pair_lines<Taps, Stride, true, Columns, In>(upper, lower, pair, c, inside);
@@ -108,9 +128,11 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   }
 }
 
-// How a pair of rows of `left` columns is cut.
+// How a pair of rows of `left` columns is cut: what the widest tiles would waste is made up by tiles that are narrower
+// by one, and by a last one of half the width.
 inline std::int64_t pair_tile_columns(std::int64_t left) {
-  return left > kMinPairColumns ? kMaxPairColumns : kMinPairColumns;
+  if (left <= kMinPairColumns) return kMinPairColumns;
+  return left % kMinPairColumns > 0 ? kMaxPairColumns - 1 : kMaxPairColumns;
 }
 
 // Tiles of `columns` columns each.
@@ -119,8 +141,9 @@ HWY_INLINE void run_pair_tiles(const PairTile<In>& pair, std::int64_t columns) {
   using std::integral_constant;
   const auto run = [&](auto taps, auto stride) {
     constexpr int kTaps = decltype(taps)::value, kStride = decltype(stride)::value;
-    columns == kMaxPairColumns ? pair_tiles<kTaps, kStride, kMaxPairColumns, In>(pair)
-                               : pair_tiles<kTaps, kStride, kMinPairColumns, In>(pair);
+    if (columns == kMaxPairColumns) return pair_tiles<kTaps, kStride, kMaxPairColumns, In>(pair);
+    if (columns == kMinPairColumns) return pair_tiles<kTaps, kStride, kMinPairColumns, In>(pair);
+    pair_tiles<kTaps, kStride, kMaxPairColumns - 1, In>(pair);
   };
   const auto run_strided = [&](auto taps) {
     pair.upper.stride == 1 ? run(taps, integral_constant<int, 1>()) : run(taps, integral_constant<int, 2>());

@@ -135,7 +135,9 @@ class RowWalk {
     for_columns(pair_tile_columns, [&](std::int64_t ow, std::int64_t width, std::int64_t columns) {
       place(ow, width);
       look_ahead(upper, lower - upper, 2, columns);
-      PairTile<In> pair{tile_, tile_.sink, p_.kernel[1]};
+      bool square = p_.kernel[0] == 1 && p_.kernel[1] == p_.kernel[2];
+      for (const auto& l : lines_) square &= l.x != nullptr;
+      PairTile<In> pair{tile_, tile_.sink, p_.kernel[1], square};
       aim(pair.upper.sink, upper, ow);
       aim(pair.lower, lower, ow);
       run_pair_tiles(pair, columns);

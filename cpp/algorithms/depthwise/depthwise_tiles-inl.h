@@ -11,6 +11,7 @@
 
 #include "algorithms/depthwise/depthwise.h"
 #include "cpu/activation-inl.h"
+#include "cpu/gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
@@ -22,6 +23,7 @@ using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::hidden;
 using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::store;
+using cpu::HWY_NAMESPACE::unroll;
 
 // Columns of the widest tile: with its weights and one input vector it fills most of 32 registers, or 16.
 inline constexpr int kMaxColumns = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 14 : 8;
@@ -296,8 +298,13 @@ template <int Taps, int Stride, int Columns, class In>
 HWY_INLINE void add_whole_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, std::int64_t c) {
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) sum[i] = hn::Zero(AccumulatorTag<In>());
-  for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end; ++line)
-    add_positions<Taps, Stride, false>(sum, t, line->x + t.origin + c, line->w + c, 0);
+  const auto add = [&](const Line<In>& line) __attribute__((always_inline)) {
+    add_positions<Taps, Stride, false>(sum, t, line.x + t.origin + c, line.w + c, 0);
+  };
+  // Each by instructions of its own: the processor fetches ahead what an instruction reads at even distances.
+  if (Taps == 3 && t.line_count == Taps)
+    return unroll<Taps>([&](auto i) __attribute__((always_inline)) { add(t.lines[i]); });
+  for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end; ++line) add(*line);
 }
 
 // A run of tiles, one output row x Columns columns each. Stride 0 stands for any; Taps weights of a line are held in
