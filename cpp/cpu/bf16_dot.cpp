@@ -86,10 +86,10 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, const Terms& 
 }
 
 template <int kRows, int kVectors>
-void dot_kernel(const Tile& t, const Terms& terms, const Part& part) {
+void dot_kernel(const Tile& t, const Terms* chains, const Part& part) {
   for (std::int64_t tile = 0; tile < part.tiles; ++tile)
-    for (std::int64_t panel = part.first_panel; panel < t.panels; ++panel)
-      multiply<kRows, kVectors>(t, terms, part, tile, panel);
+    for (std::int64_t panel = part.first_panel; panel < part.panels_end; ++panel)
+      multiply<kRows, kVectors>(t, *chains, part, tile, panel);
 }
 
 template <int kVectors, int... i>

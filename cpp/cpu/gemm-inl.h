@@ -41,6 +41,9 @@ inline constexpr int kMaxRows = 6;
 // faster. 0: too few registers.
 inline constexpr int kMaxWideRows = kMaxRows >= 14 ? 6 : 0;
 
+// Rows of a tile of two vectors that makes two chains side by side: half of the sums are stored and added up.
+inline constexpr int kMaxTwinRows = kMaxRows >= 14 ? 7 : 0;
+
 // Rows of a tile of three vectors, whose 12 sums, 3 vectors of B and a broadcast fill 16 registers: it loads 7 values
 // for 12 vector products where 6 rows by two vectors load 8, which is 1.1 to 1.15 times faster (Zen 3). Without fused
 // multiply-adds a product needs one more.
@@ -77,14 +80,21 @@ struct Place {
 
 // Writes the sums of a panel, adds them to C, or finishes them: vectors [kFirst, kFirst + kVectors) of `sum`. kPartial:
 // the last vector of a row is cut.
-template <bool kPartial, int kFirst, int kVectors, class T, class V, int kRows, int kAll>
+template <bool kPartial, int kFirst, int kVectors, int kChains, class T, class V, int kRows, int kAll>
 HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const Place<T>& at,
                            const V (&sum)[kRows][kAll]) {
   const hn::ScalableTag<T> d;
   const auto last = static_cast<std::size_t>(t.last_lanes);
   const std::int64_t lanes = hn::Lanes(d), column = at.panel * kVectors * lanes;
   const T* from = at.c;
-  // Row by row: change(sum, j, read) goes to column j of `to`, where read(p) reads what there is of a vector, and
+  // The sum of all chains at (r, v), in their order, that of `first` before them.
+  const auto total = [&](V first, auto r, auto v) __attribute__((always_inline)) {
+    unroll<kChains - 1>([&](auto c) __attribute__((always_inline)) {
+      first = hn::Add(first, sum[r][(c + 1) * kAll / kChains + v]);
+    });
+    return first;
+  };
+  // Row by row: change(r, v, j, read) goes to column j of `to`, where read(p) reads what there is of a vector, and
   // below() is called between two rows.
   const auto write = [&](auto* to, std::int64_t stride, auto change, auto below) __attribute__((always_inline)) {
     unroll<kRows>([&](auto r) __attribute__((always_inline)) {
@@ -93,7 +103,7 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const 
         const auto read = [&](const T* p) __attribute__((always_inline)) {
           return kCut ? load_n(d, p, last) : load(d, p);
         };
-        const V value = change(sum[r][kFirst + v], v * lanes, read);
+        const V value = change(r, std::integral_constant<int, kFirst + v>(), v * lanes, read);
         if constexpr (kCut)
           store_n(value, d, to + v * lanes, last);
         else
@@ -103,19 +113,20 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const 
       below();
     });
   };
-  const auto added = [&](V v, std::int64_t j, auto read) __attribute__((always_inline)) {
-    return hn::Add(read(from + j), v);
+  const auto sums = [&](auto r, auto v, auto, auto) __attribute__((always_inline)) { return total(sum[r][v], r, v); };
+  const auto added = [&](auto r, auto v, std::int64_t j, auto read) __attribute__((always_inline)) {
+    return total(hn::Add(read(from + j), sum[r][v]), r, v);
   };
   const auto next_row = [&]() __attribute__((always_inline)) { from = hidden(from + t.ldc); };
   if (const GemmFinish<T>* f = part.finish) {
     const V low = hn::Set(d, f->low), high = hn::Set(d, f->high);
     const T* addend = f->addend ? f->addend + at.row * f->addend_stride + column : nullptr;
     const T* const bias = f->bias ? f->bias + column : nullptr;
-    const auto finished = [&](V v, std::int64_t j, auto read) __attribute__((always_inline)) {
-      if (part.accumulate) v = added(v, j, read);
-      if (addend) v = hn::Add(v, read(addend + j));
-      if (bias) v = hn::Add(v, read(bias + j));
-      return clamp_keep_nan<decltype(d)>(v, low, high);
+    const auto finished = [&](auto r, auto v, std::int64_t j, auto read) __attribute__((always_inline)) {
+      V value = part.accumulate ? added(r, v, j, read) : sums(r, v, j, read);
+      if (addend) value = hn::Add(value, read(addend + j));
+      if (bias) value = hn::Add(value, read(bias + j));
+      return clamp_keep_nan<decltype(d)>(value, low, high);
     };
     const auto next_rows = [&]() __attribute__((always_inline)) {
       next_row();
@@ -127,9 +138,7 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const 
   if (part.accumulate)
     write(at.c, t.ldc, added, next_row);
   else
-    write(
-        at.c, t.ldc, [](V v, auto, auto) __attribute__((always_inline)) { return v; },
-        []() __attribute__((always_inline)) {});
+    write(at.c, t.ldc, sums, []() __attribute__((always_inline)){});
 }
 
 // The rows that a chain stores, and those it adds at its end, fetched one by one meanwhile.
@@ -173,17 +182,17 @@ class ResultRows {
   int left_ = kRows;
 };
 
-template <class T, class V, int kRows, int kVectors>
+template <int kChains, class T, class V, int kRows, int kAll>
 HWY_INLINE void store_panels(const GemmTile<T>& t, const GemmPart<T>& part, const Place<T>& at,
-                             const V (&sum)[kRows][kVectors]) {
-  constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
+                             const V (&sum)[kRows][kAll]) {
+  constexpr int kVectors = kAll / kChains, kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
   const std::int64_t columns = kWidth * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
     const Place<T> beside{at.row, at.panel + p, at.c + p * (t.c_panel_stride > 0 ? t.c_panel_stride : columns)};
     if constexpr (kMaskedMemory && p + 1 == kPanels)
       if (HWY_UNLIKELY(t.last_lanes > 0 && at.panel + kPanels == t.panels))
-        return store_sums<true, p * kWidth, kWidth>(t, part, beside, sum);
-    store_sums<false, p * kWidth, kWidth>(t, part, beside, sum);
+        return store_sums<true, p * kWidth, kWidth, kChains>(t, part, beside, sum);
+    store_sums<false, p * kWidth, kWidth, kChains>(t, part, beside, sum);
   });
 }
 
@@ -195,10 +204,10 @@ HWY_INLINE void fetch_panels(const T* first, std::int64_t panel_stride) {
   });
 }
 
-// Register tile `tile` of a part by `panel`, and the one beside it if kVectors has two, in one chain of additions: C =
-// the sums, or C += them.
-template <class T, int kRows, int kVectors>
-HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>& terms, const GemmPart<T>& part, std::int64_t tile,
+// Register tile `tile` of a part by `panel`, and the one beside it if kVectors has two, in one chain of additions or
+// several side by side, of as many terms: C = the sums, or C += them.
+template <class T, int kRows, int kVectors, int kChains>
+HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part, std::int64_t tile,
                          std::int64_t panel) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
@@ -206,57 +215,65 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>& terms, const 
   constexpr int kLines = (kTermsPerTurn * kWidth * HWY_MAX_BYTES + kLineBytes - 1) / kLineBytes;  // of so many terms
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t row = part.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
-  const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride, kc = terms.kc;
+  const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride, slices = chains->slice_count;
+  const std::int64_t kc = chains->kc;
   const Place<T> place{row, panel, t.c + row * t.ldc + panel * (t.c_panel_stride > 0 ? t.c_panel_stride : columns)};
-  const T* fetch = part.next ? part.next + tile * terms.slice_count * kc * part.next_step : nullptr;
+  const T* fetch = nullptr;
+  if (part.next) fetch = part.next + tile * kChains * slices * kc * part.next_step;
   ResultRows<T, kRows, kVectors> results(t, part.finish, place, columns);
-  V sum[kRows][kVectors];
+  V sum[kRows][kChains * kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     if (kFetchesAtOnce) results.fetch();
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
+    unroll<kChains * kVectors>([&](auto i) __attribute__((always_inline)) { sum[r][i] = hn::Zero(d); });
   });
-  for (const GemmSlice<T>*s = terms.slices, *end = s + terms.slice_count; s != end; ++s) {
+  for (std::int64_t s = 0; s < slices; ++s) {
     // Every third row has its own pointer; the two behind it are reached by scaled addressing.
-    const T* HWY_RESTRICT a = s->a + a_offset;
-    const T *a3 = a + 3 * lda, *a6 = a + 6 * lda, *a9 = a + 9 * lda, *a12 = a + 12 * lda;
-    const T* HWY_RESTRICT b = s->b + b_offset;
-    const T* HWY_RESTRICT beside = b + (kPanels > 1 ? t.panel_stride : 0);
-    const auto add_term = [&](std::int64_t k) __attribute__((always_inline)) {
+    const T *a[kChains][5], *b[kChains], *beside[kChains];
+    unroll<kChains>([&](auto c) __attribute__((always_inline)) {
+      const GemmSlice<T>& slice = chains[c].slices[s];
+      a[c][0] = slice.a + a_offset;
+      unroll<4>([&](auto i) __attribute__((always_inline)) { a[c][i + 1] = a[c][i] + 3 * lda; });
+      b[c] = slice.b + b_offset;
+      beside[c] = b[c] + (kPanels > 1 ? t.panel_stride : 0);
+    });
+    const auto add_term = [&](auto c, std::int64_t k) __attribute__((always_inline)) {
       V column[kVectors];
       unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        column[v] = hn::LoadU(d, (v < kWidth ? b : beside) + v % kWidth * lanes);
+        column[v] = hn::LoadU(d, (v < kWidth ? b[c] : beside[c]) + v % kWidth * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const T* at = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
-        const V x = hn::Set(d, at[r % 3 * lda + k]);
-        unroll<kVectors>([&](auto v) __attribute__((always_inline)) { add_product(x, column[v], sum[r][v]); });
+        const V x = hn::Set(d, a[c][r / 3][r % 3 * lda + k]);
+        unroll<kVectors>([&](auto v)
+                             __attribute__((always_inline)) { add_product(x, column[v], sum[r][c * kVectors + v]); });
       });
-      b += columns;
-      beside += columns;
+      b[c] += columns;
+      beside[c] += columns;
     };
     std::int64_t k = 0;
     for (; k + kTermsPerTurn <= kc; k += kTermsPerTurn) {
       if (!kFetchesAtOnce) results.fetch();
-      if (fetch) {
-        fetch_panels<kPanels, (kLines + 1) / 2>(fetch, t.panel_stride);
-        fetch += kTermsPerTurn * part.next_step;
-      } else {
-        fetch_panels<kPanels, kLines>(b + kPrefetchRows * columns, t.panel_stride);
-      }
-      unroll<kTermsPerTurn>([&](auto i) __attribute__((always_inline)) { add_term(k + i); });
-      b = hidden(b);
+      unroll<kChains>([&](auto c) __attribute__((always_inline)) {
+        if (fetch) {
+          fetch_panels<kPanels, (kLines + 1) / 2>(fetch, t.panel_stride);
+          fetch += kTermsPerTurn * part.next_step;
+        } else {
+          fetch_panels<kPanels, kLines>(b[c] + kPrefetchRows * columns, t.panel_stride);
+        }
+        unroll<kTermsPerTurn>([&](auto i) __attribute__((always_inline)) { add_term(c, k + i); });
+        b[c] = hidden(b[c]);
+      });
     }
-    for (; k < kc; ++k) add_term(k);
+    for (; k < kc; ++k) unroll<kChains>([&](auto c) __attribute__((always_inline)) { add_term(c, k); });
   }
-  store_panels(t, part, place, sum);
+  store_panels<kChains>(t, part, place, sum);
 }
 
-template <class T, int kRows, int kVectors>
-HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, const GemmTerms<T>& terms, const GemmPart<T>& part) {
+template <class T, int kRows, int kVectors, int kChains>
+HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part) {
   constexpr int kPanels = panels_of(kVectors);
   for (std::int64_t tile = 0; tile < part.tiles; ++tile)
-    for (std::int64_t panel = part.first_panel; panel + kPanels <= t.panels; panel += kPanels)
-      multiply<T, kRows, kVectors>(t, terms, part, tile, panel);
+    for (std::int64_t panel = part.first_panel; panel + kPanels <= part.panels_end; panel += kPanels)
+      multiply<T, kRows, kVectors, kChains>(t, chains, part, tile, panel);
 }
 
 // Columns of a panel with two vectors.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/checked.h"
 #include "hwy/base.h"
 
 namespace vkconv::cpu {
@@ -71,8 +72,8 @@ struct GemmTile {
   GemmTerms<T> terms;
   std::int64_t lda = 0;  // elements between rows of A; any sign
   C* c = nullptr;
-  std::int64_t ldc = 0;              // elements between rows of C
-  std::int64_t block = kBlockTerms;  // longest chain; block_terms() of the whole sum
+  std::int64_t ldc = 0;                       // elements between rows of C
+  std::int64_t block = kBlockTerms;           // longest chain; block_terms() of the whole sum
   std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
   std::int64_t c_panel_stride = 0;            // elements of C from panel to panel; 0: their columns follow each other
   // Where the panel behind these begins, which the tiles below each other bring into L1 together; null: behind the last
@@ -83,8 +84,12 @@ struct GemmTile {
   const GemmFinish<T, C>* finish = nullptr;  // null: C is the sums
 };
 
-// The part of a tile that one call of a micro-kernel computes, in one chain of additions: it goes through several
-// register tiles below each other, and the panels beside each other, so that a short sum does not pay for a call.
+// Chains of additions that a register tile can make at the same time, each in sums of its own.
+inline constexpr int kMostChains = 2;
+
+// The part of a tile that one call of a micro-kernel computes, in one chain of additions or in several side by side: it
+// goes through several register tiles below each other, and the panels beside each other, so that a short sum does not
+// pay for a call.
 //
 // Chains take a few hundred cycles. Between two of them the products stop unless the instructions there are few, and
 // where a structure is copied: a wide load of fields that were just stored waits until all older stores, those of the
@@ -93,7 +98,7 @@ template <class T, class C = T>
 struct GemmPart {
   bool accumulate;
   const GemmFinish<T, C>* finish;
-  std::int64_t first_row, tiles, first_panel;
+  std::int64_t first_row, tiles, first_panel, panels_end;
   // What the tiles fetch of the panel behind theirs, `next_step` elements a term; null: the first one fetches ahead of
   // its own use.
   const T* next;
@@ -106,27 +111,39 @@ constexpr bool fills_wide_tiles(std::int64_t rows, std::int64_t most) {
   return most > 0 && (rows <= most || 2 * rows > 3 * most);
 }
 
-// Cuts the terms of a tile into chains of about tile.block terms, at most a third more, and calls run(terms, last) for
-// each. The cuts depend on slice_count and kc only: slices longer than a block are cut evenly, at multiples of
-// `granule`; shorter ones are taken several a block. `columns` is the width of the panel.
+// Cuts the terms of a tile into chains of about tile.block terms, at most a third more, and calls run(chains, count,
+// last) for `together` of them at a time, or as many as are left. The cuts depend on slice_count and kc only: slices
+// longer than a block are cut into pieces of equal length, a multiple of `granule`, the last of which may be shorter;
+// shorter slices are taken several a block. `columns` is the width of the panel.
 template <class T, class C, class F>
-inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, F&& run) {
+inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, int together,
+                           F&& run) {
   const GemmTerms<T>& all = tile.terms;
-  if (all.slice_count <= 1 && all.kc <= tile.block) return run(all, true);
+  if (all.slice_count <= 1 && all.kc <= tile.block) return run(&all, 1, true);
+  GemmTerms<T> chains[kMostChains];
+  int count = 0;
+  const auto add = [&](const GemmSlice<T>* slices, std::int64_t slice_count, std::int64_t kc, bool last) {
+    chains[count++] = {slices, slice_count, kc};
+    if (count < together && !last) return;
+    run(chains, count, last);
+    count = 0;
+  };
   if (all.kc <= tile.block) {
     const std::int64_t kc = std::max<std::int64_t>(1, all.kc), slices_per_block = (tile.block + kc / 2) / kc;
     for (std::int64_t s = 0; s < all.slice_count; s += slices_per_block) {
-      const std::int64_t count = std::min(slices_per_block, all.slice_count - s);
-      run({all.slices + s, count, all.kc}, s + count == all.slice_count);
+      const std::int64_t slices = std::min(slices_per_block, all.slice_count - s);
+      add(all.slices + s, slices, all.kc, s + slices == all.slice_count);
     }
     return;
   }
-  const std::int64_t parts = (all.kc + tile.block - 1) / tile.block;
+  GemmSlice<T> pieces[kMostChains];
+  const std::int64_t parts = ceil_div(all.kc, tile.block), length = round_up(ceil_div(all.kc, parts), granule);
   for (std::int64_t s = 0; s < all.slice_count; ++s)
-    for (std::int64_t i = 1, begin = 0, end; i <= parts; ++i, begin = end) {
-      end = i == parts ? all.kc : all.kc * i / parts / granule * granule;
-      const GemmSlice<T> part{all.slices[s].a + begin, all.slices[s].b + begin * columns};
-      run({&part, 1, end - begin}, s + 1 == all.slice_count && i == parts);
+    for (std::int64_t begin = 0, end; begin < all.kc; begin = end) {
+      end = std::min(begin + length, all.kc);
+      GemmSlice<T>& piece = pieces[count];
+      piece = {all.slices[s].a + begin, all.slices[s].b + begin * columns};
+      add(&piece, 1, end - begin, s + 1 == all.slice_count && end == all.kc);
     }
 }
 

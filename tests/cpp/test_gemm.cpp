@@ -68,10 +68,10 @@ using tools::small_integers;
 
 // C += A B for `slices` slices whose rows run backwards (negative lda), with guard values around C.
 template <class T>
-void check_tile(int vectors, std::int64_t rows, std::int64_t kc, std::int64_t slices, bool accumulate) {
+void check_tile(const GemmKernels<T>& kernels, int vectors, std::int64_t rows, std::int64_t kc, std::int64_t slices,
+                bool accumulate) {
   SCOPED_TRACE(testing::Message() << vectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices
-                                  << " slices");
-  const GemmKernels<T>& kernels = gemm_kernels<T>();
+                                  << " slices, twins of " << kernels.twin_rows);
   const std::int64_t columns = vectors * kernels.shape.lanes, lda = -(kc * slices + 3), ldc = columns + 5;
   const auto a = small_integers<T>(-lda * rows, 1), b = small_integers<T>(kc * slices * columns, 2);
   std::vector<T> c(static_cast<std::size_t>(ldc * rows), T{100}), expected = c;
@@ -90,8 +90,7 @@ void check_tile(int vectors, std::int64_t rows, std::int64_t kc, std::int64_t sl
 }
 
 // What the last chain rounds are the sums that it would have stored.
-void check_rounding(int vectors, std::int64_t rows, std::int64_t kc) {
-  const GemmKernels<float>& kernels = gemm_kernels<float>();
+void check_rounding(const GemmKernels<float>& kernels, int vectors, std::int64_t rows, std::int64_t kc) {
   const std::int64_t columns = vectors * kernels.shape.lanes, stride = columns + 3;
   auto a = small_integers<float>(rows * kc, 1), b = small_integers<float>(kc * columns, 2);
   for (float& x : a) x /= 7;
@@ -114,8 +113,7 @@ void check_rounding(int vectors, std::int64_t rows, std::int64_t kc) {
 
 // What the last chain finishes are the sums that it would have stored, with addend and bias, within bounds; NaN stays.
 template <class T>
-void check_finish(int vectors, std::int64_t rows, std::int64_t kc) {
-  const GemmKernels<T>& kernels = gemm_kernels<T>();
+void check_finish(const GemmKernels<T>& kernels, int vectors, std::int64_t rows, std::int64_t kc) {
   const std::int64_t columns = vectors * kernels.shape.lanes, stride = columns + 3;
   auto a = small_integers<T>(rows * kc, 1);
   const auto b = small_integers<T>(kc * columns, 2), addend = small_integers<T>(rows * stride, 3),
@@ -140,32 +138,44 @@ void check_finish(int vectors, std::int64_t rows, std::int64_t kc) {
     }
 }
 
+// The kernels of this processor, with and without chains side by side, whatever is faster here.
 template <class T>
-void check_tiles() {
-  const RegisterTile& shape = gemm_kernels<T>().shape;
+std::vector<GemmKernels<T>> all_kernels() {
+  GemmKernels<T> one = gemm_kernels<T>(), two = one;
+  one.twin_rows = 0;
+  two.twin_rows = std::count_if(two.twins.begin(), two.twins.end(), [](auto kernel) { return kernel != nullptr; });
+  return two.twin_rows > 0 ? std::vector{one, two} : std::vector{one};
+}
+
+template <class T>
+void check_tiles(const GemmKernels<T>& kernels) {
+  const RegisterTile& shape = kernels.shape;
   for (std::int64_t rows = 1; rows <= shape.most_rows(1); ++rows)
     for (const std::int64_t kc : {1, 3, 64, 65, 200})
       for (int vectors = 1; vectors <= shape.vectors(); ++vectors) {
-        check_finish<T>(vectors, rows, kc);
-        for (const bool accumulate : {false, true}) check_tile<T>(vectors, rows, kc, vectors == 1 ? 1 : 3, accumulate);
+        check_finish<T>(kernels, vectors, rows, kc);
+        for (const bool accumulate : {false, true})
+          check_tile<T>(kernels, vectors, rows, kc, vectors == 1 ? 1 : 3, accumulate);
       }
 }
 
 TEST(Gemm, EveryRowCountOnEveryTarget) {
   tools::for_each_target([] {
-    check_tiles<float>();
-    check_tiles<double>();
-    const RegisterTile& shape = gemm_kernels<float>().shape;
-    for (std::int64_t rows = 1; rows <= shape.most_rows(2); ++rows)
-      for (const std::int64_t kc : {5, 200})
-        for (int vectors = 1; vectors <= shape.vectors(); ++vectors) check_rounding(vectors, rows, kc);
+    for (const auto& kernels : all_kernels<float>()) {
+      check_tiles<float>(kernels);
+      for (std::int64_t rows = 1; rows <= kernels.shape.most_rows(2); ++rows)
+        for (const std::int64_t kc : {5, 200})
+          for (int vectors = 1; vectors <= kernels.shape.vectors(); ++vectors)
+            check_rounding(kernels, vectors, rows, kc);
+    }
+    for (const auto& kernels : all_kernels<double>()) check_tiles<double>(kernels);
   });
 }
 
 // C += A B for rows from the third on and panels whose C lies side by side, finished with a bias, or apart.
 template <class T>
-void check_panels(int vectors, std::int64_t rows, std::int64_t panels, std::int64_t kc, bool apart) {
-  const GemmKernels<T>& kernels = gemm_kernels<T>();
+void check_panels(const GemmKernels<T>& kernels, int vectors, std::int64_t rows, std::int64_t panels, std::int64_t kc,
+                  bool apart) {
   const std::int64_t columns = vectors * kernels.shape.lanes, panel = kc * columns + 7, lda = kc + 2, above = 2;
   const std::int64_t ldc = (apart ? 1 : panels) * columns + 3, step = apart ? (rows + above) * ldc + 5 : columns;
   const auto a = small_integers<T>((rows + above) * lda, 1), b = small_integers<T>(panels * panel, 2),
@@ -192,16 +202,21 @@ void check_panels(int vectors, std::int64_t rows, std::int64_t panels, std::int6
   EXPECT_EQ(expected, c) << rows << " rows, " << panels << " panels, kc " << kc << (apart ? ", apart" : "");
 }
 
-TEST(Gemm, PanelsTogetherOnEveryTarget) {
-  tools::for_each_target([] {
+template <class T>
+void check_all_panels() {
+  for (const auto& kernels : all_kernels<T>())
     for (const std::int64_t panels : {1, 2, 3, 4})
       for (const std::int64_t rows : {1, 5, 6, 7, 8, 9, 10, 13, 14, 15, 31})
-        for (const std::int64_t kc : {1, 3, 70})
+        for (const std::int64_t kc : {1, 3, 70, 130})
           for (const bool apart : {false, true})
-            for (int vectors = 2; vectors <= gemm_kernels<float>().shape.vectors(); ++vectors) {
-              check_panels<float>(vectors, rows, panels, kc, apart);
-              check_panels<double>(vectors, rows, panels, kc, apart);
-            }
+            for (int vectors = 2; vectors <= kernels.shape.vectors(); ++vectors)
+              check_panels<T>(kernels, vectors, rows, panels, kc, apart);
+}
+
+TEST(Gemm, PanelsTogetherOnEveryTarget) {
+  tools::for_each_target([] {
+    check_all_panels<float>();
+    check_all_panels<double>();
   });
 }
 

@@ -99,15 +99,25 @@ class Unfold {
   // Sums are made in chains of block_terms() from the first term on, whatever the block.
   void multiply(std::int64_t group, std::int64_t panel, const A* unfolded, std::int64_t rows, A* sums, A* block) const {
     for_each_block(group, panel, block, [&](Range terms, const A* b) {
-      for (std::int64_t k = terms.begin; k < terms.end; k += block_)
-        chain(unfolded + k, b + (k - terms.begin) * s_.columns, std::min(block_, terms.end - k), rows, sums, k > 0);
+      add_chains(unfolded + terms.begin, b, terms.size(), rows, sums, terms.begin > 0);
     });
   }
 
-  void chain(const A* a, const A* b, std::int64_t terms, std::int64_t rows, A* sums, bool accumulate) const {
-    const GemmSlice<A> slice{a, b};
-    const GemmTile<A> tile{{&slice, 1, terms}, s_.terms, sums, s_.columns};
-    kernels_.chain(tile, rows, static_cast<int>(s_.columns / s_.lanes), accumulate);
+  // sums = or += the products of `terms` terms of a and b.
+  void add_chains(const A* a, const A* b, std::int64_t terms, std::int64_t rows, A* sums, bool accumulate) const {
+    const int vectors = static_cast<int>(s_.columns / s_.lanes), together = kernels_.chains_together(vectors);
+    const GemmTile<A> tile{{}, s_.terms, sums, s_.columns};
+    GemmSlice<A> slices[kMostChains];
+    GemmTerms<A> chains[kMostChains];
+    int count = 0;
+    for (std::int64_t k = 0; k < terms; k += block_) {
+      slices[count] = {a + k, b + k * s_.columns};
+      chains[count] = {&slices[count], 1, std::min(block_, terms - k)};
+      if (++count < together && k + block_ < terms) continue;
+      kernels_.chains(tile, chains, count, rows, vectors, accumulate, nullptr);
+      accumulate = true;
+      count = 0;
+    }
   }
 
   // The zero of a hole times an infinite weight is NaN: rows that show one are summed again over the taps they meet.
@@ -122,9 +132,9 @@ class Unfold {
         for_each_met(at, [&](std::int64_t tap, const Extent3&) {
           const std::int64_t in = p_.in_channels_per_group();
           const std::int64_t end = std::min(terms.end, (tap + 1) * in);
-          for (std::int64_t k = std::max(terms.begin, tap * in); k < end; k += block_)
-            chain(unfolded + (r - rows.begin) * s_.terms + k, b + (k - terms.begin) * s_.columns,
-                  std::min(block_, end - k), 1, row_sums, true);
+          const std::int64_t k = std::max(terms.begin, tap * in);
+          add_chains(unfolded + (r - rows.begin) * s_.terms + k, b + (k - terms.begin) * s_.columns, end - k, 1,
+                     row_sums, true);
         });
       });
     }

@@ -60,12 +60,12 @@ struct TilePixels {
 void transform_in_place(const TileKernels& tile, const TileShape& shape, const TilePixels& x, int plane,
                         std::int64_t channels, float* v, std::int64_t point_stride);
 
-// Successive outputs of a step whose tiles are rows of one product in a reduction block: the block's taps that read
-// inside the input are the same, each in the slot behind that of the output before, and follow earlier taps or none.
+// Successive outputs of a step whose tiles are rows of one product in reduction blocks that are multiplied together:
+// the same taps read inside the input, each in the slot behind that of the output before. Of those inside, taps before
+// the blocks' count as one, and so do those behind.
 struct Run {
   std::int64_t depths;
-  Range taps;
-  bool first;  // nothing was summed before
+  Range inside;
 };
 
 // What a thread keeps from one unit of work to the next.
@@ -76,7 +76,7 @@ struct Worker {
   Slab slab;
   std::vector<std::int64_t> held_slices;  // by slot, -1: none
   std::vector<Range> taps;                // inside the input, of every summed-axis output of the step
-  std::vector<Run> runs;                  // by reduction block and its first output
+  std::vector<Run> runs;                  // by reduction block, the first of those together, and its first output
   std::vector<const float*> slices;       // that they read, transformed: [output][tap]
   std::vector<bool> held_panels;          // by output block of slab.group, when weights are its own
 };
@@ -146,7 +146,17 @@ class Execution {
   std::int64_t slot(const Slab& slab, std::int64_t slice) const {
     return g_.folded ? 0 : (slice - g_.slice(slab.depth_begin, 0)) % b_.slots;
   }
-  Run run_of_depths(const Worker& worker, const ReductionBlock& r, std::size_t first) const;
+  // Of the taps of blocks that are multiplied together.
+  Run run_of_depths(const Worker& worker, Range taps, std::size_t first) const;
+  // The end of the blocks that are multiplied together from `r` on: weights that are transformed in passing are there
+  // one block at a time.
+  const ReductionBlock* chains_end(const ReductionBlock* r, const ReductionBlock* end) const {
+    return std::min(r + (b_.source == WeightSource::fused ? 1 : gemm_.chains_together(2)), end);
+  }
+  template <class W>
+  auto* runs_of(W& worker, const ReductionBlock* r) const {
+    return worker.runs.data() + static_cast<std::size_t>(r - g_.reduction.data()) * worker.taps.size();
+  }
 
   const Geometry& g_;
   const Blocking& b_;

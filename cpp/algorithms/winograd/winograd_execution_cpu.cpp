@@ -1,7 +1,6 @@
 #include "algorithms/winograd/winograd_execution.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/checked.h"
@@ -144,11 +143,12 @@ void Execution::hold_slices(Worker& worker, std::int64_t depth_begin, std::int64
     }
   }
   worker.runs.resize(g_.reduction.size() * worker.taps.size());
-  Run* runs = worker.runs.data();
-  for (const ReductionBlock& r : g_.reduction) {
+  const ReductionBlock *r = g_.reduction.data(), *const last = r + g_.reduction.size();
+  for (const ReductionBlock* end; r != last; r = end) {
+    end = chains_end(r, last);
+    Run* runs = runs_of(worker, r);
     for (std::size_t e = 0; e < worker.taps.size(); e += static_cast<std::size_t>(runs[e].depths))
-      runs[e] = run_of_depths(worker, r, e);
-    runs += worker.taps.size();
+      runs[e] = run_of_depths(worker, {r->tap_begin, end[-1].tap_end}, e);
   }
 }
 
@@ -215,18 +215,19 @@ void Execution::add_slices(const ReductionBlock& r, std::int64_t point, const fl
     if (all || !g_.vanishes(g_.part(c), point)) slices[terms.slice_count++] = {input + c, weights + c * b_.columns};
 }
 
-Run Execution::run_of_depths(const Worker& worker, const ReductionBlock& r, std::size_t first) const {
+Run Execution::run_of_depths(const Worker& worker, Range taps, std::size_t first) const {
   const auto kernel = static_cast<std::size_t>(g_.problem.kernel[0]);
   const std::int64_t slot_floats = worker.slab.tiles * b_.tile_pitch;
-  const auto at = [&](std::size_t e) -> Run {
-    const Range inside = worker.taps[e];
-    return {1, common({r.tap_begin, r.tap_end}, inside), r.channel_begin == 0 && r.tap_begin <= inside.begin};
+  const auto inside = [&](std::size_t e) {
+    const auto near = [&](std::int64_t tap) { return std::clamp(tap, taps.begin - 1, taps.end); };
+    return Range{near(worker.taps[e].begin), near(worker.taps[e].end)};
   };
-  Run run = at(first);
+  Run run{1, inside(first)};
+  const Range read = common(taps, run.inside);
   const auto follows = [&](std::size_t e) {
-    const Run next = at(e);
-    if (next.taps.begin != run.taps.begin || next.taps.end != run.taps.end || next.first != run.first) return false;
-    for (auto tap = static_cast<std::size_t>(run.taps.begin); tap < static_cast<std::size_t>(run.taps.end); ++tap)
+    const Range next = inside(e);
+    if (next.begin != run.inside.begin || next.end != run.inside.end) return false;
+    for (auto tap = static_cast<std::size_t>(read.begin); tap < static_cast<std::size_t>(read.end); ++tap)
       if (worker.slices[e * kernel + tap] != worker.slices[(e - 1) * kernel + tap] + slot_floats) return false;
     return true;
   };
@@ -240,11 +241,13 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
                                const float* next, std::int64_t point, float* sums) const {
   const auto used = [&](const ReductionBlock& r) { return g_.used_channels(r, point) > 0; };
   const std::int64_t first_term = g_.first_term(*panel.begin);
-  std::array<GemmSlice<float>, kMaxChainTerms> slices;
-  for (const ReductionBlock *r = panel.begin, *behind; r != panel.end; r = behind) {
-    behind = std::find_if(r + 1, panel.end, used);
-    const Run* runs = worker.runs.data() + static_cast<std::size_t>(r - g_.reduction.data()) * worker.taps.size();
-    GemmTile<float> tile{{slices.data(), 0, 0}, b_.tile_pitch, sums, b_.columns};
+  GemmSlice<float> slices[kMostChains][kMaxChainTerms];
+  GemmTerms<float> chains[kMostChains];
+  for (const ReductionBlock *r = panel.begin, *end; r != panel.end; r = end) {
+    end = chains_end(r, panel.end);
+    const ReductionBlock* const behind = std::find_if(end, panel.end, used);
+    const Run* runs = runs_of(worker, r);
+    GemmTile<float> tile{{}, b_.tile_pitch, sums, b_.columns};
     tile.panels = blocks;
     tile.panel_stride = panel.block_stride;
     tile.c_panel_stride = b_.sum_floats;
@@ -253,14 +256,23 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
       const Run& run = runs[e];
       const float* const* slice = worker.slices.data() + e * static_cast<std::size_t>(g_.problem.kernel[0]);
       const std::int64_t rows = run.depths * worker.slab.tiles;
-      tile.terms.slice_count = 0;
-      for (std::int64_t tap = run.taps.begin; tap < run.taps.end; ++tap)
-        add_slices(*r, point, slice[tap] + point * b_.input_point_stride,
-                   weights + (tap * g_.channels() - first_term) * b_.columns, tile.terms, slices.data());
-      // The first part has all taps of the shape: its block is never skipped.
-      if (tile.terms.slice_count > 0)
-        gemm_.chain(tile, rows, 2, !run.first);
-      else if (run.first)
+      int count = 0;
+      bool accumulate = true;
+      for (const ReductionBlock* block = r; block != end; ++block) {
+        GemmTerms<float>& terms = chains[count];
+        terms.slices = slices[count];
+        terms.slice_count = 0;
+        const Range taps = common({block->tap_begin, block->tap_end}, run.inside);
+        for (std::int64_t tap = taps.begin; tap < taps.end; ++tap)
+          add_slices(*block, point, slice[tap] + point * b_.input_point_stride,
+                     weights + (tap * g_.channels() - first_term) * b_.columns, terms, slices[count]);
+        // The first part has all taps of the shape: its block is never skipped.
+        if (block->channel_begin == 0 && block->tap_begin <= run.inside.begin) accumulate = false;
+        if (terms.slice_count > 0) ++count;
+      }
+      if (count > 0)
+        gemm_.chains(tile, chains, count, rows, 2, accumulate, nullptr);
+      else if (!accumulate)
         for (std::int64_t i = 0; i < blocks; ++i) std::fill_n(tile.c + i * b_.sum_floats, rows * b_.columns, 0.0f);
       tile.c += rows * b_.columns;
     }
