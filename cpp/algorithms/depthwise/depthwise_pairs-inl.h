@@ -33,10 +33,11 @@ struct PairTile {
   Tile<In> upper;
   Sink<Accumulator<In>> lower;
   std::int64_t kernel_height;
-  bool square;
+  bool square;  // one depth of a square kernel, whose lines are all inside the image
 };
 
-// One line, added to the sums of the rows that read it, in the order of row_tiles. Masked as in add_positions.
+// One line, added to the sums of the rows that read it, in the order of row_tiles. Positions at its ends, or masked all
+// of them, only exist with their bit in `inside`.
 template <int Taps, int Stride, bool Upper, bool Lower, bool Masked, int Columns, class In>
 HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                               hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const Tile<In>& t, const Line<In>& line,
@@ -96,8 +97,9 @@ HWY_INLINE void add_square_pair(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   HWY_UNROLL(16)
   for (int i = 0; i < Columns; ++i) upper[i] = lower[i] = hn::Zero(AccumulatorTag<In>());
   unroll<Taps + kRowStride>([&](auto i) __attribute__((always_inline)) {
-    add_pair_line<Taps, Stride, (i < Taps), (i >= kRowStride), false, Columns, In>(upper, lower, pair.upper,
-                                                                                   pair.upper.lines[i], c, inside);
+    constexpr bool kUpper = Taps > i, kLower = kRowStride <= i;
+    const Line<In>& line = pair.upper.lines[i];
+    add_pair_line<Taps, Stride, kUpper, kLower, false, Columns, In>(upper, lower, pair.upper, line, c, inside);
   });
 }
 
@@ -108,7 +110,8 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (; t.width > 0; t.advance(Columns), pair.lower.advance(Columns)) {
     const std::uint64_t inside = positions_inside(t.left, t.right, 0);
-    const bool whole = t.left < Taps && t.right > (Columns - 1) * Stride;
+    // Of the positions, those that the tests at the ends leave out.
+    const bool whole = Taps > t.left && (Columns - 1) * Stride < t.right;
     const bool square = whole && pair.square;
     for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
       c = t.vector_at(done, lanes);
