@@ -33,7 +33,7 @@ struct PairTile {
   Tile<In> upper;
   Sink<Accumulator<In>> lower;
   std::int64_t kernel_height;
-  bool square;  // one depth of a square kernel, whose lines are all inside the image
+  bool square;  // the lines are of one depth of a square kernel, and all inside the image
 };
 
 // One line, added to the sums of the rows that read it, in the order of row_tiles. Positions at its ends, or masked all

@@ -132,11 +132,11 @@ class RowWalk {
       }
     tile_.lines = lines_.data();
     tile_.line_count = static_cast<std::int64_t>(lines_.size());
+    const bool square = kd_.size() == 1 && p_.kernel[1] == p_.kernel[2] &&
+                        std::ranges::all_of(lines_, [](const Line<In>& l) { return l.x != nullptr; });
     for_columns(pair_tile_columns, [&](std::int64_t ow, std::int64_t width, std::int64_t columns) {
       place(ow, width);
       look_ahead(upper, lower - upper, 2, columns);
-      bool square = p_.kernel[0] == 1 && p_.kernel[1] == p_.kernel[2];
-      for (const auto& l : lines_) square &= l.x != nullptr;
       PairTile<In> pair{tile_, tile_.sink, p_.kernel[1], square};
       aim(pair.upper.sink, upper, ow);
       aim(pair.lower, lower, ow);
