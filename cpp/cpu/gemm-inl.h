@@ -215,11 +215,10 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
   constexpr int kLines = (kTermsPerTurn * kWidth * HWY_MAX_BYTES + kLineBytes - 1) / kLineBytes;  // of so many terms
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t row = part.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
-  const std::int64_t lda = t.lda, a_offset = row * lda, b_offset = panel * t.panel_stride, slices = chains->slice_count;
-  const std::int64_t kc = chains->kc;
+  const std::int64_t lda = t.lda, kc = chains->kc, slices = chains->slice_count;
+  const std::int64_t a_offset = row * lda, b_offset = panel * t.panel_stride;
   const Place<T> place{row, panel, t.c + row * t.ldc + panel * (t.c_panel_stride > 0 ? t.c_panel_stride : columns)};
-  const T* fetch = nullptr;
-  if (part.next) fetch = part.next + tile * kChains * slices * kc * part.next_step;
+  const T* fetch = part.next ? part.next + tile * kChains * slices * kc * part.next_step : nullptr;
   ResultRows<T, kRows, kVectors> results(t, part.finish, place, columns);
   V sum[kRows][kChains * kVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
