@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <string>
@@ -48,6 +49,8 @@ ThreadPool::ThreadPool(int threads) : workers_(static_cast<std::size_t>(threads)
     for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { work_loop(i); });
   } catch (const std::exception&) {  // the system has no more threads, or no memory for one: fewer do the work
   }
+  for (int i = 1; i < size(); ++i)
+    while (!workers_[static_cast<std::size_t>(i)].started) std::this_thread::yield();
 }
 
 ThreadPool::~ThreadPool() {
@@ -113,6 +116,11 @@ void check_job() {
 
 void ThreadPool::work_loop(int thread) {
   Worker& worker = workers_[static_cast<std::size_t>(thread)];
+  // Variables of a thread, this library's and those of exceptions, get their memory when it first uses one, and without
+  // memory the process ends there: that is now, and the pool waits for it.
+  job_failed = nullptr;
+  [[maybe_unused]] const std::exception_ptr none = std::current_exception();
+  worker.started = true;
   std::uint32_t seen = 0;  // a thread that starts late still joins the job that is open
   while (!stop_) {
     auto deadline = std::chrono::steady_clock::now() + kSpin;

@@ -47,7 +47,7 @@ class ThreadPool {
 
   // A worker's own line of memory: one that all of them write goes from core to core, 100 ns for each.
   struct alignas(kLineBytes) Worker {
-    std::atomic<bool> in_job{false};
+    std::atomic<bool> started{false}, in_job{false};
   };
 
   std::vector<std::thread> threads_;
