@@ -21,6 +21,8 @@ constexpr double kMicroKernelFlops = 1500;
 constexpr double kProductFlops = 4500;
 // Of the channels of a pixel that fill no vector and go through a copy.
 constexpr double kCopyFlops = 400;
+// Transforms of tiles whose rows, or whose pixels, are slices or rows of the array, as a multiple of others.
+constexpr double kRowsApart = 1.15, kPixelsApart = 1.6;
 constexpr double kPeakShare = 0.92;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
@@ -59,6 +61,11 @@ struct Costs {
   double transform_seconds(double flops) const {
     const double products = traits.f32_flops_per_second / traits.threads;
     return flops / (kPeakShare * std::max(products, kTransformRateOfLane * static_cast<double>(lanes)));
+  }
+  // The pixels of a tile lie in a plane that is not the array's last two axes.
+  double scatter() const {
+    if (g.shape.deep() || g.shape.points_h() == 1) return 1;
+    return g.axes[2] != 2 ? kPixelsApart : g.axes[1] != 1 ? kRowsApart : 1;
   }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double shared_cache_rate() const { return traits.shared_cache_read_bytes_per_second / traits.threads; }
@@ -138,11 +145,11 @@ struct Costs {
     const double points = static_cast<double>(tiles * slices * g.shape.points());
     const double transforms =
         static_cast<double>(b.tile_pitch) * (g.shape.deep() ? kDeepInputTransformFlops : kInputTransformFlops);
-    return transform_seconds(points * (transforms + kCopyFlops * copies(b)));
+    return scatter() * transform_seconds(points * (transforms + kCopyFlops * copies(b)));
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double sums = static_cast<double>(tiles * depths * g.shape.points() * b.columns) * output_blocks;
-    return transform_seconds(sums * (g.shape.deep() ? kDeepOutputTransformFlops : kOutputTransformFlops));
+    return scatter() * transform_seconds(sums * (g.shape.deep() ? kDeepOutputTransformFlops : kOutputTransformFlops));
   }
 };
 
@@ -230,18 +237,24 @@ class Search {
     if (!best_ || b.seconds < best_->seconds) best_ = b;
   }
 
-  // Every cut of the work with the given weights.
-  void consider_cuts(Blocking b) {
+  // Every cut of the work with the given weights. Of several depths, whose tiles are rows of one product, the tiles may
+  // as well be those of one row of the output.
+  void consider_cuts(const Blocking& b) {
     const Geometry& g = costs_.g;
+    if (g.depths > 1) consider_tiles(b, g.tiles_w);
     for (const std::int64_t wanted : kTileCandidates) {
-      b.tiles = even_tiles(g.positions, wanted, b.threads);
-      consider_depths(b);
-      b.tiles = even_tiles(g.positions, wanted, 1);
-      for (b.output_splits = 2; b.output_splits <= std::min(b.threads, costs_.panels.output_blocks); ++b.output_splits)
-        consider_depths(b);
-      b.output_splits = 1;
+      consider_tiles(b, wanted);
       if (wanted >= g.positions) break;
     }
+  }
+
+  void consider_tiles(Blocking b, std::int64_t wanted) {
+    const Geometry& g = costs_.g;
+    b.tiles = even_tiles(g.positions, wanted, b.threads);
+    consider_depths(b);
+    b.tiles = even_tiles(g.positions, wanted, 1);
+    for (b.output_splits = 2; b.output_splits <= std::min(b.threads, costs_.panels.output_blocks); ++b.output_splits)
+      consider_depths(b);
   }
 
   void consider_depths(Blocking b) {
