@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "algorithms/implicit_gemm/grouped.h"
@@ -139,30 +140,35 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
   close(true);
 }
 
-// Sums of two rows of kPixels outputs, of one chain each.
+// Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
 template <class A, class Out, int kPixels, bool kChecked>
-HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, const ChannelVector<A>& v, const GroupedSums<A, Out>* to) {
+HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
+                               const GroupedSums<A, Out>* to) {
   const hn::ScalableTag<A> d;
-  hn::Vec<decltype(d)> sum[2][kPixels];
-  unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
-  unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
-    constexpr int kTaps = kMostTaps - i;
-    for (const TapRun<A>& run : taps.runs[kTaps - 1])
-      if (run.rows.end == 1)
-        add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
-      else if (run.rows.begin == 1)
-        add_taps<A, kTaps, kChecked, 1, 2>(run, taps, v, sum);
-      else
-        add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
-  });
-  unroll<2>([&](auto row) __attribute__((always_inline)) {
-    unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
-      if (to[row].out)
-        store(sum[row][i], d, to[row].out + i * to[row].out_stride);
-      else
-        hn::StoreU(sum[row][i], d, to[row].sums + i * to[row].stride);
+  std::int64_t channel = 0;
+  for (const ChannelVector<A>& v : vectors) {
+    hn::Vec<decltype(d)> sum[2][kPixels];
+    unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
+    unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kTaps = kMostTaps - i;
+      for (const TapRun<A>& run : taps.runs[kTaps - 1])
+        if (run.rows.end == 1)
+          add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
+        else if (run.rows.begin == 1)
+          add_taps<A, kTaps, kChecked, 1, 2>(run, taps, v, sum);
+        else
+          add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
     });
-  });
+    unroll<2>([&](auto row) __attribute__((always_inline)) {
+      unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
+        if (to[row].out)
+          store(sum[row][i], d, to[row].out + i * to[row].out_stride + channel);
+        else
+          hn::StoreU(sum[row][i], d, to[row].sums + i * to[row].stride);
+      });
+    });
+    channel += static_cast<std::int64_t>(hn::Lanes(d));
+  }
 }
 
 template <class A, class Out, bool kChecked, int... i>
@@ -183,7 +189,7 @@ class Grouped {
   // Halves are copied with zeros at their ends: borders are few.
   static constexpr bool kPairedBorders = std::is_same_v<A, Out>;
 
-  Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a), packed_(packed) {
+  Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a) {
     for (std::int64_t v = 0; v < s.vectors; ++v)
       for (std::int64_t c = 0; c < p_.in_channels_per_group(); ++c)
         for (std::int64_t lane = 0; lane < s.lanes; ++lane) {
@@ -191,7 +197,11 @@ class Grouped {
           const std::int64_t channel = group * p_.in_channels_per_group() + c - window(v);
           indices_.push_back(static_cast<Index>(std::clamp<std::int64_t>(channel, 0, s.lanes - 1)));
         }
-    for (std::int64_t v = 0; v < s.vectors; ++v) zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
+    for (std::int64_t v = 0; v < s.vectors; ++v) {
+      zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
+      vectors_.push_back(
+          {window(v), indices_.data() + v * p_.in_channels_per_group() * s.lanes, packed + v * s.terms() * s.lanes});
+    }
   }
 
   void task(std::int64_t chunk, std::byte* scratch) const {
@@ -261,10 +271,10 @@ class Grouped {
   // Outputs `w` of one row, or of two.
   void tile(const OutputRow& at, std::int64_t rows, Range w, const TileTaps<A>& taps) const {
     HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
-    const std::int64_t in = p_.in_channels_per_group(), out = s_.vector_groups * p_.out_channels_per_group();
-    for (std::int64_t v = 0; v < s_.vectors; ++v) {
-      const ChannelVector<A> channels{window(v), indices_.data() + v * in * s_.lanes,
-                                      packed_ + v * s_.terms() * s_.lanes};
+    const std::int64_t out = s_.vector_groups * p_.out_channels_per_group();
+    const std::int64_t whole = plain_ && rows == 2 && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
+    for (std::int64_t v = 0, end; v < s_.vectors; v = end) {
+      end = std::max(v + 1, whole);
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
       const bool at_once = plain_ && count == s_.lanes;
       TileStore<A, Out> stores[2];
@@ -274,13 +284,13 @@ class Grouped {
         stores[i] = tile_store<A, Out>(p_, a_, row, w.begin, v * out);
         to[i] = {sums[i], s_.lanes, at_once ? stores[i].out : nullptr, stores[i].out_stride};
       }
-      run_kernel(rows, w, taps, channels, to);
+      run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
       for (std::int64_t i = 0; i < rows && !at_once; ++i)
         store_tile(sums[i], s_.lanes, w.size(), count, stores[i], p_.epilogue);
     }
   }
 
-  void run_kernel(std::int64_t rows, Range w, const TileTaps<A>& taps, const ChannelVector<A>& channels,
+  void run_kernel(std::int64_t rows, Range w, const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
                   const GroupedSums<A, Out>* to) const {
     using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
     // Tiles of halves by themselves are always checked: kernels without would cost more to compile than they win.
@@ -291,21 +301,21 @@ class Grouped {
       using Paired = std::make_integer_sequence<int, kGroupedPixels + 1 - kFewestPaired>;
       static constexpr auto kPairs = grouped_pairs<A, Out, false>(Paired());
       static constexpr auto kBorderPairs = grouped_pairs<A, Out, kPairedBorders>(Paired());
-      if (rows == 2) return (inside(w) ? kPairs : kBorderPairs)[size + 1 - kFewestPaired](taps, channels, to);
+      if (rows == 2) return (inside(w) ? kPairs : kBorderPairs)[size + 1 - kFewestPaired](taps, vectors, to);
     }
-    (inside(w) ? kInside : kBorder)[size](taps, channels, block_, to[0]);
+    (inside(w) ? kInside : kBorder)[size](taps, vectors[0], block_, to[0]);
   }
 
   const GroupedLayout& s_;
   const ConvProblem& p_;
   const Operands<Device>& a_;
-  const A* packed_;
   const bool one_chain_ = 3 * s_.terms() <= 4 * kBlockTerms;  // a third more at most, as in gemm.h
   const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
   const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
   bool zero_ends_ = s_.copied;  // of the rows, and all weights are finite
   std::vector<Index> indices_;  // [vector][in channel][lanes]
+  std::vector<ChannelVector<A>> vectors_;
 };
 
 template <class T>
