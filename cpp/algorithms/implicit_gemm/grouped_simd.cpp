@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -97,14 +98,35 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
   }
 }
 
-// Where the sums of a tile go, and the outputs when they are the sums, rounded; null when more is done to them.
+// Where the sums of a row of a tile go: the outputs, when at most a bias and bounds come between, or else an array.
 template <class A, class Out>
 struct GroupedSums {
   A* sums;
   std::int64_t stride;  // between pixels
-  Out* out;
-  std::int64_t out_stride;
+  Out* out = nullptr;
+  std::int64_t out_stride = 0;
+  const A* bias = nullptr;
+  bool bounded = false;  // outputs lie between
+  A low = 0, high = 0;
 };
+
+// The sums of the vector `channel` lanes behind the first.
+template <class A, class Out, int kPixels, class V>
+HWY_INLINE void store_sums(const V (&sum)[kPixels], const GroupedSums<A, Out>& to, std::int64_t channel) {
+  const hn::ScalableTag<A> d;
+  const auto each = [&](auto* first, std::int64_t stride, auto finished) __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { store(finished(sum[i]), d, first + i * stride); });
+  };
+  const auto same = [](V v) __attribute__((always_inline)) { return v; };
+  if (!to.out) return each(to.sums, to.stride, same);
+  if (!to.bias && !to.bounded) return each(to.out + channel, to.out_stride, same);
+  const V low = hn::Set(d, to.low), high = hn::Set(d, to.high);
+  const V bias = to.bias ? hn::LoadU(d, to.bias + channel) : hn::Set(d, static_cast<A>(-0.0));
+  each(
+      to.out + channel, to.out_stride, [&](V v) __attribute__((always_inline)) {
+        return clamp_keep_nan<decltype(d)>(hn::Add(v, bias), low, high);
+      });
+}
 
 // Sums of kPixels outputs. Chains are closed after `block` terms, as in gemm.h.
 template <class A, class Out, int kPixels, bool kChecked>
@@ -113,31 +135,35 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
   const hn::ScalableTag<A> d;
   using V = hn::Vec<decltype(d)>;
   V sum[1][kPixels];
-  unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[0][i] = hn::Zero(d); });
+  const auto clear = [&]() __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[0][i] = hn::Zero(d); });
+  };
+  clear();
   std::int64_t chain = 0;
   bool closed = false;
-  const auto close = [&](bool last) __attribute__((always_inline)) {
+  const auto add_closed = [&]() __attribute__((always_inline)) {
+    if (!closed) return;
     unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
-      A* sums = to.sums + i * to.stride;
-      const V all = closed ? hn::Add(hn::LoadU(d, sums), sum[0][i]) : sum[0][i];
-      if (last && to.out)
-        store(all, d, to.out + i * to.out_stride);
-      else
-        hn::StoreU(all, d, sums);
-      sum[0][i] = hn::Zero(d);
+      sum[0][i] = hn::Add(hn::LoadU(d, to.sums + i * to.stride), sum[0][i]);
     });
+  };
+  const auto close = [&]() __attribute__((always_inline)) {
+    add_closed();
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { hn::StoreU(sum[0][i], d, to.sums + i * to.stride); });
+    clear();
     closed = true;
     chain = 0;
   };
   unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
     constexpr int kTaps = kMostTaps - i;
     for (const TapRun<A>& run : taps.runs[kTaps - 1]) {
-      if (chain + kTaps * taps.in_channels > block && chain > 0) close(false);
+      if (chain + kTaps * taps.in_channels > block && chain > 0) close();
       add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
       chain += kTaps * taps.in_channels;
     }
   });
-  close(true);
+  add_closed();
+  store_sums(sum[0], to, 0);
 }
 
 // Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
@@ -159,14 +185,8 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
         else
           add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
     });
-    unroll<2>([&](auto row) __attribute__((always_inline)) {
-      unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
-        if (to[row].out)
-          store(sum[row][i], d, to[row].out + i * to[row].out_stride + channel);
-        else
-          hn::StoreU(sum[row][i], d, to[row].sums + i * to[row].stride);
-      });
-    });
+    store_sums(sum[0], to[0], channel);
+    store_sums(sum[1], to[1], channel);
     channel += static_cast<std::int64_t>(hn::Lanes(d));
   }
 }
@@ -272,17 +292,20 @@ class Grouped {
   void tile(const OutputRow& at, std::int64_t rows, Range w, const TileTaps<A>& taps) const {
     HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
     const std::int64_t out = s_.vector_groups * p_.out_channels_per_group();
-    const std::int64_t whole = plain_ && rows == 2 && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
+    const std::int64_t whole = bounds_ && rows == 2 && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
     for (std::int64_t v = 0, end; v < s_.vectors; v = end) {
       end = std::max(v + 1, whole);
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
-      const bool at_once = plain_ && count == s_.lanes;
+      const bool at_once = bounds_ && count == s_.lanes;
       TileStore<A, Out> stores[2];
       GroupedSums<A, Out> to[2];
       OutputRow row = at;
       for (std::int64_t i = 0; i < rows; ++i, ++row.h) {
         stores[i] = tile_store<A, Out>(p_, a_, row, w.begin, v * out);
-        to[i] = {sums[i], s_.lanes, at_once ? stores[i].out : nullptr, stores[i].out_stride};
+        to[i] = {sums[i], s_.lanes};
+        if (at_once)
+          to[i] = {sums[i],        s_.lanes, stores[i].out,   stores[i].out_stride,
+                   stores[i].bias, bounded_, A(bounds_->low), A(bounds_->high)};
       }
       run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
       for (std::int64_t i = 0; i < rows && !at_once; ++i)
@@ -311,7 +334,9 @@ class Grouped {
   const Operands<Device>& a_;
   const bool one_chain_ = 3 * s_.terms() <= 4 * kBlockTerms;  // a third more at most, as in gemm.h
   const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
-  const bool plain_ = only_rounds(p_.epilogue);  // the micro-kernel stores outputs itself
+  // The kernels store outputs themselves where nothing but bounds and a bias comes between.
+  const std::optional<Bounds> bounds_ = p_.epilogue.addend ? std::nullopt : bounds_of(p_.epilogue);
+  const bool bounded_ = p_.epilogue.activation != Activation::identity;
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
   bool zero_ends_ = s_.copied;  // of the rows, and all weights are finite
   std::vector<Index> indices_;  // [vector][in channel][lanes]
