@@ -19,6 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::Accumulator;
 using cpu::HWY_NAMESPACE::AccumulatorTag;
 using cpu::HWY_NAMESPACE::activate;
+using cpu::HWY_NAMESPACE::clamp_keep_nan;
 using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::hidden;
 using cpu::HWY_NAMESPACE::load;
@@ -44,8 +45,10 @@ struct Sink {
   std::int64_t out_pixel = 0, addend_pixel = 0;  // elements between the tile's columns
   DType out_type = DType::f32;
   const Epilogue* epilogue = nullptr;
-  bool plain = false;   // no epilogue, and an output of the input's type
-  bool stream = false;  // plain sums past the caches: for outputs that would push the input out of them
+  bool plain = false;    // at most a bias and bounds, which leave the sums in registers; an output of the input's type
+  bool bounded = false;  // plain outputs have a bias or lie between
+  T low = 0, high = 0;
+  bool stream = false;  // plain outputs past the caches: those that would push the input out of them
   bool fetch = false;   // else lines of such outputs are fetched before they are written
 
   void advance(std::int64_t columns) {
@@ -123,7 +126,16 @@ HWY_INLINE void finish_as(DType type, const Sink<T>& s, const T* HWY_RESTRICT su
   finish<T, T>(s, sums, width, c, skip);
 }
 
-// Sums without an epilogue to an output of type Out. Overlapping lanes are written again.
+template <int Columns, class T>
+HWY_INLINE void bound(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t c) {
+  const hn::ScalableTag<T> d;
+  const auto bias = s.bias ? hn::LoadU(d, s.bias + c) : hn::Set(d, static_cast<T>(-0.0));  // the zero that changes none
+  const auto low = hn::Set(d, s.low), high = hn::Set(d, s.high);
+  HWY_UNROLL(32)
+  for (int i = 0; i < Columns; ++i) sum[i] = clamp_keep_nan<decltype(d)>(hn::Add(sum[i], bias), low, high);
+}
+
+// Outputs of type Out. Overlapping lanes are written again.
 template <class Out, int Columns, class T>
 HWY_INLINE void put_sums(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t width,
                          std::int64_t c) {
@@ -135,9 +147,10 @@ HWY_INLINE void put_sums(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], cons
 }
 
 template <class In, int Columns, class T>
-HWY_INLINE void put(const hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t width,
-                    std::int64_t c, std::size_t skip) {
+HWY_INLINE void put(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t width, std::int64_t c,
+                    std::size_t skip) {
   const hn::ScalableTag<T> d;
+  if (s.bounded) bound(sum, s, c);
   if (s.stream) {
     T* out = reinterpret_cast<T*>(s.out) + c;
     HWY_UNROLL(32)
