@@ -45,29 +45,42 @@ HWY_INLINE TileStore<A, Out> tile_store(const ConvProblem& p, const Operands<Dev
 }
 
 template <class A, class Out>
+HWY_NOINLINE void finish_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows,
+                              std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
+  const hn::ScalableTag<A> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), whole = channels / lanes * lanes;
+  const auto rest = static_cast<std::size_t>(channels - whole);
+  with_activation(d, epilogue, [&](auto activation) HWY_ATTR {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const A* row = sums + r * row_stride;
+      const A* addend = to.addend ? to.addend + r * to.addend_stride : nullptr;
+      Out* out = to.out + r * to.out_stride;
+      const auto finished = [&](std::int64_t o, auto read) HWY_ATTR {
+        auto v = read(row + o);
+        if (addend) v = hn::Add(v, read(addend + o));
+        if (to.bias) v = hn::Add(v, read(to.bias + o));
+        return activation(v);
+      };
+      for (std::int64_t o = 0; o < whole; o += lanes)
+        store(finished(o, [&](const A* p) HWY_ATTR { return hn::LoadU(d, p); }), d, out + o);
+      if (rest > 0)
+        store_n(finished(whole, [&](const A* p) HWY_ATTR { return load_n(d, p, rest); }), d, out + whole, rest);
+    }
+  });
+}
+
+template <class A, class Out>
 HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows,
                            std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
+  if (!only_rounds(epilogue)) return finish_tile(sums, row_stride, rows, channels, to, epilogue);
   const hn::ScalableTag<A> d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const bool plain = only_rounds(epilogue);
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), whole = channels / lanes * lanes;
+  const auto rest = static_cast<std::size_t>(channels - whole);
   for (std::int64_t r = 0; r < rows; ++r) {
     const A* row = sums + r * row_stride;
     Out* out = to.out + r * to.out_stride;
-    std::int64_t o = 0;
-    for (; plain && o + lanes <= channels; o += lanes) store(hn::LoadU(d, row + o), d, out + o);
-    for (; o + lanes <= channels; o += lanes) {
-      auto v = hn::LoadU(d, row + o);
-      if (to.addend) v = hn::Add(v, hn::LoadU(d, to.addend + r * to.addend_stride + o));
-      if (to.bias) v = hn::Add(v, hn::LoadU(d, to.bias + o));
-      store(activate(d, v, epilogue), d, out + o);
-    }
-    if (o < channels) {
-      const auto rest = static_cast<std::size_t>(channels - o);
-      auto v = load_n(d, row + o, rest);
-      if (to.addend) v = hn::Add(v, load_n(d, to.addend + r * to.addend_stride + o, rest));
-      if (to.bias) v = hn::Add(v, load_n(d, to.bias + o, rest));
-      store_n(activate(d, v, epilogue), d, out + o, rest);
-    }
+    for (std::int64_t o = 0; o < whole; o += lanes) store(hn::LoadU(d, row + o), d, out + o);
+    if (rest > 0) store_n(load_n(d, row + whole, rest), d, out + whole, rest);
   }
 }
 

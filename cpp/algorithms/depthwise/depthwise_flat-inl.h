@@ -153,15 +153,17 @@ void finish_flat(const Call& call, const Block& b, std::int64_t oh, const T* HWY
       bias[i] = i < channels ? reinterpret_cast<const T*>(call.operands.bias)[i] : bias[i - channels];
   const bool dense = y.stride[3] == channels && (!addend || a.stride[3] == channels);
   const std::int64_t run = dense ? count : channels;
-  for (std::int64_t i = 0; i < count; i += run, out += y.stride[3], addend += addend ? a.stride[3] : 0)
-    for (std::int64_t c = 0; c < run; c += lanes) {
-      const auto n = static_cast<std::size_t>(std::min(lanes, run - c));
-      auto v = hn::LoadU(d, sums + i + c);
-      if (addend) v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(d, addend + c, n));
-      if (p.epilogue.bias) v = hn::Add(v, hn::LoadU(d, bias + c % channels));
-      v = activate(d, v, p.epilogue);
-      run - c < lanes ? store_n(v, d, out + c, n) : store(v, d, out + c);
-    }
+  with_activation(d, p.epilogue, [&](auto activation) HWY_ATTR {
+    for (std::int64_t i = 0; i < count; i += run, out += y.stride[3], addend += addend ? a.stride[3] : 0)
+      for (std::int64_t c = 0; c < run; c += lanes) {
+        const auto n = static_cast<std::size_t>(std::min(lanes, run - c));
+        auto v = hn::LoadU(d, sums + i + c);
+        if (addend) v = hn::Add(v, cpu::HWY_NAMESPACE::load_n(d, addend + c, n));
+        if (p.epilogue.bias) v = hn::Add(v, hn::LoadU(d, bias + c % channels));
+        v = activation(v);
+        run - c < lanes ? store_n(v, d, out + c, n) : store(v, d, out + c);
+      }
+  });
 }
 
 template <class T>

@@ -18,13 +18,13 @@ namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::Accumulator;
 using cpu::HWY_NAMESPACE::AccumulatorTag;
-using cpu::HWY_NAMESPACE::activate;
 using cpu::HWY_NAMESPACE::clamp_keep_nan;
 using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::hidden;
 using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::store;
 using cpu::HWY_NAMESPACE::unroll;
+using cpu::HWY_NAMESPACE::with_activation;
 
 // Columns of the widest tile: with its weights and one input vector it fills most of 32 registers, or 16.
 inline constexpr int kMaxColumns = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 14 : 8;
@@ -106,14 +106,16 @@ template <class T, class Out>
 HWY_NOINLINE void finish(const Sink<T>& s, const T* HWY_RESTRICT sums, std::int64_t width, std::int64_t c,
                          std::size_t skip) {
   const hn::ScalableTag<T> d;
-  const auto bias = s.epilogue->bias ? hn::LoadU(d, s.bias + c) : hn::Zero(d);
+  const auto bias = s.bias ? hn::LoadU(d, s.bias + c) : hn::Zero(d);
   Out* out = reinterpret_cast<Out*>(s.out) + c;
-  for (std::int64_t i = 0; i < width; ++i) {
-    auto v = hn::LoadU(d, sums + i * static_cast<std::int64_t>(hn::Lanes(d)));
-    if (s.epilogue->addend) v = hn::Add(v, hn::LoadU(d, s.addend + i * s.addend_pixel + c));
-    if (s.epilogue->bias) v = hn::Add(v, bias);
-    store_from<T>(activate(d, v, *s.epilogue), out + i * s.out_pixel, skip);
-  }
+  with_activation(d, *s.epilogue, [&](auto activation) HWY_ATTR {
+    for (std::int64_t i = 0; i < width; ++i) {
+      auto v = hn::Load(d, sums + i * static_cast<std::int64_t>(hn::Lanes(d)));
+      if (s.epilogue->addend) v = hn::Add(v, hn::LoadU(d, s.addend + i * s.addend_pixel + c));
+      if (s.bias) v = hn::Add(v, bias);
+      store_from<T>(activation(v), out + i * s.out_pixel, skip);
+    }
+  });
 }
 
 template <class T>

@@ -55,24 +55,26 @@ template <class T>
 HWY_INLINE void finish_pixels(const winograd::FinishRow& row, const Epilogue& epilogue) {
   const hn::ScalableTag<float> d;
   const std::int64_t lanes = hn::Lanes(d), columns = 2 * lanes;
-  for (std::int64_t i = 0; i < row.count; ++i) {
-    T* output = reinterpret_cast<T*>(row.output) + i * row.output_stride;
-    for (std::int64_t c = 0; c < row.channels; c += lanes) {
-      const std::int64_t n = std::min(lanes, row.channels - c);
-      auto v = hn::LoadU(d, row.sums + i * columns + c);
-      if (row.addend) {
-        const float* addend = row.addend + i * row.addend_stride + c;
-        v = hn::Add(v, n == lanes ? hn::LoadU(d, addend) : load_n(d, addend, n));
+  with_activation(d, epilogue, [&](auto activation) HWY_ATTR {
+    for (std::int64_t i = 0; i < row.count; ++i) {
+      T* output = reinterpret_cast<T*>(row.output) + i * row.output_stride;
+      for (std::int64_t c = 0; c < row.channels; c += lanes) {
+        const std::int64_t n = std::min(lanes, row.channels - c);
+        auto v = hn::LoadU(d, row.sums + i * columns + c);
+        if (row.addend) {
+          const float* addend = row.addend + i * row.addend_stride + c;
+          v = hn::Add(v, n == lanes ? hn::LoadU(d, addend) : load_n(d, addend, n));
+        }
+        v = activation(v);
+        if (row.stream)
+          hn::Stream(v, d, reinterpret_cast<float*>(output) + c);
+        else if (n == lanes)
+          store(v, d, output + c);
+        else
+          store_n(v, d, output + c, n);
       }
-      v = activate(d, v, epilogue);
-      if (row.stream)
-        hn::Stream(v, d, reinterpret_cast<float*>(output) + c);
-      else if (n == lanes)
-        store(v, d, output + c);
-      else
-        store_n(v, d, output + c, n);
     }
-  }
+  });
 }
 
 inline void finish_row(const winograd::FinishRow& row, DType output_dtype, const Epilogue& epilogue) {
