@@ -1,0 +1,206 @@
+// Register tiles of the grouped kernel: up to kGroupedPixels neighbouring outputs of one vector of channels, of one row
+// or two, stay in registers. Without dilation along W up to three taps, a stride from each other, share each permuted
+// input vector; two rows do without dilation along H. Copied rows have zeros at their ends, which are multiplied like
+// input, unless an infinite weight would make NaN of that.
+#if defined(VKCONV_GROUPED_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_GROUPED_TILES_INL_H_
+#undef VKCONV_GROUPED_TILES_INL_H_
+#else
+#define VKCONV_GROUPED_TILES_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "algorithms/implicit_gemm/grouped.h"
+#include "core/geometry.h"
+#include "cpu/activation-inl.h"
+#include "cpu/gemm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::HWY_NAMESPACE {
+
+// Two rows of sums, their weights, a permutation and a vector of input.
+inline constexpr bool kRowPairs = kMaxRows > 6;
+// Tiles of a row of kGroupedPixels outputs and more have so many at least.
+inline constexpr int kFewestPaired = kGroupedPixels / 2;
+inline constexpr int kMostTaps = 3;  // of a run, that share the permuted input
+
+// Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are
+// padding and skipped. Both for the first output of a row.
+template <class A>
+struct TapRun {
+  const A* x;  // of channel 0
+  Range inside;
+  std::int64_t tap;  // of the first row of outputs; the second meets the line with a kernel row before
+  Range rows{0, 1};  // of outputs that meet the line
+};
+
+// The taps of a row of tiles, or of two rows, the same for all channels.
+template <class A>
+struct TileTaps {
+  std::vector<TapRun<A>> runs[kMostTaps];  // of 1, 2, ... taps
+  std::int64_t step = 0;                   // elements between columns
+  std::int64_t in_channels = 0;            // a group
+  std::int64_t stride = 1;                 // between the taps of a run
+  std::int64_t row_taps = 0;               // between those of two rows of outputs
+  std::int64_t first = 0;                  // output of the tile
+
+  bool empty() const {
+    return std::ranges::all_of(runs, [](const auto& of_taps) { return of_taps.empty(); });
+  }
+  void clear() {
+    for (auto& of_taps : runs) of_taps.clear();
+  }
+};
+
+// One vector of channels.
+template <class A>
+struct ChannelVector {
+  std::int64_t window;                // first input channel
+  const hwy::MakeSigned<A>* indices;  // [in channel of the group][lanes]: source lane
+  const A* weights;                   // [tap][in channel][lanes]
+};
+
+// Adds to the sums of the rows [kFirst, kLast).
+template <class A, int kTaps, bool kChecked, int kFirst, int kLast, int kRows, int kPixels, class V>
+HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const ChannelVector<A>& v,
+                         V (&sum)[kRows][kPixels]) {
+  const hn::ScalableTag<A> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const A* HWY_RESTRICT column = run.x + v.window + taps.first * taps.step;
+  const std::int64_t vectors = lanes * taps.in_channels;
+  const A* HWY_RESTRICT weights = v.weights + run.tap * vectors;
+  for (std::int64_t c = 0; c < taps.in_channels; ++c) {
+    const auto indices = hn::SetTableIndices(d, v.indices + c * lanes);
+    V weight[kRows][kTaps];
+    unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kRow = kFirst + i;
+      unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
+        weight[kRow][k] = hn::LoadU(d, weights + (k * taps.stride - kRow * taps.row_taps) * vectors + c * lanes);
+      });
+    });
+    unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
+      if (kChecked && !run.inside.contains(taps.first + j)) return;
+      const V x = hn::TableLookupLanes(hn::LoadU(d, column + j * taps.step), indices);
+      unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
+        constexpr int kPixel = j - k;
+        if constexpr (kPixel >= 0 && kPixel < kPixels)
+          unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
+            constexpr int kRow = kFirst + i;
+            sum[kRow][kPixel] = hn::MulAdd(x, weight[kRow][k], sum[kRow][kPixel]);
+          });
+      });
+    });
+  }
+}
+
+// Where the sums of a row of a tile go: the outputs, when at most a bias and bounds come between, or else an array.
+template <class A, class Out>
+struct GroupedSums {
+  A* sums;
+  std::int64_t stride;  // between pixels
+  Out* out = nullptr;
+  std::int64_t out_stride = 0;
+  const A* bias = nullptr;
+  bool bounded = false;  // outputs lie between
+  A low = 0, high = 0;
+};
+
+// The sums of the vector `channel` lanes behind the first.
+template <class A, class Out, int kPixels, class V>
+HWY_INLINE void store_sums(const V (&sum)[kPixels], const GroupedSums<A, Out>& to, std::int64_t channel) {
+  const hn::ScalableTag<A> d;
+  const auto each = [&](auto* first, std::int64_t stride, auto finished) __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { store(finished(sum[i]), d, first + i * stride); });
+  };
+  const auto same = [](V v) __attribute__((always_inline)) { return v; };
+  if (!to.out) return each(to.sums, to.stride, same);
+  if (!to.bias && !to.bounded) return each(to.out + channel, to.out_stride, same);
+  const V low = hn::Set(d, to.low), high = hn::Set(d, to.high);
+  const V bias = to.bias ? hn::LoadU(d, to.bias + channel) : hn::Set(d, static_cast<A>(-0.0));
+  each(
+      to.out + channel, to.out_stride, [&](V v) __attribute__((always_inline)) {
+        return clamp_keep_nan<decltype(d)>(hn::Add(v, bias), low, high);
+      });
+}
+
+// Sums of kPixels outputs. Chains are closed after `block` terms, as in gemm.h.
+template <class A, class Out, int kPixels, bool kChecked>
+HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std::int64_t block,
+                               const GroupedSums<A, Out>& to) {
+  const hn::ScalableTag<A> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum[1][kPixels];
+  const auto clear = [&]() __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[0][i] = hn::Zero(d); });
+  };
+  clear();
+  std::int64_t chain = 0;
+  bool closed = false;
+  const auto add_closed = [&]() __attribute__((always_inline)) {
+    if (!closed) return;
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
+      sum[0][i] = hn::Add(hn::LoadU(d, to.sums + i * to.stride), sum[0][i]);
+    });
+  };
+  const auto close = [&]() __attribute__((always_inline)) {
+    add_closed();
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { hn::StoreU(sum[0][i], d, to.sums + i * to.stride); });
+    clear();
+    closed = true;
+    chain = 0;
+  };
+  unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kTaps = kMostTaps - i;
+    for (const TapRun<A>& run : taps.runs[kTaps - 1]) {
+      if (chain + kTaps * taps.in_channels > block && chain > 0) close();
+      add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
+      chain += kTaps * taps.in_channels;
+    }
+  });
+  add_closed();
+  store_sums(sum[0], to, 0);
+}
+
+// Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
+template <class A, class Out, int kPixels, bool kChecked>
+HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
+                               const GroupedSums<A, Out>* to) {
+  const hn::ScalableTag<A> d;
+  std::int64_t channel = 0;
+  for (const ChannelVector<A>& v : vectors) {
+    hn::Vec<decltype(d)> sum[2][kPixels];
+    unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
+    unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kTaps = kMostTaps - i;
+      for (const TapRun<A>& run : taps.runs[kTaps - 1])
+        if (run.rows.end == 1)
+          add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
+        else if (run.rows.begin == 1)
+          add_taps<A, kTaps, kChecked, 1, 2>(run, taps, v, sum);
+        else
+          add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
+    });
+    store_sums(sum[0], to[0], channel);
+    store_sums(sum[1], to[1], channel);
+    channel += static_cast<std::int64_t>(hn::Lanes(d));
+  }
+}
+
+template <class A, class Out, bool kChecked, int... i>
+constexpr auto grouped_table(std::integer_sequence<int, i...>) {
+  return std::array{grouped_tile<A, Out, i + 1, kChecked>...};
+}
+
+template <class A, class Out, bool kChecked, int... i>
+constexpr auto grouped_pairs(std::integer_sequence<int, i...>) {
+  return std::array{grouped_pair<A, Out, kFewestPaired + i, kChecked>...};
+}
+
+}  // namespace vkconv::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
