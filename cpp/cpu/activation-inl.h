@@ -9,10 +9,9 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <optional>
 #include <type_traits>
 
+#include "cpu/bounds.h"
 #include "cpu/simd-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 
@@ -84,26 +83,6 @@ HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
     y = hn::Div(one, hn::Add(one, bounded_exp(d, hn::Neg(clamp_keep_nan<D>(x, least, hn::Neg(least))))));
   }
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, least), y));
-}
-
-// What an activation does that only bounds its argument.
-struct Bounds {
-  double low, high;
-};
-inline std::optional<Bounds> bounds_of(const Epilogue& e) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  switch (e.activation) {
-    case Activation::identity:
-      return Bounds{-kInfinity, kInfinity};
-    case Activation::relu:
-      return Bounds{0, kInfinity};
-    case Activation::relu6:
-      return Bounds{0, 6};
-    case Activation::clip:
-      return Bounds{e.alpha, e.beta};
-    default:
-      return std::nullopt;
-  }
 }
 
 // Calls f once, with the activation as a function of a vector.

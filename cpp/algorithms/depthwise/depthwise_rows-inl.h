@@ -71,7 +71,7 @@ class RowWalk {
     s.out_pixel = step_ * call.operands.output.stride[3];
     s.addend_pixel = step_ * call.operands.addend.stride[3];
     const DType read = call.mode == Mode::direct ? p_.dtype : accumulator(p_.dtype);
-    const auto bounds = p_.epilogue.addend ? std::nullopt : cpu::HWY_NAMESPACE::bounds_of(p_.epilogue);
+    const auto bounds = p_.epilogue.addend ? std::nullopt : bounds_of(p_.epilogue);
     s.plain = bounds && p_.output_dtype == read;
     s.bounded = s.plain && p_.epilogue != Epilogue{};
     if (s.bounded) s.low = static_cast<T>(bounds->low), s.high = static_cast<T>(bounds->high);

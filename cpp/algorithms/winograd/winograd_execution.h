@@ -1,6 +1,7 @@
 // One execution of Winograd: the loop nest over blocks of tiles, panels of weights and points.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "algorithms/winograd/winograd_blocking.h"
@@ -165,9 +166,10 @@ class Execution {
   const GemmKernels<float>& gemm_;
   const TileKernels& tile_;
   PanelLayout panels_;
-  TileStrides step_;  // between the pixels of an input tile
-  Range covered_[3];  // outputs that read more than padding, along the tiled axes
-  bool stream_;       // outputs go past the caches
+  TileStrides step_;              // between the pixels of an input tile
+  Range covered_[3];              // outputs that read more than padding, along the tiled axes
+  std::optional<Bounds> bounds_;  // of the outputs, when the activation does no more
+  bool stream_;                   // outputs go past the caches
 };
 
 }  // namespace vkconv::cpu::winograd

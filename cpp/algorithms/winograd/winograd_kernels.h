@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/algorithm.h"
+#include "cpu/bounds.h"
 #include "cpu/device.h"
 #include "cpu/gemm.h"
 
@@ -65,9 +66,10 @@ struct TileKernels {
   // The same past the caches, where `u` is aligned to vectors.
   void (*stream_weight)(const float* taps, const TileStrides& stride, int plane, std::int64_t values, float* u,
                         std::int64_t point_stride);
-  // y: md x mh x mw pixels of `columns` values, bias added. False: some of them, before rounding, are infinite or NaN.
-  bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
-                 const TileStrides& stride);
+  // y: md x mh x mw pixels of `columns` values, bias added, and between the bounds if there are some. False: some of
+  // them, before both bounds and rounding, are infinite or NaN.
+  bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, const Bounds* bounds, void* y,
+                 DType dtype, const TileStrides& stride);
 };
 
 // `count` pixels of one tile row on their way from the staging buffer to the output array.

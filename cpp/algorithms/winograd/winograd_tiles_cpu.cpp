@@ -244,14 +244,14 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   const bool whole = size[0] == s.md && size[1] == s.mh && size[2] == s.mw && block.channels == b_.columns;
   bool covered = true;
   for (int a = 0; a < 3; ++a) covered &= first[a] >= covered_[a].begin && first[a] + size[a] <= covered_[a].end;
-  const bool plain =
-      !stream_ && !p.epilogue.addend && p.epilogue.activation == Activation::identity && whole && covered;
+  const bool plain = !stream_ && !p.epilogue.addend && bounds_ && whole && covered;
+  const Bounds* const bounds = p.epilogue.activation == Activation::identity ? nullptr : &*bounds_;
   const TileStrides to{stride[1], stride[2], stride[3]};
-  if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, output, p.output_dtype, to)) return;
+  if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, bounds, output, p.output_dtype, to)) return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
   const TileStrides between{s.mh * s.mw * b_.columns, s.mw * b_.columns, b_.columns};
   // An infinity or NaN spreads over the tile, and sums that fit may overflow between its points.
-  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, staged, DType::f32, between))
+  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, nullptr, staged, DType::f32, between))
     sum_directly(block, pos, d, staged);
   // Outputs that read padding only are exactly zero, where the tile has the rounding error of its other outputs.
   if (!covered)

@@ -274,9 +274,11 @@ struct TileTransforms {
   }
 
   // Fetches the sums of the next tile, which lie behind those of this one.
-  static bool output(const float* sums, std::int64_t point_stride, const float* bias, void* y, DType dtype,
-                     const winograd::TileStrides& stride) {
+  static bool output(const float* sums, std::int64_t point_stride, const float* bias, const Bounds* bounds, void* y,
+                     DType dtype, const winograd::TileStrides& stride) {
     const FloatTag d;
+    const FloatVec low = hn::Set(d, bounds ? static_cast<float>(bounds->low) : 0);
+    const FloatVec high = hn::Set(d, bounds ? static_cast<float>(bounds->high) : 0);
     const std::int64_t lanes = hn::Lanes(d);
     FloatVec poison = hn::Zero(d);  // NaN from the first value on that is not finite
     for (std::int64_t at = 0; at < 2 * lanes; at += lanes) {
@@ -291,6 +293,7 @@ struct TileTransforms {
             unroll<kMW>([&](auto j) __attribute__((always_inline)) {
               pixels[j] = hn::Add(pixels[j], b);
               poison = hn::MulAdd(pixels[j], hn::Zero(d), poison);
+              if (bounds) pixels[j] = clamp_keep_nan<FloatTag>(pixels[j], low, high);
             });
             with_simd_type(
                 dtype, [&](auto zero) __attribute__((always_inline)) {

@@ -217,7 +217,7 @@ class Execution {
       const std::int64_t count = std::min(most, end - channel);
       bool finite = true;
       for (std::int64_t c = 0; c < count; ++c)
-        finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros,
+        finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros, nullptr,
                                y + c * l_.taps() * l_.columns, DType::f32, {0, l_.w.taps * l_.columns, l_.columns});
       if (!finite) finite_ = false;
       write(group, piece, block, {channel, channel + count}, y);
