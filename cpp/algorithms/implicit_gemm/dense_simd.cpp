@@ -84,17 +84,15 @@ class Dense {
     for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
-      const Panels together = packed_panels(first, count, scratch);
-      switch (s_.packed_columns(first) / s_.tile.lanes) {
-        case 1:
-          run<1>(together, lines, tiles, input);
-          break;
-        case 2:
-          run<2>(together, lines, tiles, input);
-          break;
-        default:
-          run<(kMaxThreeRows > 0 ? 3 : 2)>(together, lines, tiles, input);
-      }
+      const X* packed = packed_panels(first, count, scratch);
+      const auto run = [&](std::int64_t i, std::int64_t n) {
+        run_panels(panels_of(first + i, n, packed + i * s_.panel_stride(sizeof(X))), lines, tiles, input);
+      };
+      // Panels of which some are finite go alone, so that the bits of one do not depend on which meet a tile with it.
+      if (panels_of(first, count, packed).finite)
+        run(0, count);
+      else
+        for (std::int64_t i = 0; i < count; ++i) run(i, 1);
     }
   }
 
@@ -110,20 +108,34 @@ class Dense {
     const X* b;
     std::int64_t count, input_channel, output_channel, channels;
     bool finite;
+    std::int64_t vectors;  // of one
   };
 
-  Panels packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
-    const std::int64_t group = first / s_.panels, stride = s_.panel_stride(sizeof(X));
+  const X* packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
+    const std::int64_t stride = s_.panel_stride(sizeof(X));
+    if (packed_) return reinterpret_cast<const X*>(packed_) + first * stride;
     auto* own = reinterpret_cast<X*>(scratch + s_.stage_bytes);
-    for (std::int64_t i = 0; i < count && !packed_; ++i) pack<T>(s_, a_.weight, first + i, s_.copied, own + i * stride);
-    Panels made{packed_ ? reinterpret_cast<const X*>(packed_) + first * stride : own,
+    for (std::int64_t i = 0; i < count; ++i) pack<T>(s_, a_.weight, first + i, s_.copied, own + i * stride);
+    return own;
+  }
+
+  Panels panels_of(std::int64_t first, std::int64_t count, const X* packed) const {
+    const std::int64_t group = first / s_.panels, stride = s_.panel_stride(sizeof(X));
+    Panels made{packed,
                 count,
                 group * p_.in_channels_per_group(),
                 group * p_.out_channels_per_group() + s_.first_channel(first),
                 s_.channels(first, count),
-                true};
-    for (std::int64_t i = 0; i < count; ++i) made.finite &= widened(made.b + i * stride + s_.mark(first)) != 0;
+                true,
+                s_.packed_columns(first) / s_.tile.lanes};
+    for (std::int64_t i = 0; i < count; ++i) made.finite &= widened(packed + i * stride + s_.mark(first)) != 0;
     return made;
+  }
+
+  void run_panels(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
+    if (panels.vectors == 1) return run<1>(panels, rows, tiles, input);
+    if (panels.vectors == 2) return run<2>(panels, rows, tiles, input);
+    run<(kMaxThreeRows > 0 ? 3 : 2)>(panels, rows, tiles, input);
   }
 
   template <int kVectors>
