@@ -146,6 +146,16 @@ def test_activations_make_no_subnormal_numbers(activation, dtype):
     assert not np.any((y != 0) & (np.abs(y) < np.finfo(dtype).tiny))
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "silu"])
+def test_sigmoids_are_within_four_roundings(activation):
+    """Relative to the result, however small that is."""
+    x = np.linspace(-86, 40, 100_003, dtype=np.float32)
+    y = vkconv.conv1d(x.reshape(1, -1, 1), np.ones((1, 1, 1), np.float32), activation=activation, device="cpu")
+    exact = 1 / (1 + np.exp(-x.astype(np.float64))) * (x if activation == "silu" else 1)
+    error = np.abs(y.ravel() - exact) / np.maximum(np.abs(exact), np.finfo(np.float64).tiny)
+    assert error.max() <= 4 * checks.UNIT_ROUNDOFF["f32"]
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_sums_are_wider_than_the_operands(dtype, device):
     """1 + 2^11 * u / 2: each addend is lost in the operand type's own arithmetic, their sum is not."""
