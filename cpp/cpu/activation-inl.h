@@ -85,6 +85,17 @@ HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, least), y));
 }
 
+// Sums of the vector at `channel`. Without a bias they are added to the zero that changes none.
+template <int kCount, class T>
+HWY_INLINE void bound(hn::Vec<hn::ScalableTag<T>> (&sum)[kCount], const Bounding<T>& b, std::int64_t channel) {
+  const hn::ScalableTag<T> d;
+  const auto bias = b.bias ? hn::LoadU(d, b.bias + channel) : hn::Set(d, static_cast<T>(-0.0));
+  const auto low = hn::Set(d, b.low), high = hn::Set(d, b.high);
+  unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+    sum[i] = clamp_keep_nan<decltype(d)>(hn::Add(sum[i], bias), low, high);
+  });
+}
+
 // Calls f once, with the activation as a function of a vector.
 template <class D, class F>
 HWY_INLINE void with_activation(D d, const Epilogue& e, F f) {

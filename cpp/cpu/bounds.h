@@ -1,5 +1,6 @@
 // Activations that only bound their argument: kernels apply them to sums that are still in registers.
 #pragma once
+#include <cstddef>
 #include <limits>
 #include <optional>
 
@@ -25,6 +26,26 @@ inline std::optional<Bounds> bounds_of(const Epilogue& e) {
     default:
       return std::nullopt;
   }
+}
+
+// Whether at most a bias and bounds come between the sums and the outputs.
+inline bool only_bounds(const Epilogue& e) { return !e.addend && bounds_of(e); }
+
+// A bias, null or of channel 0, and bounds for sums that are still in registers.
+template <class T>
+struct Bounding {
+  bool needed = false;  // else the outputs are the sums
+  const T* bias = nullptr;
+  T low = 0, high = 0;
+};
+
+template <class T>
+Bounding<T> bounding(const Epilogue& e, const std::byte* bias) {
+  Bounding<T> b;
+  b.needed = e.bias || e.activation != Activation::identity;
+  if (e.bias) b.bias = reinterpret_cast<const T*>(bias);
+  if (const auto bounds = bounds_of(e)) b.low = static_cast<T>(bounds->low), b.high = static_cast<T>(bounds->high);
+  return b;
 }
 
 }  // namespace vkconv::cpu

@@ -1,7 +1,7 @@
 // The register micro-kernel under every matrix product of the CPU device: a tile of some rows by the one to three
-// vectors of columns of a panel, or by the four of two panels, stays in registers while A is broadcast, value by value,
-// from rows in place and B streams from packed panels. It knows rows, slices and panels only; what a slice means (a
-// kernel tap, a depth of transformed tiles) is its caller's business.
+// vectors of columns of a panel, by the four of two panels, or by two vectors in two chains of additions, stays in
+// registers while A is broadcast, value by value, from rows in place and B streams from packed panels. It knows rows,
+// slices and panels only; what a slice means (a kernel tap, a depth of transformed tiles) is its caller's business.
 //
 // A panel is B packed as [k][columns], columns = kVectors * Lanes, so that a step of k reads one contiguous line.
 // Include once per instruction set (Highway's foreach_target).
@@ -51,20 +51,8 @@ inline constexpr int kMaxThreeRows = HWY_TARGET == HWY_AVX2 ? 4 : 0;
 // Rows of a tile of one vector. Of 6, each sum would wait for its last multiply-add.
 inline constexpr int kMaxOneRows = kMaxRows == 6 ? 12 : kMaxRows;
 
-// f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
-// not fully unrolled they would live in memory.
-template <class F, int... i>
-HWY_INLINE void unroll(std::integer_sequence<int, i...>, [[maybe_unused]] F f) {
-  (f(std::integral_constant<int, i>()), ...);
-}
-template <int n, class F>
-HWY_INLINE void unroll(F f) {
-  unroll(std::make_integer_sequence<int, n>(), f);
-}
-
-// Panel rows fetched ahead of use, to hide the latency of the shared cache: the first of several tiles below each other
-// brings its panel into L1. Tiles that know the next panel (GemmTile::next) share it evenly, so that the shared cache
-// is read all the time.
+// Panel rows that a single tile fetches ahead of their use, to hide the latency of the shared cache. Tiles below each
+// other share the panel that comes next evenly (GemmPart::next), so that the shared cache is read all the time.
 inline constexpr int kPrefetchRows = 24;
 // Terms in one turn of the loop, with which the next row of C is fetched: stores that miss would stall behind one
 // another, and so would fetches of all of a large tile at once. A large tile is a turn's worth of products by itself.

@@ -99,7 +99,7 @@ struct GemmPart {
   bool accumulate;
   const GemmFinish<T, C>* finish;
   std::int64_t first_row, tiles, first_panel, panels_end;
-  // What the tiles fetch of the panel behind theirs, `next_step` elements a term; null: the first one fetches ahead of
+  // What the tiles fetch of the panel behind theirs, `next_step` elements a term; null: a single one fetches ahead of
   // its own use.
   const T* next;
   std::int64_t next_step;

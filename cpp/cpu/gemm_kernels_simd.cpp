@@ -21,7 +21,7 @@ typename GemmKernels<T>::Rows micro_kernels() {
 
 // Zen 4 takes a vector of 64 bytes into its queue of stores as two, and a whole tile of them fills it: the products of
 // the next chain wait. Twins store half as many: 1.03 to 1.08 times as fast there. Other processors load more for them
-// than they gain.
+// than they gain. Zen 3, of the same family, has no vectors so wide, and no twins.
 inline bool twins_pay() {
   const Processor p = processor();
   return p.vendor == "AuthenticAMD" && p.family == 25;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "core/problem.h"
 #include "cpu/task_shares.h"
@@ -25,6 +26,17 @@ template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
+
+// f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
+// not fully unrolled they would live in memory.
+template <class F, int... i>
+HWY_INLINE void unroll(std::integer_sequence<int, i...>, [[maybe_unused]] F f) {
+  (f(std::integral_constant<int, i>()), ...);
+}
+template <int n, class F>
+HWY_INLINE void unroll(F f) {
+  unroll(std::make_integer_sequence<int, n>(), f);
+}
 
 template <class T>
 inline constexpr std::int64_t kLineValues = kLineBytes / sizeof(T);  // of a line of memory

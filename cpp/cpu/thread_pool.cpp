@@ -19,6 +19,7 @@
 #include "core/number_text.h"
 #include "cpu/affinity.h"
 #include "cpu/job.h"
+#include "cpu/thread_scratch.h"
 #include "cpu/thread_team.h"
 
 namespace vkconv::cpu {
@@ -119,6 +120,7 @@ void ThreadPool::work_loop(int thread) {
   // Variables of a thread, this library's and those of exceptions, get their memory when it first uses one, and without
   // memory the process ends there: that is now, and the pool waits for it.
   job_failed = nullptr;
+  { const ThreadScratch nothing(0); }
   [[maybe_unused]] const std::exception_ptr none = std::current_exception();
   worker.started = true;
   std::uint32_t seen = 0;  // a thread that starts late still joins the job that is open

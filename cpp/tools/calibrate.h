@@ -18,7 +18,7 @@
 
 namespace vkconv::tools {
 
-// Operations a second of one core in a tile of the largest size, its operands in L1.
+// Operations a second of one core in a tile of the largest size and one chain of additions, its operands in L1.
 template <class T, class C = T>
 double tile_rate() {
   constexpr std::int64_t kTerms = 64, kRepeats = 400;

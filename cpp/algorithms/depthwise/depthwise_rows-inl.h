@@ -67,14 +67,11 @@ class RowWalk {
     Sink<T>& s = tile_.sink;
     s.epilogue = &p_.epilogue;
     s.out_type = p_.output_dtype;
-    if (p_.epilogue.bias) s.bias = reinterpret_cast<const T*>(call.operands.bias);
+    s.bounding = bounding<T>(p_.epilogue, call.operands.bias);
     s.out_pixel = step_ * call.operands.output.stride[3];
     s.addend_pixel = step_ * call.operands.addend.stride[3];
     const DType read = call.mode == Mode::direct ? p_.dtype : accumulator(p_.dtype);
-    const auto bounds = p_.epilogue.addend ? std::nullopt : bounds_of(p_.epilogue);
-    s.plain = bounds && p_.output_dtype == read;
-    s.bounded = s.plain && p_.epilogue != Epilogue{};
-    if (s.bounded) s.low = static_cast<T>(bounds->low), s.high = static_cast<T>(bounds->high);
+    s.plain = only_bounds(p_.epilogue) && p_.output_dtype == read;
     s.stream = call.stream && s.plain && std::is_same_v<In, T> &&
                whole_vectors(call.operands.output, p_.output_dtype, b_.channels, HWY_MAX_BYTES);
     s.fetch = call.stream && !s.stream;

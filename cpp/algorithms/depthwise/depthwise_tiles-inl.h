@@ -11,14 +11,13 @@
 
 #include "algorithms/depthwise/depthwise.h"
 #include "cpu/activation-inl.h"
-#include "cpu/gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::Accumulator;
 using cpu::HWY_NAMESPACE::AccumulatorTag;
-using cpu::HWY_NAMESPACE::clamp_keep_nan;
+using cpu::HWY_NAMESPACE::bound;
 using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::hidden;
 using cpu::HWY_NAMESPACE::load;
@@ -41,13 +40,11 @@ template <class T>
 struct Sink {
   std::byte* out = nullptr;
   const T* addend = nullptr;
-  const T* bias = nullptr;
   std::int64_t out_pixel = 0, addend_pixel = 0;  // elements between the tile's columns
   DType out_type = DType::f32;
   const Epilogue* epilogue = nullptr;
-  bool plain = false;    // at most a bias and bounds, which leave the sums in registers; an output of the input's type
-  bool bounded = false;  // plain outputs have a bias or lie between
-  T low = 0, high = 0;
+  Bounding<T> bounding;
+  bool plain = false;   // the outputs are the sums but for the bounding, and have the input's type
   bool stream = false;  // plain outputs past the caches: those that would push the input out of them
   bool fetch = false;   // else lines of such outputs are fetched before they are written
 
@@ -106,13 +103,14 @@ template <class T, class Out>
 HWY_NOINLINE void finish(const Sink<T>& s, const T* HWY_RESTRICT sums, std::int64_t width, std::int64_t c,
                          std::size_t skip) {
   const hn::ScalableTag<T> d;
-  const auto bias = s.bias ? hn::LoadU(d, s.bias + c) : hn::Zero(d);
+  const T* const bias = s.bounding.bias;
+  const auto added = bias ? hn::LoadU(d, bias + c) : hn::Zero(d);
   Out* out = reinterpret_cast<Out*>(s.out) + c;
   with_activation(d, *s.epilogue, [&](auto activation) HWY_ATTR {
     for (std::int64_t i = 0; i < width; ++i) {
       auto v = hn::Load(d, sums + i * static_cast<std::int64_t>(hn::Lanes(d)));
       if (s.epilogue->addend) v = hn::Add(v, hn::LoadU(d, s.addend + i * s.addend_pixel + c));
-      if (s.bias) v = hn::Add(v, bias);
+      if (bias) v = hn::Add(v, added);
       store_from<T>(activation(v), out + i * s.out_pixel, skip);
     }
   });
@@ -126,15 +124,6 @@ HWY_INLINE void finish_as(DType type, const Sink<T>& s, const T* HWY_RESTRICT su
     if (type == DType::bf16) return finish<T, hwy::bfloat16_t>(s, sums, width, c, skip);
   }
   finish<T, T>(s, sums, width, c, skip);
-}
-
-template <int Columns, class T>
-HWY_INLINE void bound(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t c) {
-  const hn::ScalableTag<T> d;
-  const auto bias = s.bias ? hn::LoadU(d, s.bias + c) : hn::Set(d, static_cast<T>(-0.0));  // the zero that changes none
-  const auto low = hn::Set(d, s.low), high = hn::Set(d, s.high);
-  HWY_UNROLL(32)
-  for (int i = 0; i < Columns; ++i) sum[i] = clamp_keep_nan<decltype(d)>(hn::Add(sum[i], bias), low, high);
 }
 
 // Outputs of type Out. Overlapping lanes are written again.
@@ -152,7 +141,7 @@ template <class In, int Columns, class T>
 HWY_INLINE void put(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& s, std::int64_t width, std::int64_t c,
                     std::size_t skip) {
   const hn::ScalableTag<T> d;
-  if (s.bounded) bound(sum, s, c);
+  if (s.plain && s.bounding.needed) bound(sum, s.bounding, c);
   if (s.stream) {
     T* out = reinterpret_cast<T*>(s.out) + c;
     HWY_UNROLL(32)
@@ -317,8 +306,8 @@ HWY_INLINE void add_whole_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], con
     add_positions<Taps, Stride, false>(sum, t, line.x + t.origin + c, line.w + c, 0);
   };
   // Each by instructions of its own: the processor fetches ahead what an instruction reads at even distances.
-  if (Taps == 3 && t.line_count == Taps)
-    return unroll<Taps>([&](auto i) __attribute__((always_inline)) { add(t.lines[i]); });
+  if constexpr (Taps == 3)
+    if (t.line_count == Taps) return unroll<Taps>([&](auto i) __attribute__((always_inline)) { add(t.lines[i]); });
   for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end; ++line) add(*line);
 }
 

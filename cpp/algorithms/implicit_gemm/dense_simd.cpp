@@ -85,14 +85,14 @@ class Dense {
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
       const X* packed = packed_panels(first, count, scratch);
-      const auto run = [&](std::int64_t i, std::int64_t n) {
+      const auto run_some = [&](std::int64_t i, std::int64_t n) {
         run_panels(panels_of(first + i, n, packed + i * s_.panel_stride(sizeof(X))), lines, tiles, input);
       };
-      // Panels of which some are finite go alone, so that the bits of one do not depend on which meet a tile with it.
+      // Where some have weights that are not finite, panels go alone: the bits of one do not depend on its neighbours'.
       if (panels_of(first, count, packed).finite)
-        run(0, count);
+        run_some(0, count);
       else
-        for (std::int64_t i = 0; i < count; ++i) run(i, 1);
+        for (std::int64_t i = 0; i < count; ++i) run_some(i, 1);
     }
   }
 
@@ -208,7 +208,6 @@ class Dense {
     }
     tile.c = c;
     tile.finish = finish;
-    tile.terms = {};
     if (finish) kernels_.tile(tile, w.size(), kVectors, true);
   }
 
@@ -240,6 +239,7 @@ class Dense {
     }
     tile.finish = finish;
     kernels_.tile(tile, rows, kVectors, accumulate);
+    tile.terms = {};
   }
 
   const DenseLayout& s_;

@@ -5,7 +5,6 @@
 //
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -109,20 +108,20 @@ class Grouped {
   void tile(const OutputRow& at, std::int64_t rows, Range w, const TileTaps<A>& taps) const {
     HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
     const std::int64_t out = s_.vector_groups * p_.out_channels_per_group();
-    const std::int64_t whole = bounds_ && rows == 2 && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
+    // Vectors whose lanes are all outputs go in one call of the kernel.
+    const std::int64_t whole = in_registers_ && rows == 2 && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
     for (std::int64_t v = 0, end; v < s_.vectors; v = end) {
       end = std::max(v + 1, whole);
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
-      const bool at_once = bounds_ && count == s_.lanes;
+      const bool at_once = in_registers_ && count == s_.lanes;
       TileStore<A, Out> stores[2];
       GroupedSums<A, Out> to[2];
       OutputRow row = at;
       for (std::int64_t i = 0; i < rows; ++i, ++row.h) {
         stores[i] = tile_store<A, Out>(p_, a_, row, w.begin, v * out);
-        to[i] = {sums[i], s_.lanes};
-        if (at_once)
-          to[i] = {sums[i],        s_.lanes, stores[i].out,   stores[i].out_stride,
-                   stores[i].bias, bounded_, A(bounds_->low), A(bounds_->high)};
+        to[i].sums = sums[i], to[i].stride = s_.lanes;
+        to[i].out = at_once ? stores[i].out : nullptr, to[i].out_stride = stores[i].out_stride;
+        to[i].bounding = &bounding_, to[i].channel = v * out;
       }
       run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
       for (std::int64_t i = 0; i < rows && !at_once; ++i)
@@ -130,6 +129,7 @@ class Grouped {
     }
   }
 
+  // One row takes one vector.
   void run_kernel(std::int64_t rows, Range w, const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
                   const GroupedSums<A, Out>* to) const {
     using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
@@ -151,9 +151,8 @@ class Grouped {
   const Operands<Device>& a_;
   const bool one_chain_ = 3 * s_.terms() <= 4 * kBlockTerms;  // a third more at most, as in gemm.h
   const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
-  // The kernels store outputs themselves where nothing but bounds and a bias comes between.
-  const std::optional<Bounds> bounds_ = p_.epilogue.addend ? std::nullopt : bounds_of(p_.epilogue);
-  const bool bounded_ = p_.epilogue.activation != Activation::identity;
+  const bool in_registers_ = only_bounds(p_.epilogue);  // the kernels store outputs themselves
+  const Bounding<A> bounding_ = bounding<A>(p_.epilogue, a_.bias);
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
   bool zero_ends_ = s_.copied;  // of the rows, and all weights are finite
   std::vector<Index> indices_;  // [vector][in channel][lanes]

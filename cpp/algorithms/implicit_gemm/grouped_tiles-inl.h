@@ -98,34 +98,27 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
   }
 }
 
-// Where the sums of a row of a tile go: the outputs, when at most a bias and bounds come between, or else an array.
+// Where the sums of a row of a tile go: to the outputs, when at most a bias and bounds come between, or else (`out` is
+// null) to an array.
 template <class A, class Out>
 struct GroupedSums {
   A* sums;
   std::int64_t stride;  // between pixels
   Out* out = nullptr;
-  std::int64_t out_stride = 0;
-  const A* bias = nullptr;
-  bool bounded = false;  // outputs lie between
-  A low = 0, high = 0;
+  std::int64_t out_stride = 0, channel = 0;  // the first output channel
+  const Bounding<A>* bounding = nullptr;
 };
 
-// The sums of the vector `channel` lanes behind the first.
+// The sums of the vector `lanes` behind the first.
 template <class A, class Out, int kPixels, class V>
-HWY_INLINE void store_sums(const V (&sum)[kPixels], const GroupedSums<A, Out>& to, std::int64_t channel) {
+HWY_INLINE void store_outputs(V (&sum)[kPixels], const GroupedSums<A, Out>& to, std::int64_t lanes) {
   const hn::ScalableTag<A> d;
-  const auto each = [&](auto* first, std::int64_t stride, auto finished) __attribute__((always_inline)) {
-    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { store(finished(sum[i]), d, first + i * stride); });
+  const auto each = [&](auto* first, std::int64_t stride) __attribute__((always_inline)) {
+    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { store(sum[i], d, first + i * stride); });
   };
-  const auto same = [](V v) __attribute__((always_inline)) { return v; };
-  if (!to.out) return each(to.sums, to.stride, same);
-  if (!to.bias && !to.bounded) return each(to.out + channel, to.out_stride, same);
-  const V low = hn::Set(d, to.low), high = hn::Set(d, to.high);
-  const V bias = to.bias ? hn::LoadU(d, to.bias + channel) : hn::Set(d, static_cast<A>(-0.0));
-  each(
-      to.out + channel, to.out_stride, [&](V v) __attribute__((always_inline)) {
-        return clamp_keep_nan<decltype(d)>(hn::Add(v, bias), low, high);
-      });
+  if (!to.out) return each(to.sums, to.stride);
+  if (to.bounding->needed) bound(sum, *to.bounding, to.channel + lanes);
+  each(to.out + lanes, to.out_stride);
 }
 
 // Sums of kPixels outputs. Chains are closed after `block` terms, as in gemm.h.
@@ -163,7 +156,7 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
     }
   });
   add_closed();
-  store_sums(sum[0], to, 0);
+  store_outputs(sum[0], to, 0);
 }
 
 // Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
@@ -171,7 +164,7 @@ template <class A, class Out, int kPixels, bool kChecked>
 HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
                                const GroupedSums<A, Out>* to) {
   const hn::ScalableTag<A> d;
-  std::int64_t channel = 0;
+  std::int64_t lanes = 0;
   for (const ChannelVector<A>& v : vectors) {
     hn::Vec<decltype(d)> sum[2][kPixels];
     unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
@@ -185,9 +178,9 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
         else
           add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
     });
-    store_sums(sum[0], to[0], channel);
-    store_sums(sum[1], to[1], channel);
-    channel += static_cast<std::int64_t>(hn::Lanes(d));
+    store_outputs(sum[0], to[0], lanes);
+    store_outputs(sum[1], to[1], lanes);
+    lanes += static_cast<std::int64_t>(hn::Lanes(d));
   }
 }
 

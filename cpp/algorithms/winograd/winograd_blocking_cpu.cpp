@@ -62,7 +62,8 @@ struct Costs {
     const double products = traits.f32_flops_per_second / traits.threads;
     return flops / (kPeakShare * std::max(products, kTransformRateOfLane * static_cast<double>(lanes)));
   }
-  // The pixels of a tile lie in a plane that is not the array's last two axes.
+  // What the transforms of a tile cost, as a multiple of one in the array's last two axes. Tiles of one axis lie along
+  // the only one that has taps for them.
   double scatter() const {
     if (g.shape.deep() || g.shape.points_h() == 1) return 1;
     return g.axes[2] != 2 ? kPixelsApart : g.axes[1] != 1 ? kRowsApart : 1;

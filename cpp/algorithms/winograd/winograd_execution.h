@@ -1,5 +1,7 @@
 // One execution of Winograd: the loop nest over blocks of tiles, panels of weights and points.
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -152,7 +154,8 @@ class Execution {
   // The end of the blocks that are multiplied together from `r` on: weights that are transformed in passing are there
   // one block at a time.
   const ReductionBlock* chains_end(const ReductionBlock* r, const ReductionBlock* end) const {
-    return std::min(r + (b_.source == WeightSource::fused ? 1 : gemm_.chains_together(2)), end);
+    const std::ptrdiff_t together = b_.source == WeightSource::fused ? 1 : gemm_.chains_together(2);
+    return r + std::min(together, end - r);
   }
   template <class W>
   auto* runs_of(W& worker, const ReductionBlock* r) const {

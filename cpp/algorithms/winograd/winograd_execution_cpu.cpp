@@ -5,32 +5,16 @@
 
 #include "core/checked.h"
 #include "cpu/job.h"
-#include "cpu/memory.h"
 #include "cpu/streaming.h"
 #include "cpu/task_shares.h"
 #include "cpu/thread_pool.h"
+#include "cpu/thread_scratch.h"
 #include "hwy/cache_control.h"
 
 namespace vkconv::cpu::winograd {
 namespace {
 
 constexpr std::int64_t kPiecesAThread = 4;  // so that threads finish together
-
-// Memory of the calling thread, kept between tasks so that it stays in this core's cache. A task takes it away, since
-// check_job() may run another in the same thread.
-class ThreadScratch {
- public:
-  explicit ThreadScratch(std::size_t bytes) : buffer_(std::move(kept)) { buffer_.reserve(bytes); }
-  ~ThreadScratch() { kept = std::move(buffer_); }
-  ThreadScratch(const ThreadScratch&) = delete;
-  float* data() const { return reinterpret_cast<float*>(buffer_.pointer()); }
-
- private:
-  static thread_local Buffer kept;
-  Buffer buffer_;
-};
-
-thread_local Buffer ThreadScratch::kept;
 
 }  // namespace
 
@@ -95,7 +79,7 @@ void Execution::run_units(const float* weights) const {
   thread_pool().run(threads, [&](std::int64_t thread) {
     const ThreadScratch scratch(b_.scratch_bytes);
     Worker worker;
-    worker.input = scratch.data();
+    worker.input = reinterpret_cast<float*>(scratch.data());
     worker.sums = worker.input + b_.input_floats;
     worker.weights = worker.sums + b_.all_sum_floats();
     shares.drain(thread, [&](std::int64_t unit) {
@@ -228,8 +212,10 @@ Run Execution::run_of_depths(const Worker& worker, Range taps, std::size_t first
   const auto follows = [&](std::size_t e) {
     const Range next = inside(e);
     if (next.begin != run.inside.begin || next.end != run.inside.end) return false;
-    for (auto tap = static_cast<std::size_t>(read.begin); tap < static_cast<std::size_t>(read.end); ++tap)
-      if (worker.slices[e * kernel + tap] != worker.slices[(e - 1) * kernel + tap] + slot_floats) return false;
+    for (std::int64_t tap = read.begin; tap < read.end; ++tap) {
+      const float* const* slice = worker.slices.data() + e * kernel + static_cast<std::size_t>(tap);
+      if (*slice != *(slice - kernel) + slot_floats) return false;
+    }
     return true;
   };
   for (std::size_t e = first + 1; e < worker.taps.size() && follows(e); ++e) ++run.depths;

@@ -245,7 +245,7 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   bool covered = true;
   for (int a = 0; a < 3; ++a) covered &= first[a] >= covered_[a].begin && first[a] + size[a] <= covered_[a].end;
   const bool plain = !stream_ && !p.epilogue.addend && bounds_ && whole && covered;
-  const Bounds* const bounds = p.epilogue.activation == Activation::identity ? nullptr : &*bounds_;
+  const Bounds* const bounds = bounds_ && p.epilogue.activation != Activation::identity ? &*bounds_ : nullptr;
   const TileStrides to{stride[1], stride[2], stride[3]};
   if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, bounds, output, p.output_dtype, to)) return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
