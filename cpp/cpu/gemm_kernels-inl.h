@@ -1,7 +1,15 @@
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/gemm_kernels_simd.cpp"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-//
+// The micro-kernels of one type as a table. Included once per instruction set, by a file for each type: their
+// compilation takes gigabytes.
+#if defined(VKCONV_CPU_GEMM_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_CPU_GEMM_KERNELS_INL_H_
+#undef VKCONV_CPU_GEMM_KERNELS_INL_H_
+#else
+#define VKCONV_CPU_GEMM_KERNELS_INL_H_
+#endif
+
+#include <type_traits>
+#include <utility>
+
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/processor.h"
@@ -21,7 +29,8 @@ typename GemmKernels<T>::Rows micro_kernels() {
 
 // Zen 4 takes a vector of 64 bytes into its queue of stores as two, and a whole tile of them fills it: the products of
 // the next chain wait. Twins store half as many: 1.03 to 1.08 times as fast there. Other processors load more for them
-// than they gain. Zen 3, of the same family, has no vectors so wide, and no twins.
+// than they gain. Zen 3, of the same family, has no vectors so wide, and no twins. Double's gain 2 %, which is not
+// worth their compilation.
 inline bool twins_pay() {
   const Processor p = processor();
   return p.vendor == "AuthenticAMD" && p.family == 25;
@@ -29,35 +38,16 @@ inline bool twins_pay() {
 
 template <class T>
 const GemmKernels<T>& kernels() {
+  constexpr int kTwinRows = std::is_same_v<T, float> ? kMaxTwinRows : 0;
   static const GemmKernels<T> made{{panel_columns<T>() / 2, {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows}},
                                    1,
                                    {micro_kernels<T, 1, kMaxOneRows>(), micro_kernels<T, 2, kMaxRows>(),
                                     micro_kernels<T, 3, kMaxThreeRows>(), micro_kernels<T, 4, kMaxWideRows>()},
-                                   twins_pay() ? kMaxTwinRows : 0,
-                                   micro_kernels<T, 2, kMaxTwinRows, 2>()};
+                                   twins_pay() ? kTwinRows : 0,
+                                   micro_kernels<T, 2, kTwinRows, 2>()};
   return made;
 }
 
-const GemmKernels<float>& FloatKernels() { return kernels<float>(); }
-const GemmKernels<double>& DoubleKernels() { return kernels<double>(); }
-
 }  // namespace vkconv::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace vkconv::cpu {
-
-HWY_EXPORT(FloatKernels);
-HWY_EXPORT(DoubleKernels);
-
-template <>
-const GemmKernels<float>& gemm_kernels<float>() {
-  return HWY_DYNAMIC_DISPATCH(FloatKernels)();
-}
-template <>
-const GemmKernels<double>& gemm_kernels<double>() {
-  return HWY_DYNAMIC_DISPATCH(DoubleKernels)();
-}
-
-}  // namespace vkconv::cpu
 #endif
