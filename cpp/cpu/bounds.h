@@ -28,6 +28,9 @@ inline std::optional<Bounds> bounds_of(const Epilogue& e) {
   }
 }
 
+// Whether the outputs are the sums, rounded.
+constexpr bool only_rounds(const Epilogue& e) { return !e.bias && !e.addend && e.activation == Activation::identity; }
+
 // Whether at most a bias and bounds come between the sums and the outputs.
 inline bool only_bounds(const Epilogue& e) { return !e.addend && bounds_of(e); }
 
@@ -42,7 +45,7 @@ struct Bounding {
 template <class T>
 Bounding<T> bounding(const Epilogue& e, const std::byte* bias) {
   Bounding<T> b;
-  b.needed = e.bias || e.activation != Activation::identity;
+  b.needed = !only_rounds(e);
   if (e.bias) b.bias = reinterpret_cast<const T*>(bias);
   if (const auto bounds = bounds_of(e)) b.low = static_cast<T>(bounds->low), b.high = static_cast<T>(bounds->high);
   return b;

@@ -11,6 +11,7 @@
 
 #include "core/algorithm.h"
 #include "cpu/activation-inl.h"
+#include "cpu/bounds.h"
 #include "cpu/device.h"
 #include "cpu/output_row.h"
 
@@ -28,9 +29,6 @@ struct TileStore {
   const A* bias = nullptr;
 };
 
-// Whether the output is the sums, rounded.
-constexpr bool only_rounds(const Epilogue& e) { return !e.bias && !e.addend && e.activation == Activation::identity; }
-
 // The outputs of one row from column w on, from `channel` on.
 template <class A, class Out>
 HWY_INLINE TileStore<A, Out> tile_store(const ConvProblem& p, const Operands<Device>& a, const OutputRow& row,
@@ -44,28 +42,32 @@ HWY_INLINE TileStore<A, Out> tile_store(const ConvProblem& p, const Operands<Dev
   return to;
 }
 
-template <class A, class Out>
-HWY_NOINLINE void finish_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows,
-                              std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
+// A tile vector by vector: value(row, o, read) is what goes to channel o of a row, where read(p) reads what there is of
+// a vector.
+template <class A, class Out, class F>
+HWY_INLINE void store_vectors(std::int64_t rows, std::int64_t channels, const TileStore<A, Out>& to, F value) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), whole = channels / lanes * lanes;
   const auto rest = static_cast<std::size_t>(channels - whole);
-  with_activation(d, epilogue, [&](auto activation) HWY_ATTR {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const A* row = sums + r * row_stride;
-      const A* addend = to.addend ? to.addend + r * to.addend_stride : nullptr;
-      Out* out = to.out + r * to.out_stride;
-      const auto finished = [&](std::int64_t o, auto read) HWY_ATTR {
-        auto v = read(row + o);
-        if (addend) v = hn::Add(v, read(addend + o));
-        if (to.bias) v = hn::Add(v, read(to.bias + o));
-        return activation(v);
-      };
-      for (std::int64_t o = 0; o < whole; o += lanes)
-        store(finished(o, [&](const A* p) HWY_ATTR { return hn::LoadU(d, p); }), d, out + o);
-      if (rest > 0)
-        store_n(finished(whole, [&](const A* p) HWY_ATTR { return load_n(d, p, rest); }), d, out + whole, rest);
-    }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    Out* out = to.out + r * to.out_stride;
+    for (std::int64_t o = 0; o < whole; o += lanes)
+      store(value(r, o, [&](const A* p) HWY_ATTR { return hn::LoadU(d, p); }), d, out + o);
+    if (rest > 0)
+      store_n(value(r, whole, [&](const A* p) HWY_ATTR { return load_n(d, p, rest); }), d, out + whole, rest);
+  }
+}
+
+template <class A, class Out>
+HWY_NOINLINE void finish_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows,
+                              std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
+  with_activation(hn::ScalableTag<A>(), epilogue, [&](auto activation) HWY_ATTR {
+    store_vectors(rows, channels, to, [&](std::int64_t r, std::int64_t o, auto read) HWY_ATTR {
+      auto v = read(sums + r * row_stride + o);
+      if (to.addend) v = hn::Add(v, read(to.addend + r * to.addend_stride + o));
+      if (to.bias) v = hn::Add(v, read(to.bias + o));
+      return activation(v);
+    });
   });
 }
 
@@ -73,15 +75,8 @@ template <class A, class Out>
 HWY_INLINE void store_tile(const A* HWY_RESTRICT sums, std::int64_t row_stride, std::int64_t rows,
                            std::int64_t channels, const TileStore<A, Out>& to, const Epilogue& epilogue) {
   if (!only_rounds(epilogue)) return finish_tile(sums, row_stride, rows, channels, to, epilogue);
-  const hn::ScalableTag<A> d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), whole = channels / lanes * lanes;
-  const auto rest = static_cast<std::size_t>(channels - whole);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const A* row = sums + r * row_stride;
-    Out* out = to.out + r * to.out_stride;
-    for (std::int64_t o = 0; o < whole; o += lanes) store(hn::LoadU(d, row + o), d, out + o);
-    if (rest > 0) store_n(load_n(d, row + whole, rest), d, out + whole, rest);
-  }
+  store_vectors(rows, channels, to,
+                [&](std::int64_t r, std::int64_t o, auto read) HWY_ATTR { return read(sums + r * row_stride + o); });
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE

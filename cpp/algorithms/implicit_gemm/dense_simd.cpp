@@ -85,14 +85,12 @@ class Dense {
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
       const X* packed = packed_panels(first, count, scratch);
-      const auto run_some = [&](std::int64_t i, std::int64_t n) {
-        run_panels(panels_of(first + i, n, packed + i * s_.panel_stride(sizeof(X))), lines, tiles, input);
-      };
       // Where some have weights that are not finite, panels go alone: the bits of one do not depend on its neighbours'.
-      if (panels_of(first, count, packed).finite)
-        run_some(0, count);
+      if (const Panels together = panels_of(first, count, packed); together.finite)
+        run_panels(together, lines, tiles, input);
       else
-        for (std::int64_t i = 0; i < count; ++i) run_some(i, 1);
+        for (std::int64_t i = 0; i < count; ++i)
+          run_panels(panels_of(first + i, 1, packed + i * s_.panel_stride(sizeof(X))), lines, tiles, input);
     }
   }
 

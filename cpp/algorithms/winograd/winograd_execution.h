@@ -171,8 +171,9 @@ class Execution {
   PanelLayout panels_;
   TileStrides step_;              // between the pixels of an input tile
   Range covered_[3];              // outputs that read more than padding, along the tiled axes
-  std::optional<Bounds> bounds_;  // of the outputs, when the activation does no more
+  std::optional<Bounds> bounds_;  // of the outputs, when the activation does no more; none, when it does nothing
   bool stream_;                   // outputs go past the caches
+  bool in_registers_;             // whole tiles are finished by the transform
 };
 
 }  // namespace vkconv::cpu::winograd

@@ -30,9 +30,10 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
             g.problem.stride[2] * a_.input.stride[3]},
       covered_{g.shape.deep() ? g.outputs_with_input(0) : Range{0, g.problem.output[0]}, g.outputs_with_input(1),
                g.outputs_with_input(2)},
-      bounds_(bounds_of(g.problem.epilogue)),
+      bounds_(g.problem.epilogue.activation == Activation::identity ? std::nullopt : bounds_of(g.problem.epilogue)),
       stream_(b.stream && a_.output.data != a_.addend.data &&
-              whole_vectors(a_.output, DType::f32, {0, g.out_channels}, k_.lanes * sizeof(float))) {}
+              whole_vectors(a_.output, DType::f32, {0, g.out_channels}, k_.lanes * sizeof(float))),
+      in_registers_(!stream_ && only_bounds(g.problem.epilogue)) {}
 
 void Execution::run(std::byte* workspace) const {
   if (b_.source == WeightSource::prepared)

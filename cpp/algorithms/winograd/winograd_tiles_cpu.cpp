@@ -244,8 +244,8 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   const bool whole = size[0] == s.md && size[1] == s.mh && size[2] == s.mw && block.channels == b_.columns;
   bool covered = true;
   for (int a = 0; a < 3; ++a) covered &= first[a] >= covered_[a].begin && first[a] + size[a] <= covered_[a].end;
-  const bool plain = !stream_ && !p.epilogue.addend && bounds_ && whole && covered;
-  const Bounds* const bounds = bounds_ && p.epilogue.activation != Activation::identity ? &*bounds_ : nullptr;
+  const bool plain = in_registers_ && whole && covered;
+  const Bounds* const bounds = bounds_ ? &*bounds_ : nullptr;
   const TileStrides to{stride[1], stride[2], stride[3]};
   if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, bounds, output, p.output_dtype, to)) return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
