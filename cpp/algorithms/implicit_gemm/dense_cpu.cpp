@@ -11,7 +11,10 @@ namespace vkconv::cpu {
 namespace {
 
 constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for one chunk costs about 1 %
-constexpr std::int64_t kMinChunkPixels = 56;
+// At this few, every further cut, whose chunks pack the panels of a call and read packed ones once more, costs more than
+// it saves by more tasks or input that stays in L2; at so few, more than threads that end apart.
+constexpr std::int64_t kFewChunkPixels = 128, kMinChunkPixels = 56;
+constexpr double kEvenTasks = 1.08;        // tasks that the busiest of the threads has, over the mean
 constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
 constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which every panel reads again
@@ -35,7 +38,7 @@ void set_chunk(DenseLayout& s, std::int64_t pixels) {
   s.chunk_rows = std::clamp<std::int64_t>(pixels / width, 1, s.rows);
   const std::int64_t pieces = std::clamp<std::int64_t>(width / pixels, 1, s.row_tiles);
   s.chunk_tiles = ceil_div(s.row_tiles, pieces);
-  if (s.chunk_rows > 1)
+  if (s.chunk_rows > 1 && s.chunk_rows < s.rows)
     s.chunk_rows = ceil_div(s.rows, std::min(s.rows, round_up(ceil_div(s.rows, s.chunk_rows), s.slots)));
 }
 
@@ -115,7 +118,10 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   set_panels(s, wanted);
   const std::size_t part = context.traits.l2_bytes / kL2Part;
   const auto spills = [&] { return s.stage_bytes > part || (s.panels > 1 && chunk_input_bytes(s) > part); };
-  while (pixels > kMinChunkPixels && (tasks() < wanted || spills())) {
+  const auto uneven = [&] {
+    return static_cast<double>(round_up(tasks(), s.slots)) > kEvenTasks * static_cast<double>(tasks());
+  };
+  while (pixels > kMinChunkPixels && (uneven() || (pixels > kFewChunkPixels && (tasks() < wanted || spills())))) {
     set_chunk(s, pixels /= 2);
     set_panels(s, wanted);
   }
