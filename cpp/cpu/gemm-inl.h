@@ -229,9 +229,12 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
         column[v] = hn::LoadU(d, (v < kWidth ? b[c] : beside[c]) + v % kWidth * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const V x = hn::Set(d, a[c][r / 3][r % 3 * lda + k]);
-        unroll<kVectors>([&](auto v)
-                             __attribute__((always_inline)) { add_product(x, column[v], sum[r][c * kVectors + v]); });
+        const T* x = a[c][r / 3] + r % 3 * lda + k;
+        if constexpr (kVectors == 1) return add_value_product(x, column[0], sum[r][c]);
+        const V spread = hn::Set(d, *x);
+        unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+          add_product(spread, column[v], sum[r][c * kVectors + v]);
+        });
       });
       b[c] += columns;
       beside[c] += columns;
