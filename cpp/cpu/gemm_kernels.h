@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "core/dtype.h"
+#include "cpu/cache_sets.h"
 #include "cpu/gemm.h"
 
 namespace vkconv::cpu {
@@ -54,13 +55,6 @@ struct GemmKernels {
   }
 
  private:
-  // Rows of A so many bytes apart, or a multiple, share the sets of an L1 whose sets hold eight lines: one more of them,
-  // beside the panel's, and each is gone before its next value is read.
-  static constexpr std::int64_t kSetsBytes = 4096, kCrowdedRows = 7;
-  static bool crowds_a_set(const Tile& tile) {
-    return tile.lda * static_cast<std::int64_t>(sizeof(T)) % kSetsBytes == 0;
-  }
-
   // Panels of two vectors go in pairs as far as they do, where the wide tiles are high enough.
   void one_chain(const Tile& tile, const Terms& terms, std::int64_t rows, int vectors, bool accumulate,
                  const GemmFinish<T, C>* finish) const {
@@ -69,7 +63,7 @@ struct GemmKernels {
     const auto cut_by = [&](int width) {
       const std::int64_t most = shape.most_rows(width);
       cut(tile, &terms, 1, part, rows, width, kernels[static_cast<std::size_t>(width - 1)],
-          crowds_a_set(tile) ? std::min(most, kCrowdedRows) : most, next);
+          crowd_a_set(tile.lda * static_cast<std::int64_t>(sizeof(T))) ? std::min(most, kCrowdedRows) : most, next);
     };
     const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.most_rows(2 * kWidePanels));
     const std::int64_t paired = wide ? tile.panels / kWidePanels * kWidePanels : 0;

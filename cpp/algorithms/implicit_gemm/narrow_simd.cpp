@@ -134,7 +134,10 @@ HWY_NOINLINE void narrow_tile(const TermRuns<T>& terms, std::int64_t offset, std
 
 template <class T, int... o>
 NarrowTiles<T> make_narrow_tiles(std::integer_sequence<int, o...>) {
-  return {{tile_pixels(o + 1)...}, {narrow_tile<T, o + 1, tile_pixels(o + 1)>...}, {narrow_tile<T, o + 1, 1>...}};
+  return {{tile_pixels(o + 1)...},
+          {narrow_tile<T, o + 1, tile_pixels(o + 1)>...},
+          {narrow_tile<T, o + 1, std::min<int>(tile_pixels(o + 1), kCrowdedRows)>...},
+          {narrow_tile<T, o + 1, 1>...}};
 }
 
 template <class T>
@@ -216,16 +219,17 @@ class Narrow {
 
   void pixels(const OutputRow& at, Range w, Range taps, std::int64_t group, TermRuns<T>& terms) const {
     const auto& tiles = NarrowTilesOf<T>();
-    const auto kind = static_cast<std::size_t>(outputs_ - 1);
     collect(at, w, taps, group, terms);
-    const std::int64_t several = tiles.pixels[kind], lda = p_.stride[2] * terms.pixel_stride;
+    const std::int64_t lda = p_.stride[2] * terms.pixel_stride;
+    const auto one = tiles.one[static_cast<std::size_t>(outputs_ - 1)];
+    const auto several = tiles.several_of(outputs_, lda);
     HWY_ALIGN A sums[(kSegmentPixels + 1) * kNarrowOutputs];
     for (std::int64_t first = w.begin; first < w.end; first += kSegmentPixels) {
       const std::int64_t count = std::min(kSegmentPixels, w.end - first);
       std::int64_t i = 0;
-      for (; i + several <= count; i += several)
-        tiles.several[kind](terms, (first + i) * lda, lda, sums + i * outputs_);
-      for (; i < count; ++i) tiles.one[kind](terms, (first + i) * lda, lda, sums + i * outputs_);
+      for (; i + several.pixels <= count; i += several.pixels)
+        several.tile(terms, (first + i) * lda, lda, sums + i * outputs_);
+      for (; i < count; ++i) one(terms, (first + i) * lda, lda, sums + i * outputs_);
       store_segment(at, first, count, group, sums);
     }
   }

@@ -1,12 +1,14 @@
 // The tiles of the narrow kernel, compiled once for every instruction set (narrow_simd.cpp), behind function pointers
 // of the one in use.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
+#include "cpu/cache_sets.h"
 #include "hwy/base.h"
 
 namespace vkconv::cpu {
@@ -41,7 +43,17 @@ template <class T>
 struct NarrowTiles {
   using Tile = void (*)(const TermRuns<T>& terms, std::int64_t offset, std::int64_t lda, SumOf<T>* sums);
   std::array<std::int64_t, kNarrowOutputs> pixels;
-  std::array<Tile, kNarrowOutputs> several, one;
+  std::array<Tile, kNarrowOutputs> several, few, one;  // `few`: kCrowdedRows at most
+
+  struct Several {
+    Tile tile;
+    std::int64_t pixels;
+  };
+  Several several_of(std::int64_t outputs, std::int64_t lda) const {
+    const auto kind = static_cast<std::size_t>(outputs - 1);
+    if (!crowd_a_set(lda * static_cast<std::int64_t>(sizeof(T)))) return {several[kind], pixels[kind]};
+    return {few[kind], std::min(pixels[kind], kCrowdedRows)};
+  }
 };
 
 // float, double, hwy::float16_t and hwy::bfloat16_t.

@@ -127,13 +127,14 @@ class MatrixVector {
       terms.runs.push_back({weight + k, window(block.group, 0) + k, std::min(kChain, s_.terms - k)});
       terms.ends.push_back(terms.runs.size());
     }
-    const auto kind = static_cast<std::size_t>(s_.vectors - 1);
-    const std::int64_t several = tiles_.pixels[kind], count = block.rows.size();
+    const auto one = tiles_.one[static_cast<std::size_t>(s_.vectors - 1)];
+    const auto several = tiles_.several_of(s_.vectors, row_step);
+    const std::int64_t count = block.rows.size();
     A sums[(kRowsTogether + 4) * kMostVectors], turned[kRowsTogether];
     std::int64_t r = 0;
-    for (; r + several <= count; r += several)
-      tiles_.several[kind](terms, r * row_step, row_step, sums + r * s_.vectors);
-    for (; r < count; ++r) tiles_.one[kind](terms, r * row_step, row_step, sums + r * s_.vectors);
+    for (; r + several.pixels <= count; r += several.pixels)
+      several.tile(terms, r * row_step, row_step, sums + r * s_.vectors);
+    for (; r < count; ++r) one(terms, r * row_step, row_step, sums + r * s_.vectors);
     for (std::int64_t vector = 0; vector < s_.vectors; ++vector) {
       for (r = 0; r < count; ++r) turned[r] = sums[r * s_.vectors + vector];
       finish(block, vector, turned);
