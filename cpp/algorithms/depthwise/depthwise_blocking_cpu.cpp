@@ -56,11 +56,19 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
   return reach(p, 1, 1) * reach(p, 2, p.output[2]) * std::gcd(apart, bytes / kWays) > bytes;
 }
 
-// Fewer channels than a vector has lanes are taken together with the columns.
+// Whether the lines of a tile, one of each pixel, share a set of L1.
+bool pixels_crowd(const ConvProblem& p) {
+  const auto element = static_cast<std::int64_t>(size_bytes(p.dtype));
+  return element == accumulator_bytes(p) && crowd_a_set(p.in_channels * element) && p.output[2] > kCrowdedRows;
+}
+
+// Fewer channels than a vector has lanes are taken together with the columns. Pixels that are in each other's way are
+// copied apart where rows share them.
 Mode choose_mode(const ConvProblem& p, const Device::Traits& traits) {
   if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
-  const bool rows_shared = p.kernel[0] == 1 && p.kernel[1] > p.stride[1];
-  return p.out_channels_per_group() > 1 || (rows_shared && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
+  if (p.out_channels_per_group() > 1) return Mode::staged;
+  if (p.kernel[1] <= p.stride[1]) return Mode::direct;
+  return pixels_crowd(p) || (p.kernel[0] == 1 && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
 }
 
 // Bytes of the input behind `rows` rows of a block: what must stay in L2 for the kernel rows to share it.
@@ -74,7 +82,7 @@ std::size_t scratch_bytes(const ConvProblem& p, const Blocking& b) {
   if (b.mode == Mode::direct) return 0;
   const std::int64_t channels = block_channels(p, b), slack = kFlatVectors * kMaxLanes;
   const std::int64_t columns = reach(p, 2, block_columns(p, b)), lines = reach(p, 0, 1) * reach(p, 1, b.band);
-  std::int64_t line = columns * channels, sums = 0;
+  std::int64_t line = columns * (channels + kLineBytes / accumulator_bytes(p)), sums = 0;
   if (b.mode == Mode::flat) {
     line += p.stride[2] * (2 * slack + 5 * channels + kMaxLanes);
     sums = kMaxFlatRows * (block_columns(p, b) * channels + slack);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "algorithms/depthwise/depthwise.h"
+#include "cpu/cache_sets.h"
+#include "cpu/task_shares.h"
 
 namespace vkconv::cpu::depthwise {
 
@@ -10,11 +12,19 @@ namespace vkconv::cpu::depthwise {
 struct Region {
   Range depths{}, rows{}, columns{};  // of the input
   Range channels{};                   // of the output
+  std::int64_t pixel = 0;  // elements between positions, of which the channels are the first
   std::int64_t phases = 1, first_position = 0;
   std::int64_t phase_length = 0;  // elements
   std::int64_t line_length() const { return phases * phase_length; }
   std::int64_t elements() const { return depths.size() * rows.size() * line_length(); }
 };
+
+// Elements from pixel to pixel of a copy, so far apart that they do not crowd a set of L1.
+inline std::int64_t staged_pixel(const ConvProblem& p, std::int64_t channels) {
+  constexpr std::int64_t kFewSets = 4;
+  const auto bytes = static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
+  return channels + (crowd_a_set(kFewSets * channels * bytes) ? kLineBytes / bytes : 0);
+}
 
 // Input indices that outputs [out.begin, out.end) read along one axis.
 inline Range input_range(const ConvProblem& p, int axis, const Range& out) {
@@ -30,7 +40,8 @@ inline Region block_region(const ConvProblem& p, const Block& b) {
   r.columns = input_range(p, 2, b.ow);
   r.channels = b.channels;
   r.first_position = r.columns.begin;
-  r.phase_length = r.columns.size() * r.channels.size();
+  r.pixel = staged_pixel(p, r.channels.size());
+  r.phase_length = r.columns.size() * r.pixel;
   return r;
 }
 

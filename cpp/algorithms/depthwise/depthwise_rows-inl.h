@@ -45,7 +45,7 @@ Source<T> staged_source(const Call& call, const Block& b, std::byte* scratch) {
   const std::int64_t line = r.line_length();
   return {staged,
           {r.depths.begin, r.rows.begin, r.columns.begin},
-          {line * r.rows.size(), line, r.channels.size()},
+          {line * r.rows.size(), line, r.pixel},
           r.channels.begin,
           r.columns.end};
 }

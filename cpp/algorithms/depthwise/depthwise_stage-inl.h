@@ -40,9 +40,9 @@ void stage_dense(const ConvProblem& p, const Region& r, std::int64_t from_pixel,
   const std::int64_t multiplier = p.out_channels_per_group(), count = r.channels.size(), columns = r.columns.size();
   const std::int64_t lines = r.depths.size() * r.rows.size();
   if (multiplier == 1) {
-    const bool whole = from_pixel == count;
+    const bool whole = from_pixel == count && r.pixel == count;
     for (std::int64_t l = 0; l < lines; ++l)
-      for (std::int64_t w = 0; w < (whole ? 1 : columns); ++w, to += whole ? columns * count : count)
+      for (std::int64_t w = 0; w < (whole ? 1 : columns); ++w, to += whole ? columns * count : r.pixel)
         widen_run(line(l) + w * from_pixel + r.channels.begin, whole ? columns * count : count, to);
     return;
   }
@@ -54,8 +54,8 @@ void stage_dense(const ConvProblem& p, const Region& r, std::int64_t from_pixel,
     const auto spread = spread_indices(d, channel, multiplier, first);
     for (std::int64_t l = 0; l < lines; ++l) {
       const In* from = line(l) + first;
-      T* pixel = to + l * columns * count + o;
-      for (std::int64_t w = 0; w < columns; ++w, from += from_pixel, pixel += count) {
+      T* pixel = to + l * columns * r.pixel + o;
+      for (std::int64_t w = 0; w < columns; ++w, from += from_pixel, pixel += r.pixel) {
         const auto v = read == lanes ? load(d, from) : load_n(d, from, static_cast<std::size_t>(read));
         hn::StoreU(hn::TableLookupLanes(v, spread), d, pixel);
       }
