@@ -58,8 +58,7 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
 
 // Whether the lines of a tile, one of each pixel, share a set of L1.
 bool pixels_crowd(const ConvProblem& p) {
-  const auto element = static_cast<std::int64_t>(size_bytes(p.dtype));
-  return element == accumulator_bytes(p) && crowd_a_set(p.in_channels * element) && p.output[2] > kCrowdedRows;
+  return crowd_a_set(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) && p.output[2] > kCrowdedRows;
 }
 
 // Fewer channels than a vector has lanes are taken together with the columns. Pixels that are in each other's way are
