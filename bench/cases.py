@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 NUMPY_PAD_MODES = {"reflect": "reflect", "symmetric": "symmetric", "circular": "wrap"}
 MINI = "_mini"
+SUITES = ("peers", "gpu", "layers")  # with a file of their own; `layers` are those of networks that no other has
 
 
 @dataclass(frozen=True)
@@ -172,8 +173,8 @@ def load(path: Path) -> list[Case]:
 
 
 def select(suite: str) -> list[Case]:
-    """Cases of `all`, `core`, `peers`, `gpu`, of the families whose name has `suite` in it, or whose own name has."""
-    if suite in ("peers", "gpu"):
+    """Cases of `all`, `core`, one of SUITES, of the families whose name has `suite` in it, or whose own name has."""
+    if suite in SUITES:
         return load(HERE / f"suite_{suite}.json")
     cases = load(HERE / "suite.json")
     if suite == "all":
@@ -184,7 +185,7 @@ def select(suite: str) -> list[Case]:
     if not chosen:
         families = sorted({c.family for c in cases})
         raise SystemExit(
-            f"no suite '{suite}': it is all, core, peers, gpu, a case's name or a family: {', '.join(families)}"
+            f"no suite '{suite}': it is all, core, {', '.join(SUITES)}, a case's name or a family: {', '.join(families)}"
         )
     return chosen
 

@@ -48,6 +48,18 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c4o8g2_i4x5x6_k3x2x3_p1x0x1",
         "fwd_f32_n1c10o15g5_i9x9_k3x3_s2x2_d2x2_p2x2_flip",
     ],
+    "pixels 4,096 bytes apart": [
+        "fwd_f32_n1c1024o2_i17_k1_bias",
+        "fwd_f32_n1c1024o5_i3_k1_relu",
+        "fwd_f32_n1c1024o16_i15x2_k1x1",
+        "fwd_f64_n1c512o9_i11_k2_s2",
+        "fwd_f16_n1c2048o3_i9_k1",
+        "fwd_f32_n1c512o32g32_i3x17_k1x3_s1x2_p0x1",
+        "fwd_f32_n1c1024o1024g1024_i3x9_k3x3_p1x1_bias",
+        "fwd_f32_n1c1024o1024g1024_i2x5x17_k2x3x3_s1x2x2_p0x1x1_relu",
+        "fwd_f16_n1c2048o2048g2048_i2x8_k3x3_p1x1",
+        "fwd_f64_n1c512o512g512_i4x8_k3x3_p1x1",
+    ],
     "depthwise": [
         "fwd_f32_n1c16o16g16_i9x9_k3x3_p1x1",
         "fwd_f32_n2c17o17g17_i7x9_k3x3_s2x2_p1x1",

@@ -193,8 +193,9 @@ HWY_INLINE void fetch_panels(const T* first, std::int64_t panel_stride) {
 }
 
 // Register tile `tile` of a part by `panel`, and the one beside it if kVectors has two, in one chain of additions or
-// several side by side, of as many terms: C = the sums, or C += them.
-template <class T, int kRows, int kVectors, int kChains>
+// several side by side, of as many terms: C = the sums, or C += them. kSpread: the products of one vector read values of
+// A themselves.
+template <class T, int kRows, int kVectors, int kChains, bool kSpread>
 HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part, std::int64_t tile,
                          std::int64_t panel) {
   const hn::ScalableTag<T> d;
@@ -230,7 +231,7 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const T* x = a[c][r / 3] + r % 3 * lda + k;
-        if constexpr (kVectors == 1) return add_value_product(x, column[0], sum[r][c]);
+        if constexpr (kSpread) return add_value_product(x, column[0], sum[r][c]);
         const V spread = hn::Set(d, *x);
         unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
           add_product(spread, column[v], sum[r][c * kVectors + v]);
@@ -258,12 +259,12 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
   store_panels<kChains>(t, part, place, sum);
 }
 
-template <class T, int kRows, int kVectors, int kChains>
+template <class T, int kRows, int kVectors, int kChains, bool kSpread = false>
 HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part) {
   constexpr int kPanels = panels_of(kVectors);
   for (std::int64_t tile = 0; tile < part.tiles; ++tile)
     for (std::int64_t panel = part.first_panel; panel + kPanels <= part.panels_end; panel += kPanels)
-      multiply<T, kRows, kVectors, kChains>(t, chains, part, tile, panel);
+      multiply<T, kRows, kVectors, kChains, kSpread>(t, chains, part, tile, panel);
 }
 
 // Columns of a panel with two vectors.

@@ -18,22 +18,33 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
 // Of 1, 2, ... rows.
-template <class T, int kVectors, int kChains, int... i>
+template <class T, int kVectors, int kChains, bool kSpread, int... i>
 typename GemmKernels<T>::Rows micro_kernels(std::integer_sequence<int, i...>) {
-  return {micro_kernel<T, i + 1, kVectors, kChains>...};
+  return {micro_kernel<T, i + 1, kVectors, kChains, kSpread>...};
 }
-template <class T, int kVectors, int kMost, int kChains = 1>
+template <class T, int kVectors, int kMost, int kChains = 1, bool kSpread = false>
 typename GemmKernels<T>::Rows micro_kernels() {
-  return micro_kernels<T, kVectors, kChains>(std::make_integer_sequence<int, kMost>());
+  return micro_kernels<T, kVectors, kChains, kSpread>(std::make_integer_sequence<int, kMost>());
 }
 
-// Zen 4 takes a vector of 64 bytes into its queue of stores as two, and a whole tile of them fills it: the products of
-// the next chain wait. Twins store half as many: 1.03 to 1.08 times as fast there. Other processors load more for them
-// than they gain. Zen 3, of the same family, has no vectors so wide, and no twins. Double's gain 2 %, which is not
-// worth their compilation.
-inline bool twins_pay() {
+// Whether vectors of 64 bytes, if there are any, are Zen 4's: Zen 3, of the same family, has none.
+//
+// Zen 4 takes such a vector into its queue of stores as two, and a whole tile of them fills it: the products of the next
+// chain wait. Twins store half as many: 1.03 to 1.08 times as fast there. Other processors load more for them than they
+// gain. Double's gain 2 %, which is not worth their compilation.
+//
+// A vector that is loaded for a single product is an instruction more, with which a core of it makes 88 GFLOP/s, 118
+// without: products of one vector spread the values that they read. On Intel's processors that takes 1.04 times as long.
+inline bool zen4() {
   const Processor p = processor();
   return p.vendor == "AuthenticAMD" && p.family == 25;
+}
+
+template <class T>
+typename GemmKernels<T>::Rows one_vector_kernels() {
+  if constexpr (kSpreadsValues)
+    if (zen4()) return micro_kernels<T, 1, kMaxOneRows, 1, true>();
+  return micro_kernels<T, 1, kMaxOneRows>();
 }
 
 template <class T>
@@ -41,9 +52,9 @@ const GemmKernels<T>& kernels() {
   constexpr int kTwinRows = std::is_same_v<T, float> ? kMaxTwinRows : 0;
   static const GemmKernels<T> made{{panel_columns<T>() / 2, {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows}},
                                    1,
-                                   {micro_kernels<T, 1, kMaxOneRows>(), micro_kernels<T, 2, kMaxRows>(),
+                                   {one_vector_kernels<T>(), micro_kernels<T, 2, kMaxRows>(),
                                     micro_kernels<T, 3, kMaxThreeRows>(), micro_kernels<T, 4, kMaxWideRows>()},
-                                   twins_pay() ? kTwinRows : 0,
+                                   zen4() ? kTwinRows : 0,
                                    micro_kernels<T, 2, kTwinRows, 2>()};
   return made;
 }

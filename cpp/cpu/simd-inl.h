@@ -73,19 +73,23 @@ HWY_INLINE void add_product(V x, V b, V& sum) {
 #endif
 }
 
-// sum += *a * b. As one instruction that reads and spreads the value: a vector that is loaded for a single product is a
-// second one, which makes 88 of Zen 4's 118 GFLOP/s a core.
+// sum += *a * b, in one instruction that reads and spreads the value.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3 && HWY_COMPILER_GCC
+inline constexpr bool kSpreadsValues = true;
 template <class V>
 HWY_INLINE void add_value_product(const hn::TFromV<V>* a, V b, V& sum) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3 && HWY_COMPILER_GCC
   if constexpr (sizeof(hn::TFromV<V>) == 4)
     asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "m"(*a));
   else
     asm("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "m"(*a));
-#else
-  add_product(hn::Set(hn::DFromV<V>(), *a), b, sum);
-#endif
 }
+#else
+inline constexpr bool kSpreadsValues = false;
+template <class V>
+HWY_INLINE void add_value_product(const hn::TFromV<V>* a, V b, V& sum) {
+  add_product(hn::Set(hn::DFromV<V>(), *a), b, sum);
+}
+#endif
 
 // f(operand, output) with zeros of the SIMD types of a forward problem.
 template <class F>

@@ -56,8 +56,10 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
   return reach(p, 1, 1) * reach(p, 2, p.output[2]) * std::gcd(apart, bytes / kWays) > bytes;
 }
 
-// Whether the lines of a tile, one of each pixel, share a set of L1.
-bool pixels_crowd(const ConvProblem& p) {
+// Whether the lines of a tile, one of each pixel, share a set of L1. Intel's processors, whose sets hold twelve, take
+// longer to copy the pixels.
+bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits) {
+  if (shared_cache_is_slow(traits)) return false;
   return crowd_a_set(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) && p.output[2] > kCrowdedRows;
 }
 
@@ -67,7 +69,7 @@ Mode choose_mode(const ConvProblem& p, const Device::Traits& traits) {
   if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
   if (p.out_channels_per_group() > 1) return Mode::staged;
   if (p.kernel[1] <= p.stride[1]) return Mode::direct;
-  return pixels_crowd(p) || (p.kernel[0] == 1 && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
+  return pixels_crowd(p, traits) || (p.kernel[0] == 1 && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
 }
 
 // Bytes of the input behind `rows` rows of a block: what must stay in L2 for the kernel rows to share it.

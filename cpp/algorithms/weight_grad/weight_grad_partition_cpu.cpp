@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/weight_grad/weight_grad_walk.h"
+#include "cpu/cache_sets.h"
 #include "cpu/task_shares.h"
 
 namespace vkconv::cpu::weight_grad {
@@ -51,10 +52,10 @@ Form choose_form(const ConvProblem& p, std::int64_t lanes) {
 // Whether the pixels of a block fall into a few of L1's 64 sets of lines, and meet enough others to be worth a copy.
 // With AVX-512 a core waits less for L2, and a copy pays only where they all fall into one set.
 bool crowds_sets(const ConvProblem& p, const Shape& s) {
-  constexpr std::int64_t kSetsBytes = 4096, kWorthCopy = 32;
-  const std::int64_t step = s.lanes * accumulator_bytes(p) < 64 ? kSetsBytes / 8 : kSetsBytes;
+  constexpr std::int64_t kWorthCopy = 32;
+  const std::int64_t sets = s.lanes * accumulator_bytes(p) < 64 ? 8 : 1;
   const auto crowded = [&](std::int64_t channels) {
-    return channels * static_cast<std::int64_t>(size_bytes(p.dtype)) % step == 0;
+    return crowd_a_set(sets * channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
   };
   const bool product = s.form == Form::in_vectors || s.form == Form::out_vectors;
   return product && !s.merged && std::min(s.rows, s.vector_channels) >= kWorthCopy &&
