@@ -184,9 +184,8 @@ def select(suite: str) -> list[Case]:
     chosen = [c for c in cases if suite.lower() in c.family.lower() or suite in c.name]
     if not chosen:
         families = sorted({c.family for c in cases})
-        raise SystemExit(
-            f"no suite '{suite}': it is all, core, {', '.join(SUITES)}, a case's name or a family: {', '.join(families)}"
-        )
+        names = f"all, core, {', '.join(SUITES)}, a case's name or a family"
+        raise SystemExit(f"no suite '{suite}': it is {names}: {', '.join(families)}")
     return chosen
 
 

@@ -4,9 +4,9 @@
 
 namespace vkconv::cpu {
 
-// Lines so many bytes apart, or a multiple, share a set of L1 with 64 sets, as all have; it holds eight of them or a few
-// more. A tile that goes through more rows beside each other finds each line gone before it reads the next value of it,
-// and what the hardware has fetched ahead as well.
+// Lines so many bytes apart, or a multiple, share a set of L1 with 64 sets, as all have; it holds eight of them or a
+// few more. A tile that goes through more rows beside each other finds each line gone before it reads the next value of
+// it, and what the hardware has fetched ahead as well.
 inline constexpr std::int64_t kSetsBytes = 4096, kCrowdedRows = 7;
 
 constexpr bool crowd_a_set(std::int64_t stride_bytes) { return stride_bytes % kSetsBytes == 0; }

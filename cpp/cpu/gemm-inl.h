@@ -193,8 +193,8 @@ HWY_INLINE void fetch_panels(const T* first, std::int64_t panel_stride) {
 }
 
 // Register tile `tile` of a part by `panel`, and the one beside it if kVectors has two, in one chain of additions or
-// several side by side, of as many terms: C = the sums, or C += them. kSpread: the products of one vector read values of
-// A themselves.
+// several side by side, of as many terms: C = the sums, or C += them. kSpread: the products of one vector read values
+// of A themselves.
 template <class T, int kRows, int kVectors, int kChains, bool kSpread>
 HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part, std::int64_t tile,
                          std::int64_t panel) {

@@ -12,7 +12,7 @@ namespace vkconv::cpu::depthwise {
 struct Region {
   Range depths{}, rows{}, columns{};  // of the input
   Range channels{};                   // of the output
-  std::int64_t pixel = 0;  // elements between positions, of which the channels are the first
+  std::int64_t pixel = 0;             // elements between positions, of which the channels are the first
   std::int64_t phases = 1, first_position = 0;
   std::int64_t phase_length = 0;  // elements
   std::int64_t line_length() const { return phases * phase_length; }
