@@ -13,7 +13,7 @@ import pytest
 
 import vkconv
 
-NAMES = ("h200", "integrated", "lavapipe")
+NAMES = ("h100", "h200", "integrated", "lavapipe")
 DENSE = "fwd_f32_n8c128o128_i28x28_k3x3_p1x1"
 
 
@@ -49,7 +49,7 @@ def test_every_device_has_a_plan(name, problem):
     told = vkconv.explain(problem, device=vkconv.describe_device(name))
     assert told.plan and told.algorithm in seconds(problem, vkconv.describe_device(name))
     best = min(c.seconds for c in told.candidates if c.seconds is not None)
-    assert 0 < best < (1e-2 if name == "h200" else 1e2)
+    assert 0 < best < (1e-2 if name in ("h100", "h200") else 1e2)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

@@ -192,9 +192,19 @@ HWY_INLINE void fetch_panels(const T* first, std::int64_t panel_stride) {
   });
 }
 
+// Adds the products of one value of A to the sums of its row. kSpread: that of one vector reads the value itself.
+template <bool kSpread, int kVectors, class T, class V>
+HWY_INLINE void add_row(const T* x, const V (&column)[kVectors], V* sum) {
+  if constexpr (kSpread) {
+    add_value_product(x, column[0], *sum);
+  } else {
+    const V spread = hn::Set(hn::DFromV<V>(), *x);
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { add_product(spread, column[v], sum[v]); });
+  }
+}
+
 // Register tile `tile` of a part by `panel`, and the one beside it if kVectors has two, in one chain of additions or
-// several side by side, of as many terms: C = the sums, or C += them. kSpread: the products of one vector read values
-// of A themselves.
+// several side by side, of as many terms: C = the sums, or C += them.
 template <class T, int kRows, int kVectors, int kChains, bool kSpread>
 HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part, std::int64_t tile,
                          std::int64_t panel) {
@@ -230,12 +240,7 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
         column[v] = hn::LoadU(d, (v < kWidth ? b[c] : beside[c]) + v % kWidth * lanes);
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const T* x = a[c][r / 3] + r % 3 * lda + k;
-        if constexpr (kSpread) return add_value_product(x, column[0], sum[r][c]);
-        const V spread = hn::Set(d, *x);
-        unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-          add_product(spread, column[v], sum[r][c * kVectors + v]);
-        });
+        add_row<kSpread>(a[c][r / 3] + r % 3 * lda + k, column, sum[r] + c * kVectors);
       });
       b[c] += columns;
       beside[c] += columns;

@@ -16,7 +16,7 @@ def described_devices() -> list[str]:
     Examples
     --------
     >>> vkconv.described_devices()
-    ['h200', 'integrated', 'lavapipe']
+    ['h100', 'h200', 'integrated', 'lavapipe']
     """
     return _core.described_devices()
 
