@@ -11,8 +11,8 @@ namespace vkconv::cpu {
 namespace {
 
 constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for one chunk costs about 1 %
-// At this few, every further cut, whose chunks pack the panels of a call and read packed ones once more, costs more
-// than it saves by more tasks or input that stays in L2; at so few, more than threads that end apart.
+// Every chunk reads all panels once more, and packs those of a call. Below the first of these that costs more than
+// smaller chunks save by more tasks or input that stays in L2; below the second, more than threads that end apart.
 constexpr std::int64_t kFewChunkPixels = 128, kMinChunkPixels = 56;
 constexpr double kEvenTasks = 1.08;        // tasks that the busiest of the threads has, over the mean
 constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
