@@ -9,6 +9,9 @@ namespace vkconv::cpu {
 // it, and what the hardware has fetched ahead as well.
 inline constexpr std::int64_t kSetsBytes = 4096, kCrowdedRows = 7;
 
-constexpr bool crowd_a_set(std::int64_t stride_bytes) { return stride_bytes % kSetsBytes == 0; }
+// Whether lines so far apart share one set, or so few `sets` of them.
+constexpr bool crowd_sets(std::int64_t stride_bytes, std::int64_t sets = 1) {
+  return stride_bytes != 0 && sets * stride_bytes % kSetsBytes == 0;
+}
 
 }  // namespace vkconv::cpu

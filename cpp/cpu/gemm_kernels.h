@@ -63,7 +63,7 @@ struct GemmKernels {
     const auto cut_by = [&](int width) {
       const std::int64_t most = shape.most_rows(width);
       cut(tile, &terms, 1, part, rows, width, kernels[static_cast<std::size_t>(width - 1)],
-          crowd_a_set(tile.lda * static_cast<std::int64_t>(sizeof(T))) ? std::min(most, kCrowdedRows) : most, next);
+          crowd_sets(tile.lda * static_cast<std::int64_t>(sizeof(T))) ? std::min(most, kCrowdedRows) : most, next);
     };
     const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.most_rows(2 * kWidePanels));
     const std::int64_t paired = wide ? tile.panels / kWidePanels * kWidePanels : 0;

@@ -73,7 +73,7 @@ HWY_INLINE void add_product(V x, V b, V& sum) {
 #endif
 }
 
-// sum += *a * b, in one instruction that reads and spreads the value.
+// sum += *a * b, in one instruction that reads and spreads the value, where there is one.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3 && HWY_COMPILER_GCC
 inline constexpr bool kSpreadsValues = true;
 template <class V>
@@ -85,10 +85,6 @@ HWY_INLINE void add_value_product(const hn::TFromV<V>* a, V b, V& sum) {
 }
 #else
 inline constexpr bool kSpreadsValues = false;
-template <class V>
-HWY_INLINE void add_value_product(const hn::TFromV<V>* a, V b, V& sum) {
-  add_product(hn::Set(hn::DFromV<V>(), *a), b, sum);
-}
 #endif
 
 // f(operand, output) with zeros of the SIMD types of a forward problem.

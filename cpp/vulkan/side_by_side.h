@@ -33,11 +33,13 @@ inline SideBySide side_by_side(const ConvProblem& p, std::int64_t tile_columns) 
 }
 
 // Of a problem without depth the rows of a kernel that has one, or whose rows are far apart, become depths: output rows
-// lie side by side in a strip, and no tile holds the input between its taps' rows.
-constexpr std::int64_t kFarRows = 6;
+// lie side by side in a strip, and no tile holds the input between its taps' rows. So do the rows of tall patches, which
+// no outputs share: a tile holds one row of them.
+constexpr std::int64_t kFarRows = 6, kTallPatch = 17;
 inline bool rows_are_slices(const ConvProblem& p) {
   const bool flat = p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
-  return flat && (p.kernel[1] == 1 || p.dilation[1] >= kFarRows);
+  const bool patches = p.kernel[1] >= kTallPatch && p.stride[1] >= p.kernel[1];
+  return flat && (p.kernel[1] == 1 || p.dilation[1] >= kFarRows || patches);
 }
 
 // The problem, and the operands of problem `p`, with such rows as depths.

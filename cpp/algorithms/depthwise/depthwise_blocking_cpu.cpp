@@ -60,7 +60,7 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
 // longer to copy the pixels.
 bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits) {
   if (shared_cache_is_slow(traits)) return false;
-  return crowd_a_set(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) && p.output[2] > kCrowdedRows;
+  return crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) && p.output[2] > kCrowdedRows;
 }
 
 // Fewer channels than a vector has lanes are taken together with the columns. Pixels that are in each other's way are

@@ -23,7 +23,7 @@ struct Region {
 inline std::int64_t staged_pixel(const ConvProblem& p, std::int64_t channels) {
   constexpr std::int64_t kFewSets = 4;
   const auto bytes = static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-  return channels + (crowd_a_set(kFewSets * channels * bytes) ? kLineBytes / bytes : 0);
+  return channels + (crowd_sets(channels * bytes, kFewSets) ? kLineBytes / bytes : 0);
 }
 
 // Input indices that outputs [out.begin, out.end) read along one axis.

@@ -51,7 +51,7 @@ struct NarrowTiles {
   };
   Several several_of(std::int64_t outputs, std::int64_t lda) const {
     const auto kind = static_cast<std::size_t>(outputs - 1);
-    if (!crowd_a_set(lda * static_cast<std::int64_t>(sizeof(T)))) return {several[kind], pixels[kind]};
+    if (!crowd_sets(lda * static_cast<std::int64_t>(sizeof(T)))) return {several[kind], pixels[kind]};
     return {few[kind], std::min(pixels[kind], kCrowdedRows)};
   }
 };

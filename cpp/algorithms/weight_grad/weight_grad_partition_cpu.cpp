@@ -55,7 +55,7 @@ bool crowds_sets(const ConvProblem& p, const Shape& s) {
   constexpr std::int64_t kWorthCopy = 32;
   const std::int64_t sets = s.lanes * accumulator_bytes(p) < 64 ? 8 : 1;
   const auto crowded = [&](std::int64_t channels) {
-    return crowd_a_set(sets * channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
+    return crowd_sets(channels * static_cast<std::int64_t>(size_bytes(p.dtype)), sets);
   };
   const bool product = s.form == Form::in_vectors || s.form == Form::out_vectors;
   return product && !s.merged && std::min(s.rows, s.vector_channels) >= kWorthCopy &&
