@@ -19,6 +19,8 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c4o4_i7x8x9_k3x3x3_s2x1x3_p1x1x1",
         "fwd_f32_n1c3o16_i31x31_k7x7_s2x2_p3x3",
         "fwd_f32_n1c4o4_i9x9_k1x1_s3x2",
+        "fwd_f32_n2c8o5_i45x9_k20x2_s20x2",
+        "fwd_f16_n1c6o9_i70x8_k30x3_s30x3_p10x1_bias",
     ],
     "dilations": [
         "fwd_f32_n1c4o6_i17_k3_d4_p3",

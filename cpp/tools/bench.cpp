@@ -161,8 +161,11 @@ std::vector<std::string> algorithms_of(const ConvProblem& p, const Options& opti
 bool bench_on_device(const Options& options) {
   tools::DeviceBench bench(options.vulkan);
   std::vector<std::pair<ConvProblem, std::string>> requests;
-  for (const ConvProblem& p : options.problems)
+  for (const ConvProblem& p : options.problems) {
+    if (p.epilogue.bias || p.epilogue.addend)
+      throw std::invalid_argument(to_string(p) + ": --device-time has no bias and no addend");
     for (const std::string& algorithm : algorithms_of(p, options, bench.planner)) requests.emplace_back(p, algorithm);
+  }
   bench.compile(requests, options.prepared);
   bool ok = true;
   for (const auto& [p, algorithm] : requests) try {

@@ -62,6 +62,7 @@ struct Arrangement {
   MatrixProblem problem;
   MatrixGrid grid;
   std::optional<MatrixGrid> row_grid;  // the same tile over pixels as one row, where those of `grid` are in several
+  bool patches = false;                // the rows of the problem's kernel are depths
   double seconds() const { return row_grid ? row_grid->seconds : grid.seconds; }
 };
 
@@ -90,9 +91,20 @@ std::optional<Arrangement> best_arrangement(ConvProblem p, const MatrixUnit& uni
   return best;
 }
 
+// Of patches too tall for shared memory a tile holds one row, as a depth: outputs share none of them.
+std::optional<Arrangement> patch_arrangement(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
+  if (!has_no_depth(p) || p.stride[1] < p.kernel[1]) return std::nullopt;
+  auto best = best_arrangement(with_rows_as_depths(p), unit, c);
+  if (best) best->patches = true;
+  return best;
+}
+
 // Nothing when no tile's input fits shared memory.
 std::optional<Arrangement> arrange(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
-  return c.planner.remembered({p, "direct_matrix", 0, c.siblings}, [&] { return best_arrangement(p, unit, c); });
+  return c.planner.remembered({p, "direct_matrix", 0, c.siblings}, [&] {
+    const auto best = best_arrangement(p, unit, c);
+    return best ? best : patch_arrangement(p, unit, c);
+  });
 }
 
 // The elements that the input of the first depth tap spans before the array's first and from it on, depths outside
@@ -127,8 +139,10 @@ bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
 class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
-      : original_(p), unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))) {
-    const auto [problem, grid, row_grid] = *arrange(p, unit_, c);
+      : unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))) {
+    const auto [problem, grid, row_grid, patches] = *arrange(p, unit_, c);
+    patches_ = patches;
+    original_ = patches ? with_rows_as_depths(p) : p;
     p_ = problem.p;
     taps_are_channels_ = problem.taps_are_channels;
     grid_ = grid;
@@ -148,19 +162,19 @@ class DirectMatrixPlan final : public Plan<Device> {
     for (const std::int64_t v : {std::int64_t{s.n}, std::int64_t{s.k}, std::int64_t{grid_.tile.fragments_n},
                                  std::int64_t{grid_.tile.chunk_octets}, grid_.runs, p_.groups})
       name += " " + std::to_string(v);
-    return name + (rows_are_slices(original_) ? " rows" : "") + (taps_are_channels_ ? " taps" : "");
+    return name + (patches_ || rows_are_slices(original_) ? " rows" : "") + (taps_are_channels_ ? " taps" : "");
   }
 
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
     PreparedWeights<Device> prepared{stream.allocate(grid_.packed_bytes), {}};
     Operands<Device> a;
     a.weight = weight;
-    pack(stream, rows_as_slices(original_, a), prepared.data.pointer());
+    pack(stream, with_slices(a), prepared.data.pointer());
     return prepared;
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
-    const Operands<Device> a = rows_as_slices(original_, operands);
+    const Operands<Device> a = with_slices(operands);
     if (!a.prepared) {
       pack(stream, a, workspace);
       stream.barrier();
@@ -188,6 +202,10 @@ class DirectMatrixPlan final : public Plan<Device> {
   }
 
  private:
+  Operands<Device> with_slices(const Operands<Device>& a) const {
+    return rows_as_slices(original_, patches_ ? with_rows_as_depths(a) : a);
+  }
+
   std::size_t sums_offset() const { return round_up(static_cast<std::int64_t>(grid_.packed_bytes), 256); }
 
   // The problem whose outputs are shares of sums.
@@ -310,6 +328,7 @@ class DirectMatrixPlan final : public Plan<Device> {
   }
 
   ConvProblem original_, p_;  // p_ is what the matrices compute
+  bool patches_ = false;      // rows are depths in both
   bool taps_are_channels_ = false;
   MatrixUnit unit_;
   MatrixGrid grid_;
