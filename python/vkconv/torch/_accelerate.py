@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from vkconv.torch._calls import FunctionCalls, calls_functions
 from vkconv.torch._fusion import inherits, preparable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
 from vkconv.torch._prepared import PreparedInherited, prepare
@@ -43,8 +45,9 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     in that format, spares parts that cannot be traced the copies of a contiguous one.
 
     Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once. Subclasses
-    of PyTorch's convolutions keep their code; where it calls PyTorch's forward, vkconv's runs. Layers with hooks, other
-    parametrizations or a patched forward are left alone.
+    of PyTorch's convolutions, and modules that call convolutions as functions, keep their code; where it calls PyTorch's
+    forward or functions, vkconv's run. Weights that such code computes of parameters alone (weight standardization) are
+    computed anew when those change. Layers with hooks, other parametrizations or a patched forward are left alone.
 
     Parameters
     ----------
@@ -113,10 +116,22 @@ def _prepared(model: nn.Module) -> nn.Module:
         if preparable(module):
             module.__dict__["forward"] = prepare(module).forward
         elif inherits(module):
-            module.__dict__["_conv_forward"] = PreparedInherited(module).forward
-        elif any(map(preparable, module.modules())) and shortens(module):
-            module.__dict__["forward"] = Shortcut(module).forward
+            inherited = PreparedInherited(module)
+            module.__dict__["_conv_forward"] = inherited.forward
+            if calls_functions(module):
+                module.__dict__["forward"] = _code(module, FunctionCalls(module, inherited).forward)
+        elif any(map(preparable, module.modules())):
+            if shortens(module):
+                module.__dict__["forward"] = Shortcut(module).forward
+        elif calls_functions(module):
+            module.__dict__["forward"] = _code(module, FunctionCalls(module).forward)
     make_all(made)
+    return made
+
+
+def _code(module: nn.Module, code: Callable[..., Any]) -> Callable[..., Any]:
+    """A shortcut of code that calls convolutions as functions, if it can be one."""
+    made: Callable[..., Any] = Shortcut(module, code).forward if shortens(module) else code
     return made
 
 

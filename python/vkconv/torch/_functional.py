@@ -33,7 +33,7 @@ def pads_of(padding: Padding, kernel: Sequence[int], stride: Sequence[int], dila
     if padding == "same":
         if any(s != 1 for s in stride):
             raise ValueError("padding='same' is for a stride of 1")
-        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        totals = [d * (int(k) - 1) for d, k in zip(dilation, kernel, strict=True)]  # a trace has tensors
         return [t // 2 for t in totals] + [t - t // 2 for t in totals]
     if isinstance(padding, str):
         raise ValueError(f"padding is {padding!r}, wanted numbers, 'valid' or 'same'")

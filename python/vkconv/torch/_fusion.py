@@ -15,8 +15,9 @@ from torch import fx, nn
 from vkconv._types import Activation
 from vkconv.torch._chain import chain
 from vkconv.torch._channels import excite
+from vkconv.torch._computed import Computed, functions_to_layers
 from vkconv.torch._formats import in_format_of, normalize_contiguous, return_in_format
-from vkconv.torch._graphs import MULTIPLICATIONS, call_new, computes, module_of
+from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -63,21 +64,11 @@ _TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # where the channels of images
 _VIEWS = {"view": "reshape", "view_as": "reshape_as"}
 
 
-class Attribute(nn.Module):
-    """A parameter or buffer of `owner`, as it is at the time."""
-
-    def __init__(self, owner: nn.Module, name: str) -> None:
-        super().__init__()
-        self.owner, self.name = owner, name
-
-    def forward(self) -> Any:
-        return getattr(self.owner, self.name)
-
-
 def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule | None:
     """The module of `graph`, with every convolution and what follows it in one; None where that changes nothing."""
     made = fx.GraphModule(module, graph)
     _read_attributes_late(module, made)
+    functions_to_layers(made)
     Fusion(made).run()
     excite(made)
     for node in reversed(list(graph.nodes)):
@@ -108,6 +99,8 @@ def _read_attributes_late(module: nn.Module, made: fx.GraphModule) -> None:
 
 def preparable(module: nn.Module | None) -> bool:
     """A convolution or linear layer whose weights vkconv can pack."""
+    if isinstance(module, Computed):
+        return True
     return module is not None and type(module) in LAYERS and plain(module) and _packable(module)
 
 
@@ -290,7 +283,7 @@ class Fusion:
         if norm is not None:
             last, following = following, self._only_user(following)
         # A transposed convolution is decomposed into phases, each of which would need its part of an addend.
-        if following is not None and isinstance(conv, (*CONVOLUTIONS, nn.Linear)):
+        if following is not None and isinstance(conv, (*CONVOLUTIONS, nn.Linear, Computed)):
             addend = self._addend(following, node, last)
             if addend is not None:
                 last = place = following

@@ -11,6 +11,17 @@ from torch import fx, nn
 MULTIPLICATIONS = (operator.mul, torch.mul)
 
 
+class Attribute(nn.Module):
+    """A parameter or buffer of `owner`, as it is at the time."""
+
+    def __init__(self, owner: nn.Module, name: str) -> None:
+        super().__init__()
+        self.owner, self.name = owner, name
+
+    def forward(self) -> Any:
+        return getattr(self.owner, self.name)
+
+
 def module_of(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     """The module that the node calls."""
     return made.get_submodule(str(node.target)) if node.op == "call_module" else None

@@ -26,6 +26,7 @@ from vkconv.torch._arrays import (
     to_array,
 )
 from vkconv.torch._autograd import merged
+from vkconv.torch._computed import Computed
 from vkconv.torch._folding import hardened, normalized
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
@@ -160,13 +161,18 @@ class Prepared(nn.Module, StandIn):
     def stores(self) -> Stores:
         """Where every tensor is that packed weights are made of, and what a norm counts its updates in: those of its
         statistics leave no trace in them."""
+        own = self.layer.stores() if isinstance(self.layer, Computed) else (self.layer._parameters,)
         norm = () if self.norm is None else (self.norm._parameters, self.norm._buffers)
         scale = () if self.scale is None else (self.scale.owner._parameters,)
-        return self.layer._parameters, *norm, *scale
+        return *own, *norm, *scale
+
+    def source(self) -> Any:
+        """The weight, or what it is computed of."""
+        return self.layer.source() if isinstance(self.layer, Computed) else self.layer._parameters.get("weight")
 
     def weight_is_computed(self) -> bool:
         """In every call, by something that came after the layer was prepared."""
-        return self.layer._parameters.get("weight") is None
+        return self.source() is None
 
     def output_shape(self, input: Tensor) -> tuple[int, list[int], int]:
         """Batch, spatial extents and channels."""
@@ -248,8 +254,7 @@ class Prepared(nn.Module, StandIn):
         return y if n is None else F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        axes = input.dim() - self.geometry.rank
-        weight = self.layer._parameters["weight"]
+        axes, weight = input.dim() - self.geometry.rank, self.source()
         if input.dtype != weight.dtype or axes not in (1, 2):
             return self._by_operators(input, addend)
         if axes == 1:

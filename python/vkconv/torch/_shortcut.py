@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import inspect
 import operator
+from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.fx import _symbolic_trace
 
 from vkconv.torch._fusion import Steps, fuse
 from vkconv.torch._modules import StandIn, all_are_hooked, hooks, own_forward, stand_in
 from vkconv.torch._trace import MissingError, lacks, takes_one, trace
-
-_tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)  # of older releases
+from vkconv.torch._watchers import tracing
 
 
 class Shortcut(StandIn):
     """The forward of `module` with its convolutions and what follows them in one, made when it is first wanted.
 
     The module's own code runs while a part of it is in training mode, and always where nothing could be made of it.
-    After a change of its children or of their hooks the shortcut is made anew.
+    After a change of its children or of their hooks the shortcut is made anew. `code` runs in the place of the
+    module's own, if given.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, code: Callable[..., Any] | None = None) -> None:
+        self.module, self.code = module, code
         self.run: Steps | fx.GraphModule | None = None
         self.made_of: _Parts | None = None
         self.none = False  # nothing could be made, and no hooks that may go were the reason
@@ -42,18 +42,21 @@ class Shortcut(StandIn):
         self.forward = MethodType(FunctionType(code, globals(), "forward", default), self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"module": self.module}
+        return {"module": self.module, "code": self.code}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["module"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
 
     def _forward(self, input: Any) -> Any:
         return self._run(input)
 
     def _forward_with_options(self, input: Any, *values: Any, **named: Any) -> Any:
         if (values or named) and not self._are_defaults(values, named):
-            return type(self.module).forward(self.module, input, *values, **named)
+            return self._own(input, *values, **named)
         return self._run(input)
+
+    def _own(self, *values: Any, **named: Any) -> Any:
+        return self.code(*values, **named) if self.code else type(self.module).forward(self.module, *values, **named)
 
     def _are_defaults(self, values: tuple[Any, ...], named: dict[str, Any]) -> bool:
         """Whether these, given for the parameters after the first, are what the trace took for them."""
@@ -69,14 +72,14 @@ class Shortcut(StandIn):
                 return run.forward(input)
             except MissingError:
                 self.none = True
-        return type(self.module).forward(self.module, input)
+        return self._own(input)
 
     def _shorter(self) -> Steps | fx.GraphModule | None:
         """What runs instead of the module's code, if it may."""
         if self.module.training or self.none:
             return None
         if not torch.compiler.is_compiling():
-            if _tracing() or all_are_hooked():  # which sees every child's call
+            if tracing() or all_are_hooked():  # which sees every child's call
                 return None
             if self.made_of is None or self.made_of.changed():
                 self.make()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.fx import _symbolic_trace
 
 _exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # the former since PyTorch 2.7
+
+# Whether torch.fx traces; the latter in older releases.
+tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)
 
 
 def stored() -> bool:

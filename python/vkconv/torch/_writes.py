@@ -26,7 +26,7 @@ class Writes:
     def are_kept(self) -> bool:
         """Whether nothing that may be a copy is read after a write into another name of the same tensor."""
         order = {node: i for i, node in enumerate(self.nodes)}
-        for write in filter(self._writes, self.nodes):
+        for write in filter(self.into_first, self.nodes):
             root = target = write.args[0]
             while self._aliases(root):
                 root = root.args[0]
@@ -46,10 +46,10 @@ class Writes:
     def _aliases(self, node: fx.Node) -> bool:
         """Whether the result is the first argument's memory, or would be if that were contiguous."""
         views = _name(node) in _MAY_COPY | _VIEWS
-        return self._writes(node) or (views and bool(node.args) and isinstance(node.args[0], fx.Node))
+        return self.into_first(node) or (views and bool(node.args) and isinstance(node.args[0], fx.Node))
 
-    def _writes(self, node: fx.Node) -> bool:
-        """Into its first argument."""
+    def into_first(self, node: fx.Node) -> bool:
+        """Whether the node writes into its first argument."""
         if not node.args or not isinstance(node.args[0], fx.Node):
             return False
         if node.op == "call_module":
