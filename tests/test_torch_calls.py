@@ -137,6 +137,39 @@ def test_programs_hold_pytorchs(case):
             close(nn.Sequential(fast, nn.ReLU())(*inputs), model(*inputs).relu())
 
 
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4, 3, 3))
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight + torch.randn(self.weight.shape))
+
+
+class Spectral(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4, 3, 3, dtype=torch.complex64))
+
+    def forward(self, x):
+        return F.conv2d(x.to(torch.complex64), self.weight * 2).real
+
+
+def test_weights_that_no_call_shares():
+    """Random ones are drawn in every call; complex ones are not packed."""
+    x = cases()["standardized"][1][0]
+    model = Noisy().eval()
+    fast = vt.accelerate(model)
+    for seed in (1, 2):
+        results = []
+        for m in (model, fast):
+            torch.manual_seed(seed)
+            results.append(m(x))
+        close(*results)
+    model = Spectral().eval()
+    close(vt.accelerate(model)(x), model(x))
+
+
 def test_half_precision_and_errors():
     model, inputs = cases()["same padding"]
     fast = vt.accelerate(model.eval())

@@ -45,9 +45,10 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     in that format, spares parts that cannot be traced the copies of a contiguous one.
 
     Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once. Subclasses
-    of PyTorch's convolutions, and modules that call convolutions as functions, keep their code; where it calls PyTorch's
-    forward or functions, vkconv's run. Weights that such code computes of parameters alone (weight standardization) are
-    computed anew when those change. Layers with hooks, other parametrizations or a patched forward are left alone.
+    of PyTorch's convolutions keep their code, and so do modules that call convolutions as functions; where it calls
+    PyTorch's forward or functions, vkconv's run. Weights that such code computes of parameters alone (weight
+    standardization) are computed anew when those change. Layers with hooks, other parametrizations or a patched forward
+    are left alone.
 
     Parameters
     ----------

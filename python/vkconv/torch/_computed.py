@@ -78,15 +78,40 @@ def _replace(made: fx.GraphModule, node: fx.Node) -> None:
     given = _DEFAULTS | dict(zip(("input", "weight", *_DEFAULTS), node.args, strict=False)) | node.kwargs
     input, weight, bias = given.pop("input"), given.pop("weight"), given.pop("bias")
     settings = not any(isinstance(v, fx.Node) for v in tree_leaves(list(given.values())))
-    steps = _Steps(made) if settings and isinstance(weight, fx.Node) else None
-    if steps is None or not steps.take(weight) or (bias is not None and not steps.take(bias)):
+    steps = _Steps(made)
+    known = settings and steps.take(weight) and (bias is None or steps.take(bias))
+    layer = _layer(steps.module(weight, bias), given) if known else None
+    if layer is None:
         node.target = CONVOLUTIONS[node.target]
         return
-    layer = Computed(steps.module(weight, bias), **given)
     with made.graph.inserting_before(node):
         node.replace_all_uses_with(call_new(made, "computed", layer, (input,)))
     made.graph.erase_node(node)
     steps.erase_unused()
+
+
+def _layer(weights: fx.GraphModule, settings: dict[str, Any]) -> Computed | None:
+    """None where there are no weights yet, or none that vkconv can pack."""
+    try:
+        layer = Computed(weights, **settings)
+        weight = layer.weight
+    except Exception:  # whatever code raises on parameters without a shape
+        return None
+    return layer if weight.is_floating_point() and weight.device.type in ("cpu", "meta") else None
+
+
+def _is_function_of_arguments(node: fx.Node) -> bool:
+    """Whether the node calls what PyTorch or Python computes of the arguments alone."""
+    if node.op == "call_function":
+        module = getattr(node.target, "__module__", None) or "torch"
+        if not module.startswith(("torch", "_operator", "builtins", "math")):
+            return False
+    elif node.op != "call_method":
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    operators = getattr(torch.ops.aten, name.rstrip("_"), None)
+    overloads = [getattr(operators, o) for o in operators.overloads()] if operators else []
+    return not any(torch.Tag.nondeterministic_seeded in o.tags for o in overloads)
 
 
 class _Steps:
@@ -100,8 +125,7 @@ class _Steps:
         """Whether the node is one of them; then it and those before it are copied."""
         if not isinstance(node, fx.Node) or node in self.copies:
             return isinstance(node, fx.Node)
-        attribute = isinstance(module_of(self.made, node), Attribute)
-        if not attribute and node.op not in ("call_function", "call_method"):
+        if not isinstance(module_of(self.made, node), Attribute) and not _is_function_of_arguments(node):
             return False
         if any(map(self.writes.into_first, (node, *node.users))) or not all(map(self.take, node.all_input_nodes)):
             return False
