@@ -43,6 +43,11 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c4o8_i6x6_k3x3_s2x2_p0:1x0:1",
         "fwd_f32_n1c4o4_i10_k5_p4:0",
     ],
+    "odd channels": [
+        "fwd_f16_n2c18o33_i7x9_k3x3_p1x1_bias",
+        "fwd_bf16_n1c32o81_i5x6_k1x1_relu",
+        "fwd_f16_n1c50o150g2_i4x6x5_k2x1x3_s1x2x1_p0x0x1",
+    ],
     "groups": [
         "fwd_f32_n1c6o9g3_i8x7_k3x3_p1x1",
         "fwd_f32_n2c8o4g4_i9_k3_s2_p1",

@@ -117,6 +117,65 @@ void repair_quads(Place at, Finish f, uint fragment, uint pass, int y, vec4 v[kQ
   finish_quads(f, output_column(at, row_pixel(fragment, pass)), y, v);
 }
 
+#if ELEMENT_BYTES == 2
+// Halves of an odd number of channels in the words that hold two of them, which ones depends on the pixel: those of a
+// subgroup's row of matrices.
+struct Words {
+  uint slot;            // of its sums
+  uint fragment;        // its rows among the tile's
+  int y;                // below the tile's first
+  uint channel;         // its first, of all groups
+  int channels;         // that exist
+  uint count, inverse;  // words of a pixel; 2^16 / count, rounded up
+};
+
+float sum_at(Words w, uint pixel, int c) { return uintBitsToFloat(tile[w.slot + pixel * kRowOctets + c / 4][c % 4]); }
+
+// Finishes word i. False: it has suspect sums, of which those by their definition take the place if `repairs`.
+bool store_word(Place at, Words w, uint i, bool repairs) {
+  const uint pixel = i * w.inverse >> 16;
+  if (pixel >= kMatrixM) return true;
+  const uint x = (kStrip ? w.fragment * kMatrixM : 0) + pixel;
+  const OutputColumn column = output_column(at, x);
+  if (!column.exists) return true;
+  const int64_t result = column.result + strides_of(w.y, params.output_stride[2], kFarOutput);
+  const int64_t addend = kHasAddend ? column.addend + strides_of(w.y, params.epilogue.addend_stride[2], kFarOutput) : 0;
+  const uint odd = (uint(params.output_array >> 1) + uint(result) + w.channel) & 1;
+  const int c = int((i - pixel * w.count) * 2) - int(odd);
+  const bool first = c >= 0 && c < w.channels, second = c + 1 < w.channels;
+  vec2 v = vec2(first ? sum_at(w, pixel, c) : 0, second ? sum_at(w, pixel, c + 1) : 0);
+  if (is_suspect(v.x) || is_suspect(v.y)) {
+    if (!repairs) return false;
+    const Pixel p = pixel_at(at, x);
+    for (int j = 0; j < 2; ++j)
+      if (is_suspect(v[j])) v[j] = direct_sum(p.image, p.depth, at.row + w.y, p.column, int(w.channel) + c + j);
+  }
+  const uint channel = uint(int(w.channel) + c);
+  if (first && second)
+    finish2(params.output_array, result, addend, channel, v, params.epilogue);
+  else if (first || second)
+    finish(params.output_array, result, addend, channel + (first ? 0 : 1), first ? v.x : v.y, params.epilogue);
+  return true;
+}
+
+void store_words(Place at, uint slot, uint fragment, int y) {
+  Words w;
+  w.slot = slot;
+  w.fragment = fragment;
+  w.y = y;
+  w.channel = at.group * params.group_out + at.channel;
+  w.channels = min(int(params.group_out) - int(at.channel), int(kFragmentsN * kMatrixN));
+  if (w.channels <= 0) return;
+  w.count = uint(w.channels) / 2 + 1;
+  w.inverse = 65535 / w.count + 1;
+  uint broken = 0;
+  [[dont_unroll]] for (uint pass = 0; pass * kLanes < kMatrixM * w.count; ++pass)
+    if (!store_word(at, w, pass * kLanes + lane_index(), false)) broken |= 1u << pass;
+  for (uint pass = 0; broken != 0; ++pass, broken >>= 1)
+    if ((broken & 1) != 0) store_word(at, w, pass * kLanes + lane_index(), true);
+}
+#endif
+
 // Between sums in shared memory and who finishes them.
 void sums_barrier() {
   if (kSubgroupsK > 1) {
@@ -150,7 +209,14 @@ void store_outputs(Place at) {
     sums_barrier();
     const uint fragment = at.subgroup_m * kFragmentsM + row;
     const int y = kStrip ? 0 : int(fragment);
-    const bool row_exists = works && at.row + y < params.geometry.output_extent[1];
+    const bool in_image = at.row + y < params.geometry.output_extent[1], row_exists = works && in_image;
+#if ELEMENT_BYTES == 2
+    if (kStoresWords) {
+      if (in_image) store_words(at, sums, fragment, y);
+      sums_barrier();
+      continue;
+    }
+#endif
     uint broken = 0;
     UNROLL for (uint pass = 0; pass < loop_count(kPasses); ++pass) {
       if (kStrip) columns[pass] = output_column(at, row_pixel(fragment, pass));

@@ -136,6 +136,14 @@ bool stores_eights(const ConvProblem& p, const Operands<Device>& a) {
          aligned(a.output, 8, 16);
 }
 
+// Halves of channels that are no pairs are stored in the words that they share. Of fewer channels, whose pixels do not
+// fill a subgroup's lanes, one at a time takes as long.
+bool stores_words(const ConvProblem& p, const Operands<Device>& a, const MatrixTile& t) {
+  constexpr std::int64_t least_channels = 24;
+  return size_bytes(p.output_dtype) == 2 && group_epilogue_constants(p, a)[4] == 1 && t.subgroups_k == 1 &&
+         p.out_channels_per_group() >= least_channels;
+}
+
 class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
@@ -317,7 +325,7 @@ class DirectMatrixPlan final : public Plan<Device> {
           std::uint32_t{stores_eights(p, a)}, body_steps(grid), std::uint32_t{grid.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
           std::uint32_t{slices && grid.layout.straddled}, std::uint32_t{in_line}, std::uint32_t{grid.stages == 1},
-          std::uint32_t{slices}, t.subgroups_k})
+          std::uint32_t{slices}, t.subgroups_k, std::uint32_t{stores_words(p, a, t)}})
       k.constants.push_back(v);
     return k;
   }
