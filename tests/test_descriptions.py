@@ -67,6 +67,14 @@ def test_winograd_in_halves_wants_its_bound(layer, dtype):
     assert all(c.seconds is None for c in told("_highest").candidates if "winograd" in c.algorithm)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("layer", ["n8c3o768_i224x224_k16x16_s16x16", "n8c3o768_i224x224_k32x32_s32x32"])
+def test_patches_are_for_matrix_units(layer, dtype):
+    """Also where shared memory holds a row of them only."""
+    told = vkconv.explain(f"fwd_{dtype}_{layer}", device=vkconv.describe_device("h200"))
+    assert told.algorithm == "direct_matrix"
+
+
 def test_faster_devices_are_estimated_faster():
     def best(problem: str) -> list[float]:
         return [min(s for s in seconds(problem, vkconv.describe_device(n)).values() if s) for n in NAMES]
