@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from vkconv.torch import _functional
 from vkconv.torch._functional import per_axis
-from vkconv.torch._graphs import Attribute, call_new, module_of
+from vkconv.torch._graphs import Attribute, call_new, module_of, name_of
 from vkconv.torch._sources import Stores
 from vkconv.torch._writes import Writes
 
@@ -108,8 +108,7 @@ def _is_function_of_arguments(node: fx.Node) -> bool:
             return False
     elif node.op != "call_method":
         return False
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    operators = getattr(torch.ops.aten, name.rstrip("_"), None)
+    operators = getattr(torch.ops.aten, name_of(node).rstrip("_"), None)
     overloads = [getattr(operators, o) for o in operators.overloads()] if operators else []
     return not any(torch.Tag.nondeterministic_seeded in o.tags for o in overloads)
 

@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._chain import Chain
-from vkconv.torch._graphs import module_of
+from vkconv.torch._graphs import module_of, name_of
 from vkconv.torch._prepared import Prepared
 
 _IN_MEMORY = frozenset((
@@ -22,8 +22,7 @@ _IN_MEMORY = frozenset((
 def asks_for_format(graph: fx.Graph) -> bool:
     """Whether code that reads tensors, or draws random ones, in the order of their memory would find another one where
     channels come last."""
-    names = (n.target if n.op == "call_method" else getattr(n.target, "__name__", "") for n in graph.nodes)
-    return not _IN_MEMORY.isdisjoint(names)
+    return not _IN_MEMORY.isdisjoint(map(name_of, graph.nodes))
 
 
 def normalize_contiguous(made: fx.GraphModule) -> None:

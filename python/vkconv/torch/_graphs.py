@@ -27,6 +27,12 @@ def module_of(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return made.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
+def name_of(node: fx.Node) -> str:
+    """Of the function or method that the node calls."""
+    function: Any = node.target
+    return function if node.op == "call_method" else str(getattr(function, "__name__", ""))
+
+
 def computes(node: fx.Node, functions: tuple[Any, ...], method: str) -> bool:
     """Whether it applies one of these, without options, to two different results."""
     known = node.target == method if node.op == "call_method" else node.target in functions

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any
 
 from torch import fx, nn
+
+from vkconv.torch._graphs import name_of
 
 _MAY_COPY = frozenset(("contiguous", "flatten", "ravel", "reshape", "reshape_as", "unflatten", "view", "view_as"))
 _VIEWS = frozenset(("chunk", "getitem", "movedim", "narrow", "permute", "select", "split", "squeeze", "transpose",
@@ -32,7 +33,7 @@ class Writes:
                 root = root.args[0]
             names = [] if root.op == "placeholder" else list(self._names(root, write))
             read = (user for name in names if name is not target for user in name.users)
-            if any(_name(n) in _MAY_COPY for n in names) and any(order[user] > order[write] for user in read):
+            if any(name_of(n) in _MAY_COPY for n in names) and any(order[user] > order[write] for user in read):
                 return False
         return True
 
@@ -45,7 +46,7 @@ class Writes:
 
     def _aliases(self, node: fx.Node) -> bool:
         """Whether the result is the first argument's memory, or would be if that were contiguous."""
-        views = _name(node) in _MAY_COPY | _VIEWS
+        views = name_of(node) in _MAY_COPY | _VIEWS
         return self.into_first(node) or (views and bool(node.args) and isinstance(node.args[0], fx.Node))
 
     def into_first(self, node: fx.Node) -> bool:
@@ -56,10 +57,5 @@ class Writes:
             return bool(getattr(self.module.get_submodule(str(node.target)), "inplace", False))
         if node.target in IN_PLACE or node.kwargs.get("inplace") is True:
             return True
-        name = _name(node)  # operator has and_
+        name = name_of(node)  # operator has and_
         return name.endswith("_") and not name.endswith("__") and not hasattr(operator, name)
-
-
-def _name(node: fx.Node) -> str:
-    function: Any = node.target
-    return function if node.op == "call_method" else str(getattr(function, "__name__", ""))
