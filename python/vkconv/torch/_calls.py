@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from vkconv.torch._computed import CONVOLUTIONS, TRANSPOSED
-from vkconv.torch._functional import Axes, Padding, pads_of, per_axis
+from vkconv.torch._computed import CONVOLUTIONS, TRANSPOSED, arguments_of
 from vkconv.torch._modules import StandIn, own_forward
-from vkconv.torch._prepared import Geometry, PreparedInherited
+from vkconv.torch._prepared import PreparedInherited
 from vkconv.torch._watchers import stored, tracing
 
 _NAME = re.compile(r"conv(_transpose)?[123]d")
@@ -48,27 +47,21 @@ class _Redirected(TorchFunctionMode):
         self.prepared = prepared
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func in CONVOLUTIONS:
-            return self._convolution(CONVOLUTIONS[func], *args, **given)
-        return TRANSPOSED.get(func, func)(*args, **given)
+        named = kwargs or {}
+        if func in CONVOLUTIONS and self.prepared is not None:
+            given = arguments_of(args, named)
+            if given and _is_layers(self.prepared.layer, given):
+                return self.prepared.forward(given["input"], given["weight"], given["bias"])
+        return CONVOLUTIONS.get(func, TRANSPOSED.get(func, func))(*args, **named)
 
-    def _convolution(
-        self,
-        function: Callable[..., Tensor],
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Axes = 1,
-        padding: Padding = 0,
-        dilation: Axes = 1,
-        groups: int = 1,
-    ) -> Tensor:
-        own = self.prepared
-        if own is not None and weight is own.layer.weight and bias is own.layer.bias:
-            rank = own.geometry.rank
-            strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-            pads = pads_of(padding, weight.shape[2:], strides, dilations)
-            if Geometry(tuple(strides), tuple(pads), tuple(dilations), groups) == own.geometry:
-                return own.forward(input, weight, bias)
-        return function(input, weight, bias, stride, padding, dilation, groups)
+
+def _is_layers(layer: Any, given: dict[str, Any]) -> bool:
+    """Whether a call is the one that the layer's own forward makes: with its weights, in its geometry."""
+    if given["weight"] is not layer.weight or given["bias"] is not layer.bias or layer.padding_mode != "zeros":
+        return False
+    return all(_alike(given[name], getattr(layer, name)) for name in ("stride", "padding", "dilation", "groups"))
+
+
+def _alike(value: Any, own: Any) -> bool:
+    """One number stands for all axes."""
+    return bool(value == own) or (isinstance(own, tuple) and all(value == n for n in own))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
 from vkconv.torch import _functional
 from vkconv.torch._functional import per_axis
 from vkconv.torch._graphs import Attribute, call_new, module_of, name_of
-from vkconv.torch._sources import Stores
 from vkconv.torch._writes import Writes
 
 # PyTorch's functions and vkconv's.
@@ -28,17 +28,37 @@ TRANSPOSED: dict[Any, Any] = {
 _DEFAULTS = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
 
+_NAMES = ("input", "weight", *_DEFAULTS)
+
+
+def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Those of a call of a convolution by their names; None of a call that lacks some or has others."""
+    given = _DEFAULTS | dict(zip(_NAMES, args, strict=False)) | dict(kwargs)
+    return given if given.keys() == set(_NAMES) and len(args) <= len(_NAMES) else None
+
+
 class Computed(nn.Module):
-    """In the place of a layer of PyTorch: `weights` computes weight and bias of attributes of the model's modules."""
+    """In the place of a layer of PyTorch, whose weight and bias graphs compute of attributes of the model's modules."""
 
     padding_mode = "zeros"
 
-    def __init__(self, weights: fx.GraphModule, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+    def __init__(
+        self,
+        weight: fx.GraphModule,
+        bias: fx.GraphModule | None,
+        shape: Sequence[int],
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> None:
         super().__init__()
-        read = [m for m in weights.children() if isinstance(m, Attribute)]
-        stores = [store for m in read for store in (m.owner._parameters, m.owner._buffers)]
-        self.__dict__.update(weights=weights, _stores=stores)  # no children: the model owns them
-        rows, columns, *kernel = self.weight.shape
+        read = [m for graph in (weight, bias) if graph for m in graph.children() if isinstance(m, Attribute)]
+        owners = dict.fromkeys(m.owner for m in read)
+        stores = [store for owner in owners for store in (owner._parameters, owner._buffers)]
+        # No children: the model owns them.
+        self.__dict__.update(_weight=weight, _bias=bias, _read=read, _stores=stores)
+        rows, columns, *kernel = shape
         rank = len(kernel)
         self.out_channels, self.in_channels, self.groups = rows, columns * groups, groups
         self.kernel_size = tuple(kernel)
@@ -46,20 +66,20 @@ class Computed(nn.Module):
         self.padding = padding if isinstance(padding, str) else per_axis(padding, rank, "padding")
 
     @property
-    def weight(self) -> Tensor:
-        return self.__dict__["weights"]()[0]
+    def weight(self) -> Any:
+        return self._weight()
 
     @property
-    def bias(self) -> Tensor | None:
-        return self.__dict__["weights"]()[1]
+    def bias(self) -> Any:
+        return self._bias and self._bias()
 
-    def stores(self) -> Stores:
-        """Where everything is that the weights are computed of."""
-        return self.__dict__["_stores"]
+    def stores(self) -> Any:
+        """Where everything is that they are computed of."""
+        return self._stores
 
     def source(self) -> Any:
         """One of the tensors that they are computed of, whose dtype they have."""
-        return next((t for store in self.stores() for t in store.values() if t is not None), None)
+        return self._read[0]() if self._read else None
 
 
 def functions_to_layers(made: fx.GraphModule) -> None:
@@ -69,42 +89,44 @@ def functions_to_layers(made: fx.GraphModule) -> None:
         if node.op != "call_function":
             continue
         if node.target in CONVOLUTIONS:
-            _replace(made, node)
+            given = arguments_of(node.args, node.kwargs)
+            if given is None or not _replace(made, node, **given):
+                node.target = CONVOLUTIONS[node.target]
         elif node.target in TRANSPOSED:
             node.target = TRANSPOSED[node.target]
 
 
-def _replace(made: fx.GraphModule, node: fx.Node) -> None:
-    given = _DEFAULTS | dict(zip(("input", "weight", *_DEFAULTS), node.args, strict=False)) | node.kwargs
-    input, weight, bias = given.pop("input"), given.pop("weight"), given.pop("bias")
-    settings = not any(isinstance(v, fx.Node) for v in tree_leaves(list(given.values())))
-    steps = _Steps(made)
-    known = settings and steps.take(weight) and (bias is None or steps.take(bias))
-    layer = _layer(steps.module(weight, bias), given) if known else None
+def _replace(made: fx.GraphModule, node: fx.Node, input: Any, weight: Any, bias: Any, **settings: Any) -> bool:
+    """Whether a layer could take the node's place."""
+    steps = [_Steps(made, result) for result in (weight, bias) if result is not None]
+    constant = not any(isinstance(v, fx.Node) for v in tree_leaves(list(settings.values())))
+    layer = _layer(settings, *(s.module() for s in steps)) if constant and all(s.are_known for s in steps) else None
     if layer is None:
-        node.target = CONVOLUTIONS[node.target]
-        return
+        return False
     with made.graph.inserting_before(node):
         node.replace_all_uses_with(call_new(made, "computed", layer, (input,)))
     made.graph.erase_node(node)
-    steps.erase_unused()
+    for step in reversed([n for n in made.graph.nodes if any(n in s.copies for s in steps)]):
+        if not step.users:
+            made.graph.erase_node(step)
+    return True
 
 
-def _layer(weights: fx.GraphModule, settings: dict[str, Any]) -> Computed | None:
+def _layer(settings: dict[str, Any], weight: fx.GraphModule, bias: fx.GraphModule | None = None) -> Computed | None:
     """None where there are no weights yet, or none that vkconv can pack."""
     try:
-        layer = Computed(weights, **settings)
-        weight = layer.weight
+        now = weight()
+        layer = Computed(weight, bias, now.shape, **settings)
     except Exception:  # whatever code raises on parameters without a shape
         return None
-    return layer if weight.is_floating_point() and weight.device.type in ("cpu", "meta") else None
+    return layer if now.is_floating_point() and now.device.type in ("cpu", "meta") else None
 
 
 def _is_function_of_arguments(node: fx.Node) -> bool:
     """Whether the node calls what PyTorch or Python computes of the arguments alone."""
     if node.op == "call_function":
         module = getattr(node.target, "__module__", None) or "torch"
-        if not module.startswith(("torch", "_operator", "builtins", "math")):
+        if module.partition(".")[0] not in ("torch", "_operator", "builtins", "math"):
             return False
     elif node.op != "call_method":
         return False
@@ -114,29 +136,25 @@ def _is_function_of_arguments(node: fx.Node) -> bool:
 
 
 class _Steps:
-    """The nodes of a graph that make weights of attributes alone."""
+    """The nodes of a graph that make a result of attributes alone."""
 
-    def __init__(self, made: fx.GraphModule) -> None:
-        self.made, self.writes = made, Writes(made, made.graph)
+    def __init__(self, made: fx.GraphModule, result: Any) -> None:
+        self.made, self.writes, self.result = made, Writes(made, made.graph), result
         self.graph, self.copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        self.are_known = isinstance(result, fx.Node) and self._take(result)
 
-    def take(self, node: Any) -> bool:
+    def _take(self, node: fx.Node) -> bool:
         """Whether the node is one of them; then it and those before it are copied."""
-        if not isinstance(node, fx.Node) or node in self.copies:
-            return isinstance(node, fx.Node)
+        if node in self.copies:
+            return True
         if not isinstance(module_of(self.made, node), Attribute) and not _is_function_of_arguments(node):
             return False
-        if any(map(self.writes.into_first, (node, *node.users))) or not all(map(self.take, node.all_input_nodes)):
+        if any(map(self.writes.into_first, (node, *node.users))) or not all(map(self._take, node.all_input_nodes)):
             return False
         self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
         return True
 
-    def module(self, weight: fx.Node, bias: fx.Node | None) -> fx.GraphModule:
-        """What computes both."""
-        self.graph.output((self.copies[weight], None if bias is None else self.copies[bias]))
+    def module(self) -> fx.GraphModule:
+        """What computes the result."""
+        self.graph.output(self.copies[self.result])
         return fx.GraphModule(self.made, self.graph)
-
-    def erase_unused(self) -> None:
-        for node in reversed(list(self.copies)):
-            if not node.users:
-                self.made.graph.erase_node(node)
