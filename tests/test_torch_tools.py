@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after the skip
-from torch.utils import mkldnn  # noqa: E402
+from torch.utils import checkpoint, mkldnn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from vkconv import torch as vt  # noqa: E402
@@ -59,6 +59,36 @@ def test_operations_are_counted_as_pytorch_counts_its_own(train):
     want = counted(model, backward=train)
     assert want > 0
     assert counted(vt.accelerate(model), backward=train) == want
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_what_a_backward_pass_needs_may_be_stored_elsewhere(layout):
+    model = vt.accelerate(network(groups=1)[:5].train())
+    x = image().to(memory_format=layout).requires_grad_()
+    stored = []
+
+    def pack(tensor: torch.Tensor) -> int:
+        stored.append(tensor.clone(memory_format=torch.contiguous_format))
+        return len(stored) - 1
+
+    def gradients(y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(y.square().sum(), (x, model[0].weight, model[3].weight))
+
+    want = gradients(model(x))
+    with torch.autograd.graph.saved_tensors_hooks(pack, stored.__getitem__):
+        y = model(x)
+    assert any(torch.equal(t, x) for t in stored)
+    for got in (gradients(y), gradients(checkpoint.checkpoint(model, x, use_reentrant=False))):
+        for one, other in zip(got, want, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_what_a_backward_pass_needs_must_not_change():
+    x, w = image(), torch.randn(3, 4, 3, 3, requires_grad=True)
+    y = vt.conv2d(x, w)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
 
 
 def test_onednn_tensors_are_convolved_by_pytorch():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vkconv.torch import _ops
-from vkconv.torch._arrays import contiguous, is_channels_last
+from vkconv.torch._arrays import is_channels_last
 from vkconv.torch._autograd import Operator, call
 
 
@@ -18,8 +18,8 @@ def apply(op: Operator, input: Tensor, weight: Tensor, bias: Tensor | None, *geo
         return _complex(op, input, weight, bias, *geometry)
     if torch.is_autocast_enabled("cpu"):
         input, weight, bias = _autocast(input), _autocast(weight), None if bias is None else _autocast(bias)
-    y = call(op, input, weight, bias, *geometry)
-    return y if is_channels_last(input) or is_channels_last(weight) else contiguous(y)
+    dense = not (is_channels_last(input) or is_channels_last(weight))
+    return call(op, input, weight, bias, *geometry, dense=dense)
 
 
 def _autocast(tensor: Tensor) -> Tensor:

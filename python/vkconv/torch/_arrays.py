@@ -71,10 +71,20 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """PyTorch's copy from channels last takes eight times as long as one of a contiguous tensor, vkconv's twice."""
+    return to_tensor(_core.dense(to_array(tensor))) if _copies(tensor) else tensor.contiguous()
+
+
+def _copies(tensor: torch.Tensor) -> bool:
+    """Whether vkconv's copies, which nothing follows, will do."""
     known = tensor.dtype in _DTYPES and tensor.dim() <= _MOST_AXES
-    if not known or stored() or noticed(tensor) or (followed() and differentiated(tensor)):
-        return tensor.contiguous()
-    return to_tensor(_core.dense(to_array(tensor)))
+    return known and not (stored() or noticed(tensor) or (followed() and differentiated(tensor)))
+
+
+def with_channels_beside(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers, as several operators read them fastest: each would copy channels that lie apart."""
+    if tensor.stride(1) == 1 or tensor.shape[1] == 1 or not _copies(tensor):
+        return tensor
+    return channels_first(_core.dense(channels_last(tensor)))
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:

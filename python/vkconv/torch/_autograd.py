@@ -2,12 +2,13 @@
 
 The operators are bilinear and closed under differentiation: the derivatives of each are the other two. `torch.library`
 takes reverse-mode derivatives, which torch.compile traces. `torch.func` and forward mode need an `autograd.Function`,
-which costs more, and which torch.compile does not take with all of its methods: `call` chooses.
+which torch.compile does not take with all of its methods. Both take longer than a small convolution; where nothing but
+reverse mode follows a call, an `autograd.Function` without those methods takes a third of it. `call` chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,19 +16,29 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from vkconv.torch import _ops
-from vkconv.torch._arrays import contiguous
+from vkconv.torch._arrays import contiguous, with_channels_beside
+from vkconv.torch._watchers import differentiated, noticed, stored
 
 Operator = Any  # one of _ops.py
 Grads = tuple[Tensor | None, ...]
 
 
-def call(op: Operator, first: Tensor, second: Tensor, *rest: Any) -> Tensor:
-    """`op(first, second, *rest)` with derivatives. After two tensors comes the bias, which may be None, but in
-    `conv_weight_grad`; the rest is geometry, `groups` last."""
-    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    run = _functions[op].apply if transformed and not torch.compiler.is_compiling() else op
+def call(op: Operator, first: Tensor, second: Tensor, *rest: Any, dense: bool = False) -> Tensor:
+    """`op(first, second, *rest)` with derivatives, in PyTorch's contiguous format if `dense`. After two tensors comes
+    the bias, which may be None, but in `conv_weight_grad`; the rest is geometry, `groups` last."""
+    tensors = [t for t in (first, second, *rest[:1]) if isinstance(t, Tensor)]
+    if torch.compiler.is_compiling():
+        run = op
+    elif torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        run = _functions[op].apply
+    elif stored() or any(map(noticed, tensors)):
+        run = op
+    elif differentiated(*tensors):
+        run, rest = _eager[op].apply, (*rest, dense)
+    else:
+        run = op._init_fn
     made: Tensor = run(first, second, *rest)
-    return made
+    return contiguous(made) if dense else made
 
 
 def _bias_grad(grad: Tensor) -> Tensor:
@@ -45,6 +56,8 @@ def _conv_backward(ctx: Any, grad: Tensor | None) -> Grads:
     input, weight = ctx.saved_tensors
     geometry = ctx.rest[1:]
     of_input, of_weight, of_bias = ctx.needs_input_grad[:3]
+    if of_input and of_weight:
+        grad = with_channels_beside(grad)
     return (
         _in_format_of(input, call(_ops.conv_input_grad, grad, weight, None, input.shape[2:], *geometry))
         if of_input
@@ -82,7 +95,7 @@ def _weight_grad_backward(ctx: Any, double: Tensor | None) -> Grads:
     )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:
     first, second, *ctx.rest = inputs
     if ctx.rest and isinstance(ctx.rest[0], Tensor):
         ctx.rest[0] = None  # of the bias nothing is needed
@@ -123,6 +136,20 @@ def _function(op: Operator, backward: Callable[..., Grads], axes: tuple[int, int
     return type(op._name, (torch.autograd.Function,), {name: staticmethod(f) for name, f in methods.items()})
 
 
+def _eager_function(op: Operator, backward: Callable[..., Grads]) -> Any:
+    """`op` as an `autograd.Function` for reverse mode alone, whose last argument is `dense` of `call`."""
+
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        *inputs, dense = arguments
+        made = op._init_fn(*inputs)
+        _save(ctx, inputs, made)
+        ctx.set_materialize_grads(False)
+        return contiguous(made) if dense else made
+
+    methods = {"forward": forward, "backward": lambda ctx, grad: (*backward(ctx, grad), None)}
+    return type(op._name, (torch.autograd.Function,), {name: staticmethod(f) for name, f in methods.items()})
+
+
 def merged(tensor: Tensor, dim: int | None, batch: int, axis: int) -> Tensor:
     """`tensor` with the axis `dim` of a `vmap`, or as many repetitions, as the outer part of `axis`."""
     repeated = tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -135,5 +162,6 @@ _RULES: dict[Operator, tuple[Callable[..., Grads], tuple[int, int, int]]] = {
     _ops.conv_weight_grad: (_weight_grad_backward, (1, 1, 0)),
 }
 _functions = {op: _function(op, *rules) for op, rules in _RULES.items()}
+_eager = {op: _eager_function(op, backward) for op, (backward, _) in _RULES.items()}
 for _op, (_backward, _) in _RULES.items():
     _op.register_autograd(_backward, setup_context=_save)

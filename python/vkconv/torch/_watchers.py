@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace
+from torch.nn import Parameter
 
 _exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # the former since PyTorch 2.7
 
@@ -44,7 +45,7 @@ def noticed(tensor: Tensor) -> bool:
     tensor itself. Where nothing does, PyTorch's dispatcher is spared, which takes longer than a small convolution."""
     return (
         torch.compiler.is_compiling()
-        or type(tensor) is not Tensor
+        or type(tensor) not in (Tensor, Parameter)
         or not tensor.is_cpu
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
