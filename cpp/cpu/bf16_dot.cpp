@@ -87,9 +87,11 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, const Terms& 
 
 template <int kRows, int kVectors>
 void dot_kernel(const Tile& t, const Terms* chains, const Part& part) {
-  for (std::int64_t tile = 0; tile < part.tiles; ++tile)
+  for (std::int64_t tile = 0; tile < part.tiles; ++tile) {
+    fetch_rows<kRows, 1>(t, chains, part, tile);
     for (std::int64_t panel = part.first_panel; panel < part.panels_end; ++panel)
       multiply<kRows, kVectors>(t, *chains, part, tile, panel);
+  }
 }
 
 template <int kVectors, int... i>

@@ -76,6 +76,7 @@ struct GemmTile {
   std::int64_t block = kBlockTerms;           // longest chain; block_terms() of the whole sum
   std::int64_t panels = 1, panel_stride = 0;  // elements of B from panel to panel
   std::int64_t c_panel_stride = 0;            // elements of C from panel to panel; 0: their columns follow each other
+  std::int64_t rows_ahead = 0;                // what so many rows below read of A is fetched into L2; 0: nothing
   // Where the panel behind these begins, which the tiles below each other bring into L1 together; null: behind the last
   // slice.
   const T* next = nullptr;
@@ -104,6 +105,24 @@ struct GemmPart {
   const T* next;
   std::int64_t next_step;
 };
+
+// Fetches into L2 what register tile `tile` of a part reads `rows_ahead` rows further on, if the part has the first of
+// the panels that the rows meet. The hardware follows runs of memory one after the other, not those of a tile side by
+// side: rows out of memory come up to 1.4 times as fast so. A tile at a time, since more fetches than the core can have
+// on their way would hold up its products.
+template <int kRows, int kChains, class T, class C>
+inline __attribute__((always_inline)) void fetch_rows(const GemmTile<T, C>& t, const GemmTerms<T>* chains,
+                                                      const GemmPart<T, C>& part, std::int64_t tile) {
+  constexpr std::int64_t kLineValues = 64 / sizeof(T);
+  constexpr int kRead = 0, kIntoL2 = 2;
+  if (t.rows_ahead == 0 || part.first_panel > 0) return;
+  const std::int64_t first = part.first_row + tile * kRows + t.rows_ahead;
+  for (const GemmTerms<T>* chain = chains; chain < chains + kChains; ++chain)
+    for (std::int64_t s = 0; s < chain->slice_count; ++s)
+      for (std::int64_t row = first; row < first + kRows; ++row)
+        for (std::int64_t k = 0; k < chain->kc; k += kLineValues)
+          __builtin_prefetch(chain->slices[s].a + row * t.lda + k, kRead, kIntoL2);
+}
 
 // Whether wide tiles of at most `most` rows (0: none) are faster for so many rows: two of 4 rows take longer than a
 // narrow tile of them all, which reads B evenly.

@@ -36,6 +36,7 @@ struct DenseLayout {
   std::int64_t task_panels = 1;                  // and its panels
   bool dot = false;                              // bf16 is multiplied as it is, by the dot product
   bool copied = false;                           // the input rows of a task are copied into scratch first
+  bool fetched = false;                          // rows of the input are fetched ahead of the tiles
   bool shared_weights = false;                   // weights of a call are packed once, not by every task that uses them
   std::int64_t most_together = 1;                // panels that meet a tile together: a pair, or what L1 holds
   std::size_t panel_bytes = 0, stage_bytes = 0;  // of a packed panel; scratch of one task

@@ -165,6 +165,7 @@ class Dense {
     tile.block = s_.dot && !std::is_same_v<Out, A> ? dot_block_terms(s_.terms) : block_terms(s_.terms);
     tile.panels = panels.count;
     tile.panel_stride = s_.panel_stride(sizeof(X));
+    if (panels.output_channel == 0 && s_.fetched) tile.rows_ahead = w.size();
     if (direct) tile.last_lanes = panels.channels % s_.tile.lanes;
     if (takes_all_taps(w, panels) && !row.outside())
       sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, panels, tile, false);
