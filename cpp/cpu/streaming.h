@@ -1,4 +1,5 @@
-// Stores past the caches: lines are not read before they are written, and the next reader finds them in memory.
+// Arrays that outgrow the caches, and stores past these: lines are not read before they are written, and the next reader
+// finds them in memory.
 #pragma once
 #include <cstdint>
 
@@ -21,6 +22,13 @@ inline bool outgrows_caches(const Traits& t, const ConvProblem& p) {
   const double own = kOwnCaches * t.threads * static_cast<double>(t.l2_bytes);
   const double bytes = static_cast<double>(p.output_elements()) * static_cast<double>(size_bytes(p.output_dtype));
   return bytes > (shared_cache_is_slow(t) ? own : static_cast<double>(t.l3_bytes));
+}
+
+// Whether an input comes from memory: L3, which other cores use too, holds no more than a part of the arrays. What reads
+// several rows of it side by side, which the hardware does not follow, then fetches them ahead.
+inline bool comes_from_memory(const Traits& t, const ConvProblem& p) {
+  constexpr double kPart = 0.4;
+  return p.bytes_moved() > kPart * static_cast<double>(t.l3_bytes);
 }
 
 // Whether all vectors of these channels are whole and aligned in `y`.

@@ -6,6 +6,7 @@
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
 #include "cpu/staging.h"
+#include "cpu/streaming.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -75,12 +76,6 @@ bool worth_a_copy(const ConvProblem& p) {
 // Some processors have the dot product at half the rate of multiply-adds.
 bool dot_pays(const Traits& t) { return t.bf16_dot && t.bf16_flops_per_second >= t.f32_flops_per_second; }
 
-// Whether rows of the input come from memory: L3, which other cores use too, holds no more than a part of the arrays.
-bool comes_from_memory(const ConvProblem& p, const Traits& t) {
-  constexpr double kPart = 0.25;
-  return p.bytes_moved() > kPart * static_cast<double>(t.l3_bytes);
-}
-
 // All pixels of a pointwise problem as one row, if they are more than one row has and that one more than a pixel.
 std::optional<ConvProblem> one_row(const ConvProblem& p) {
   if (!is_pointwise(p) || p.output[2] == 1 || p.output[2] == p.batch * p.output_pixels()) return std::nullopt;
@@ -108,7 +103,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.tile.vectors()));
   s.rows = p.batch * p.output[0] * p.output[1];
   s.copied = s.dot ? s.in > in : size_bytes(p.dtype) == 2 || worth_a_copy(p);
-  s.fetched = is_pointwise(p) && p.groups == 1 && comes_from_memory(p, context.traits);
+  s.fetched = is_pointwise(p) && p.groups == 1 && comes_from_memory(context.traits, p);
   const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);
   s.panel_bytes = static_cast<std::size_t>(
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu/staging.h"
+#include "cpu/streaming.h"
 
 namespace vkconv::cpu {
 
@@ -16,6 +17,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   s.vectors = ceil_div(s.p.groups, s.vector_groups);
   s.rows = s.p.batch * s.p.output[0] * s.p.output[1];
   s.copied = size_bytes(s.p.dtype) == 2 || s.p.in_channels < lanes;
+  s.fetched = !s.copied && s.p.kernel[0] == 1 && comes_from_memory(context.traits, s.p);
   const auto element = static_cast<std::int64_t>(size_bytes(accumulator(s.p.dtype)));
   const std::int64_t terms_and_mark = checked_add(checked_mul(lanes, s.terms()), 1);
   s.packed_bytes = static_cast<std::size_t>(round_up(checked_mul(s.vectors * element, terms_and_mark), 256));

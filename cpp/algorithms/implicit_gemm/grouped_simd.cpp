@@ -61,7 +61,10 @@ class Grouped {
         for (std::int64_t i = 0; i < height; i += together) {
           TileTaps<A>& taps = lists[together == 2 ? 2 : i];
           const OutputRow at(p_, r + i);
-          if (taps.empty()) collect(at, together, input, taps);
+          if (taps.empty()) {
+            collect(at, together, input, taps);
+            if (s_.fetched && together == 2) look_ahead(at, input, taps);
+          }
           taps.first = w.begin;
           tile(at, together, w, taps);
         }
@@ -102,6 +105,13 @@ class Grouped {
         const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0], line);
         collect_line(x, d, h, {h < p_.kernel[1] ? 0 : 1, h < p_.stride[1] ? 1 : rows}, input.pixel_stride(), taps);
       }
+  }
+
+  // The lines that the two rows of outputs below those at `at` are the first to meet.
+  void look_ahead(const OutputRow& at, const InputRows<T>& input, TileTaps<A>& taps) const {
+    const std::int64_t first = (at.h + 1) * p_.stride[1] + p_.kernel[1] - p_.pad_lo[1];
+    for (std::int64_t line = first; line < std::min(first + 2 * p_.stride[1], p_.input[1]); ++line)
+      taps.ahead.push_back(input.row(at.n, at.d * p_.stride[0] - p_.pad_lo[0], line));
   }
 
   // Outputs `w` of one row, or of two.

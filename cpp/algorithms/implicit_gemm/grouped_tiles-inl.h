@@ -43,6 +43,7 @@ struct TapRun {
 template <class A>
 struct TileTaps {
   std::vector<TapRun<A>> runs[kMostTaps];  // of 1, 2, ... taps
+  std::vector<const A*> ahead;             // lines that are fetched into L2
   std::int64_t step = 0;                   // elements between columns
   std::int64_t in_channels = 0;            // a group
   std::int64_t stride = 1;                 // between the taps of a run
@@ -54,6 +55,7 @@ struct TileTaps {
   }
   void clear() {
     for (auto& of_taps : runs) of_taps.clear();
+    ahead.clear();
   }
 };
 
@@ -96,6 +98,16 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
       });
     });
   }
+}
+
+// Fetches what the tile below is the first to read, a few lines of memory with each vector of channels.
+template <int kPixels, class A>
+HWY_INLINE void fetch_ahead(const TileTaps<A>& taps, const ChannelVector<A>& v) {
+  constexpr int kRead = 0, kIntoL2 = 2;
+  const std::int64_t pixel = taps.step / taps.stride;
+  for (const A* line : taps.ahead)
+    for (std::int64_t j = 0; j < kPixels * taps.stride; ++j)
+      __builtin_prefetch(line + (taps.first * taps.stride + j) * pixel + v.window, kRead, kIntoL2);
 }
 
 // Where the sums of a row of a tile go: to the outputs, when at most a bias and bounds come between, or else (`out` is
@@ -166,6 +178,7 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
   const hn::ScalableTag<A> d;
   std::int64_t lanes = 0;
   for (const ChannelVector<A>& v : vectors) {
+    fetch_ahead<kPixels>(taps, v);
     hn::Vec<decltype(d)> sum[2][kPixels];
     unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
     unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {

@@ -14,9 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only.
-inline constexpr std::int64_t kPixelsAhead = 12;
-
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
 class UnitSums : BlockOperands<T, In> {
@@ -29,6 +26,7 @@ class UnitSums : BlockOperands<T, In> {
   UnitSums(const Job& job, const Unit& unit, T* scratch)
       : Operands(job, unit, scratch),
         unit_(unit),
+        ahead_(job.ahead),
         row_length_(unit.vectors.size() * shape_.lanes),
         size_(unit.taps.size() * unit.rows.size() * row_length_) {
     if (shape_.form == Form::groups) find_permutations();
@@ -136,7 +134,7 @@ class UnitSums : BlockOperands<T, In> {
     tile.count = w.count;
     tile.row_step = (out_vectors ? w.in_step : w.out_step) * of_rows.pixel;
     tile.vector_step = (out_vectors ? w.out_step : w.in_step) * of_vectors.pixel;
-    tile.ahead = shape_.staged ? 0 : kPixelsAhead;
+    tile.ahead = shape_.staged ? 0 : ahead_;
     tile.row = rows.begin - of_rows.channel;
     tile.c = sums.data;
     tile.ldc = sums.row;
@@ -289,7 +287,7 @@ class UnitSums : BlockOperands<T, In> {
 
   const OuterKernels<T>& kernels_ = outer_kernels<T>();
   const Unit& unit_;
-  std::int64_t row_length_, size_;
+  std::int64_t ahead_, row_length_, size_;
   bool stores_ = false;                    // sums are stored in the weight, not added to others
   std::vector<Permutation> permutations_;  // of the unit's vectors
 };
