@@ -27,7 +27,7 @@ inline bool outgrows_caches(const Traits& t, const ConvProblem& p) {
 // Whether an input comes from memory: L3, which other cores use too, holds no more than a part of the arrays. What reads
 // several rows of it side by side, which the hardware does not follow, then fetches them ahead.
 inline bool comes_from_memory(const Traits& t, const ConvProblem& p) {
-  constexpr double kPart = 0.4;
+  constexpr double kPart = 0.3;
   return p.bytes_moved() > kPart * static_cast<double>(t.l3_bytes);
 }
 

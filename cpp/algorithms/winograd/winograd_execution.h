@@ -108,8 +108,8 @@ class Execution {
   void hold_slices(Worker& worker, std::int64_t depth_begin, std::int64_t depth_end) const;
   void hold_panels(Worker& worker, Range blocks) const;
   std::vector<ReductionBlock> panel_pieces() const;
-  void step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const;
-  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums) const;
+  void step(Worker& worker, Range blocks, std::int64_t d, const float* weights, bool first) const;
+  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums, bool fetches) const;
   void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,
                       const float* next, std::int64_t point, float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
@@ -118,6 +118,7 @@ class Execution {
   // winograd_tiles_cpu.cpp
   void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes,
                        bool stream, float* u, std::int64_t point_stride) const;
+  void fetch_tiles(const Slab& slab, std::int64_t point) const;
   void transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const;
   void transform_vectors(const InputTile& tile, int plane, std::int64_t channels, float* v) const;
   void transform_copy(const InputTile& tile, int plane, Range channels, float* v) const;

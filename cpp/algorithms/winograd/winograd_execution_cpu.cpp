@@ -99,7 +99,8 @@ void Execution::run_units(const float* weights) const {
         check_job();
         hold_slices(worker, d, std::min(d + b_.depths_per_step, slab.depth_end));
         for (std::int64_t block = blocks.begin; block < blocks.end; block += b_.blocks_per_step)
-          step(worker, {block, std::min(block + b_.blocks_per_step, blocks.end)}, d, group_weights);
+          step(worker, {block, std::min(block + b_.blocks_per_step, blocks.end)}, d, group_weights,
+               block == blocks.begin && d == slab.depth_begin);
       }
     });
     if (stream_) hwy::FlushStream();
@@ -148,8 +149,8 @@ void Execution::hold_panels(Worker& worker, Range blocks) const {
   }
 }
 
-// The outputs of some output blocks for depths_per_step outputs along the summed axis.
-void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* weights) const {
+// The outputs of some output blocks for depths_per_step outputs along the summed axis. `first` of a slab.
+void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* weights, bool first) const {
   const ReductionBlock *begin = g_.reduction.data(), *end = begin + g_.reduction.size();
   if (b_.source == WeightSource::own) hold_panels(worker, blocks);
   for (int plane = 0; plane < g_.shape.points_d(); ++plane) {
@@ -157,17 +158,17 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
     const std::int64_t first_point = plane * g_.shape.plane_points();
     float* sums = worker.sums + first_point * b_.sum_point_stride;
     if (b_.source != WeightSource::fused) {
-      const float* first = (weights ? weights : worker.weights) + blocks.begin * panels_.panel_floats;
+      const float* panel = (weights ? weights : worker.weights) + blocks.begin * panels_.panel_floats;
       multiply(worker,
-               {first + first_point * panels_.point_stride, panels_.point_stride, panels_.panel_floats, begin, end},
-               blocks.size(), sums);
+               {panel + first_point * panels_.point_stride, panels_.point_stride, panels_.panel_floats, begin, end},
+               blocks.size(), sums, first && b_.fetches);
       continue;
     }
     for (std::int64_t block = blocks.begin; block < blocks.end; ++block, sums += b_.sum_floats)
       for (const ReductionBlock* r = begin; r != end; ++r) {
         const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), 0, r, r + 1};
         transform_panel(worker.slab.group, block, *r, {plane, plane + 1}, false, worker.weights, panel.point_stride);
-        multiply(worker, panel, 1, sums);
+        multiply(worker, panel, 1, sums, false);
       }
   }
   const float* sums = worker.sums;
@@ -176,18 +177,22 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
       store_tiles(worker.slab, block, d + e, sums + e * worker.slab.tiles * b_.columns);
 }
 
-// Point by point: the tiles of one point stay in the core's own cache while all panels pass.
-void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums) const {
+// Point by point: the tiles of one point stay in the core's own cache while all panels pass. Meanwhile the next tiles'
+// pixels come, if the slab `fetches` them.
+void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums,
+                         bool fetches) const {
   const auto weights = [&](std::int64_t point, std::int64_t block) {
     return panel.data + block * panel.block_stride + point * panel.point_stride;
   };
-  for (std::int64_t point = 0; point < g_.shape.plane_points(); ++point)
+  for (std::int64_t point = 0; point < g_.shape.plane_points(); ++point) {
+    if (fetches) fetch_tiles(worker.slab, point);
     for (std::int64_t block = 0, next; block < blocks; block = next) {
       next = std::min(block + kWidePanels, blocks);
       multiply_point(worker, panel, weights(point, block), next - block,
                      next < blocks ? weights(point, next) : weights(point + 1, 0), point,
                      sums + block * b_.sum_floats + point * b_.sum_point_stride);
     }
+  }
 }
 
 // The channels of one summed tap: one slice, or one for each part when some of them vanish at the point. `input` and

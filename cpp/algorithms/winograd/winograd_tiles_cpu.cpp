@@ -100,6 +100,28 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
     }
 }
 
+// A point's share of the pixels behind the slab, into L2: of each tile as many as it has outputs, for its neighbours
+// have the rest.
+void Execution::fetch_tiles(const Slab& slab, std::int64_t point) const {
+  constexpr int kRead = 0, kIntoL2 = 2;
+  const ConvProblem& p = g_.problem;
+  const auto& stride = a_.input.stride;
+  const std::int64_t first = slab.tile_begin + slab.tiles, tiles = std::min(b_.tiles, g_.positions - first);
+  const std::int64_t points = g_.shape.plane_points(), end = first + tiles * (point + 1) / points;
+  const std::int64_t pixel_bytes = g_.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
+  std::int64_t t = first + tiles * point / points;
+  for (Position pos = position(t); t < end; ++t, pos = after(pos)) {
+    const Range rows = common({0, p.input[1]}, {pos.h * p.stride[1], (pos.h + g_.shape.mh) * p.stride[1]});
+    const Range columns = common({0, p.input[2]}, {pos.w * p.stride[2], (pos.w + g_.shape.mw) * p.stride[2]});
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+        const std::int64_t pixel = pos.n * stride[0] + h * stride[2] + w * stride[3] + slab.group * g_.in_channels;
+        for (std::int64_t byte = 0; byte < pixel_bytes; byte += kLineBytes)
+          __builtin_prefetch(at(a_.input.data, pixel, p.dtype) + byte, kRead, kIntoL2);
+      }
+  }
+}
+
 void Execution::transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const {
   Position pos = position(slab.tile_begin);
   for (std::int64_t t = 0; t < slab.tiles; ++t, pos = after(pos))
