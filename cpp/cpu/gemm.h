@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/checked.h"
+#include "cpu/prefetch.h"
 #include "hwy/base.h"
 
 namespace vkconv::cpu {
@@ -114,14 +115,13 @@ template <int kRows, int kChains, class T, class C>
 inline __attribute__((always_inline)) void fetch_rows(const GemmTile<T, C>& t, const GemmTerms<T>* chains,
                                                       const GemmPart<T, C>& part, std::int64_t tile) {
   constexpr std::int64_t kLineValues = 64 / sizeof(T);
-  constexpr int kRead = 0, kIntoL2 = 2;
   if (t.rows_ahead == 0 || part.first_panel > 0) return;
   const std::int64_t first = part.first_row + tile * kRows + t.rows_ahead;
   for (const GemmTerms<T>* chain = chains; chain < chains + kChains; ++chain)
     for (std::int64_t s = 0; s < chain->slice_count; ++s)
       for (std::int64_t row = first; row < first + kRows; ++row)
         for (std::int64_t k = 0; k < chain->kc; k += kLineValues)
-          __builtin_prefetch(chain->slices[s].a + row * t.lda + k, kRead, kIntoL2);
+          fetch_line<kIntoL2>(chain->slices[s].a + row * t.lda + k);
 }
 
 // Whether wide tiles of at most `most` rows (0: none) are faster for so many rows: two of 4 rows take longer than a

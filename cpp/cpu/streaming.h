@@ -1,5 +1,5 @@
-// Arrays that outgrow the caches, and stores past these: lines are not read before they are written, and the next reader
-// finds them in memory.
+// Arrays that outgrow the caches, and stores past these: lines are not read before they are written, and the next
+// reader finds them in memory.
 #pragma once
 #include <cstdint>
 
@@ -24,8 +24,8 @@ inline bool outgrows_caches(const Traits& t, const ConvProblem& p) {
   return bytes > (shared_cache_is_slow(t) ? own : static_cast<double>(t.l3_bytes));
 }
 
-// Whether an input comes from memory: L3, which other cores use too, holds no more than a part of the arrays. What reads
-// several rows of it side by side, which the hardware does not follow, then fetches them ahead.
+// Whether an input comes from memory: L3, which other cores use too, holds no more than a part of the arrays. What
+// reads several rows of it side by side, which the hardware does not follow, then fetches them ahead.
 inline bool comes_from_memory(const Traits& t, const ConvProblem& p) {
   constexpr double kPart = 0.3;
   return p.bytes_moved() > kPart * static_cast<double>(t.l3_bytes);

@@ -20,7 +20,7 @@ struct GroupedLayout {
   std::int64_t vector_groups = 1;  // groups in a vector
   std::int64_t vectors = 1;        // of output channels
   std::int64_t rows = 0, chunk_rows = 1;
-  bool copied = false;  // the rows of input: halves, and pixels of fewer channels than a vector, which is loaded whole
+  bool copied = false;   // the rows of input: halves, and pixels of fewer channels than a vector, which is loaded whole
   bool fetched = false;  // those that the next outputs read are fetched ahead
   std::size_t packed_bytes = 0, stage_bytes = 0;
   int slots = 1;

@@ -103,11 +103,10 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
 // Fetches what the tile below is the first to read, a few lines of memory with each vector of channels.
 template <int kPixels, class A>
 HWY_INLINE void fetch_ahead(const TileTaps<A>& taps, const ChannelVector<A>& v) {
-  constexpr int kRead = 0, kIntoL2 = 2;
   const std::int64_t pixel = taps.step / taps.stride;
   for (const A* line : taps.ahead)
     for (std::int64_t j = 0; j < kPixels * taps.stride; ++j)
-      __builtin_prefetch(line + (taps.first * taps.stride + j) * pixel + v.window, kRead, kIntoL2);
+      fetch_line<kIntoL2>(line + (taps.first * taps.stride + j) * pixel + v.window);
 }
 
 // Where the sums of a row of a tile go: to the outputs, when at most a bias and bounds come between, or else (`out` is

@@ -61,7 +61,7 @@ struct Job {
   const ConvProblem& p;
   const Operands<Device>& operands;
   const Shape& shape;
-  std::int64_t ahead;  // pixels that operands in place are fetched before their use
+  bool from_memory;  // the operands
 };
 
 // Channels of a group's pixels that a unit reads.

@@ -149,7 +149,7 @@ class WeightGradPlan final : public Plan<Device> {
  private:
   template <class T>
   void run(const Operands<Device>& operands, std::byte* workspace) const {
-    const Job job{p_, operands, q_.shape, q_.ahead};
+    const Job job{p_, operands, q_.shape, q_.from_memory};
     ScratchSlots scratch(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
     const std::int64_t lane_step = q_.shape.form == Form::out_vectors ? operands.weight.out : operands.weight.in;
     if (q_.shape.storable && lane_step == 1) return store_units(job, scratch);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "algorithms/weight_grad/weight_grad_groups.h"
+#include "cpu/prefetch.h"
 #include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,6 +21,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 // x[i * x_step + q * tap_step] * dy[i * dy_step], for 1, 2 or kLaneVectors vectors.
 inline constexpr int kMaxLaneTaps = 7;
 inline constexpr int kManyVectorTaps = 3;  // most taps of a tile of kLaneVectors vectors
+// Elements from x and dy to what is fetched into L2 meanwhile; 0: nothing.
+struct Behind {
+  std::int64_t x = 0, dy = 0;
+};
+
 template <class T>
 struct LaneTile {
   const T* x;
@@ -29,6 +35,7 @@ struct LaneTile {
   std::int64_t offset[kLaneVectors];  // first channel of each vector
   T* c;
   std::int64_t ldc;
+  Behind behind;
 };
 
 // `Pixels` outputs from i on whose taps all count, where tap q of an output is tap q + 1 of the one before: every
@@ -64,6 +71,18 @@ HWY_INLINE void add_output(hn::Vec<hn::ScalableTag<T>> (&sum)[Taps][Vectors], co
   }
 }
 
+// What lies behind `Pixels` outputs from i on.
+template <int Vectors, int Pixels, class T>
+HWY_INLINE void fetch_behind(const LaneTile<T>& t, std::int64_t i) {
+  const auto fetch = [&](const T* first, std::int64_t step, std::int64_t behind) HWY_ATTR {
+    if (HWY_LIKELY(behind == 0)) return;
+    for (int p = 0; p < Pixels; ++p)
+      for (int v = 0; v < Vectors; ++v) fetch_line<kIntoL2>(first + (i + p) * step + t.offset[v] + behind);
+  };
+  fetch(t.x, t.x_step, t.behind.x);
+  fetch(t.dy, t.dy_step, t.behind.dy);
+}
+
 template <class T, int Taps, int Vectors>
 HWY_NOINLINE void lane_tile(const LaneTile<T>& t) {
   constexpr int kPixels = Vectors == kLaneVectors ? 2 : 4;  // as many as leave no sum out of the registers
@@ -80,7 +99,10 @@ HWY_NOINLINE void lane_tile(const LaneTile<T>& t) {
   std::int64_t i = first;
   if (t.x_step == t.tap_step && inner < inner_end) {
     for (; i < inner; ++i) add_output<T, Taps, Vectors>(sum, t, i);
-    for (; i + kPixels <= inner_end; i += kPixels) add_sliding<T, Taps, Vectors, kPixels>(sum, t, i);
+    for (; i + kPixels <= inner_end; i += kPixels) {
+      fetch_behind<Vectors, kPixels>(t, i);
+      add_sliding<T, Taps, Vectors, kPixels>(sum, t, i);
+    }
   }
   for (; i < last; ++i) add_output<T, Taps, Vectors>(sum, t, i);
   HWY_UNROLL(8)

@@ -9,7 +9,7 @@ struct Partition {
   std::int64_t tap_parts = 1, row_parts = 1, vector_parts = 1;
   bool by_chunk = false;  // a task is one chunk of one unit; else a task runs all chunks of a unit
   std::int64_t tasks = 1;
-  std::int64_t ahead = 0;         // pixels, see Job
+  bool from_memory = false;       // the operands
   int slots = 1;                  // of scratch
   std::size_t scratch_bytes = 0;  // of a slot
   std::size_t sums_bytes = 0;     // of the largest unit

@@ -172,10 +172,7 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
   Partition q;
   q.shape = choose_shape(p);
-  // Pixels lie apart, which the hardware expects of short steps only; those of a block out of memory come while the
-  // block before is multiplied.
-  constexpr std::int64_t kOfCache = 12;
-  q.ahead = comes_from_memory(traits, p) ? kBlockTerms : kOfCache;
+  q.from_memory = comes_from_memory(traits, p);
   q.slots = traits.threads;
   set_sizes(p, q);
   while (q.sums_bytes > static_cast<std::size_t>(kUnitBytes) && split_units(p, q)) {

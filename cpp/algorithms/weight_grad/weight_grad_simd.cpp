@@ -14,6 +14,10 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only. Those of a block out of
+// memory come while the block before is multiplied.
+constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBlockTerms : 12; }
+
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
 class UnitSums : BlockOperands<T, In> {
@@ -26,7 +30,9 @@ class UnitSums : BlockOperands<T, In> {
   UnitSums(const Job& job, const Unit& unit, T* scratch)
       : Operands(job, unit, scratch),
         unit_(unit),
-        ahead_(job.ahead),
+        from_memory_(job.from_memory),
+        next_x_(p_.stride[1] * job.operands.input.stride[2]),
+        next_dy_(job.operands.output.stride[2]),
         row_length_(unit.vectors.size() * shape_.lanes),
         size_(unit.taps.size() * unit.rows.size() * row_length_) {
     if (shape_.form == Form::groups) find_permutations();
@@ -80,7 +86,7 @@ class UnitSums : BlockOperands<T, In> {
         taps_ = {tap - kernel_row * p_.kernel[2], end - kernel_row * p_.kernel[2]};
         const Sums sums = sums_at(tap);
         if (shape_.form == Form::lanes)
-          run_lanes(sums.data);
+          run_lanes(sums.data, kernel_row % p_.kernel[1]);
         else
           shape_.form == Form::groups ? run_groups(sums.data) : run_outer(sums);
       }
@@ -134,7 +140,7 @@ class UnitSums : BlockOperands<T, In> {
     tile.count = w.count;
     tile.row_step = (out_vectors ? w.in_step : w.out_step) * of_rows.pixel;
     tile.vector_step = (out_vectors ? w.out_step : w.in_step) * of_vectors.pixel;
-    tile.ahead = shape_.staged ? 0 : ahead_;
+    tile.ahead = shape_.staged ? 0 : pixels_ahead(from_memory_);
     tile.row = rows.begin - of_rows.channel;
     tile.c = sums.data;
     tile.ldc = sums.row;
@@ -241,19 +247,25 @@ class UnitSums : BlockOperands<T, In> {
 
   // ---- lane by lane
 
-  void run_lanes(T* sums) {
+  // Of operands out of memory the lines that the output row below is the first to read come meanwhile: of the output
+  // gradient, which all kernel rows read, with one that no border cuts off, of the input with the last.
+  void run_lanes(T* sums, std::int64_t kernel_row) {
     Columns x, dy;
     this->load(x, dy);
-    for (std::int64_t l = 0; l < line_count_; ++l) run_lane_line(x, dy, l, sums);
+    const bool fetches = from_memory_ && !shape_.staged;
+    const std::int64_t behind_x = fetches && kernel_row + 1 == p_.kernel[1] ? next_x_ : 0;
+    const std::int64_t behind_dy = fetches && kernel_row == p_.kernel[1] / 2 ? next_dy_ : 0;
+    for (std::int64_t l = 0; l < line_count_; ++l) run_lane_line(x, dy, l, {behind_x, behind_dy}, sums);
   }
 
-  void run_lane_line(const Columns& x, const Columns& dy, std::int64_t line, T* sums) {
+  void run_lane_line(const Columns& x, const Columns& dy, std::int64_t line, const Behind& behind, T* sums) {
     const bool dilated_input = p_.input_dilation[2] > 1;
     const std::int64_t ldc = row_length_;
     for (std::int64_t k = taps_.begin; k < taps_.end;) {
       const std::int64_t taps = dilated_input ? 1 : std::min<std::int64_t>(kMaxLaneTaps, taps_.end - k);
       LaneTile<T> tile;
       tile.ldc = ldc;
+      if (k == taps_.begin) tile.behind = behind;
       if (dilated_input) {
         const Walk w = walk(p_, 2, k, outputs_);
         tile.x = x.at(line, w.in), tile.dy = dy.at(line, w.out);
@@ -287,7 +299,9 @@ class UnitSums : BlockOperands<T, In> {
 
   const OuterKernels<T>& kernels_ = outer_kernels<T>();
   const Unit& unit_;
-  std::int64_t ahead_, row_length_, size_;
+  bool from_memory_;
+  std::int64_t next_x_, next_dy_;  // elements to the lines of the output row below
+  std::int64_t row_length_, size_;
   bool stores_ = false;                    // sums are stored in the weight, not added to others
   std::vector<Permutation> permutations_;  // of the unit's vectors
 };

@@ -27,7 +27,7 @@ struct Blocking {
   std::int64_t output_splits = 1;    // units that share a block of tiles, each with its own output blocks
   std::int64_t slots = 1;            // transformed slices alive at once
   bool stream = false;               // outputs go past the caches where their alignment allows
-  bool fetches = false;              // a block's input comes while the block before is multiplied
+  bool fetches = false;              // the next input and the outputs' lines come while a block is multiplied
 
   // Strides of the transformed input [point][slot][tile][channel] and of the sums
   // [output block][point][depth][tile][column]: the tiles of successive depths follow each other without a gap.

@@ -325,7 +325,7 @@ std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits,
   Search search(g, traits, tile, limit_bytes);
   Blocking b;
   b.threads = traits.threads;
-  b.fetches = g.problem.input[0] == 1 && comes_from_memory(traits, g.problem);
+  b.fetches = comes_from_memory(traits, g.problem);
   b.stream = g.problem.output_dtype == DType::f32 && outgrows_caches(traits, g.problem);
   if (prepared) {
     search.consider_cuts(b);

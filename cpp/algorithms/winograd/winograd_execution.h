@@ -92,6 +92,14 @@ struct Panel {
   const ReductionBlock *begin, *end;
 };
 
+// What comes into L2 while a slab is multiplied: the input of the slab behind it, and the lines that some output blocks
+// of it go to, from output d along the summed axis on.
+struct Fetched {
+  bool input = false;
+  Range blocks{};
+  std::int64_t d = 0;
+};
+
 class Execution {
  public:
   // `operands` are in the geometry's axis order; all arguments outlive the object.
@@ -109,7 +117,7 @@ class Execution {
   void hold_panels(Worker& worker, Range blocks) const;
   std::vector<ReductionBlock> panel_pieces() const;
   void step(Worker& worker, Range blocks, std::int64_t d, const float* weights, bool first) const;
-  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums, bool fetches) const;
+  void multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums, const Fetched& f) const;
   void multiply_point(const Worker& worker, const Panel& panel, const float* weights, std::int64_t blocks,
                       const float* next, std::int64_t point, float* sums) const;
   void add_slices(const ReductionBlock& r, std::int64_t point, const float* input, const float* weights,
@@ -118,7 +126,7 @@ class Execution {
   // winograd_tiles_cpu.cpp
   void transform_panel(std::int64_t group, std::int64_t output_block, const ReductionBlock& r, Range planes,
                        bool stream, float* u, std::int64_t point_stride) const;
-  void fetch_tiles(const Slab& slab, std::int64_t point) const;
+  void fetch(const Worker& worker, const Fetched& f, std::int64_t point) const;
   void transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const;
   void transform_vectors(const InputTile& tile, int plane, std::int64_t channels, float* v) const;
   void transform_copy(const InputTile& tile, int plane, Range channels, float* v) const;
@@ -131,10 +139,13 @@ class Execution {
     std::int64_t n, d, h, w;  // first output of the tile; d is 0 where the summed axis is not folded
   };
   Position position(std::int64_t index) const;
+  OutputBlock output_block(std::int64_t group, std::int64_t index, const float* bias) const;
+  void prefetch_input(std::int64_t group, const Position& at) const;
   Extent3 tile_outputs(const Position& at) const;
   Position after(Position p) const;
   void transform_tile(std::int64_t group, const Position& at, std::int64_t slice, int plane, float* v) const;
   std::int64_t offset(const View<std::byte*>& v, const OutputBlock& block, const Position& at, std::int64_t d) const;
+  template <int kLevel>
   void prefetch_outputs(const OutputBlock& block, const Position& at, std::int64_t d) const;
   void store_tile(const OutputBlock& block, const Position& at, std::int64_t d, const float* sums) const;
   WeightBlock weight_block(std::int64_t group, std::int64_t output_block, Range taps, std::int64_t channel,

@@ -152,6 +152,8 @@ void Execution::hold_panels(Worker& worker, Range blocks) const {
 // The outputs of some output blocks for depths_per_step outputs along the summed axis. `first` of a slab.
 void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* weights, bool first) const {
   const ReductionBlock *begin = g_.reduction.data(), *end = begin + g_.reduction.size();
+  Fetched fetched;
+  if (b_.fetches) fetched = {first && g_.problem.input[0] == 1, stream_ ? Range{} : blocks, d};
   if (b_.source == WeightSource::own) hold_panels(worker, blocks);
   for (int plane = 0; plane < g_.shape.points_d(); ++plane) {
     if (g_.shape.deep()) transform_slice(worker.slab, 0, plane, worker.input);
@@ -161,14 +163,14 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
       const float* panel = (weights ? weights : worker.weights) + blocks.begin * panels_.panel_floats;
       multiply(worker,
                {panel + first_point * panels_.point_stride, panels_.point_stride, panels_.panel_floats, begin, end},
-               blocks.size(), sums, first && b_.fetches);
+               blocks.size(), sums, plane == 0 ? fetched : Fetched{});
       continue;
     }
     for (std::int64_t block = blocks.begin; block < blocks.end; ++block, sums += b_.sum_floats)
       for (const ReductionBlock* r = begin; r != end; ++r) {
         const Panel panel{worker.weights, odd_lines(r->terms() * b_.columns), 0, r, r + 1};
         transform_panel(worker.slab.group, block, *r, {plane, plane + 1}, false, worker.weights, panel.point_stride);
-        multiply(worker, panel, 1, sums, false);
+        multiply(worker, panel, 1, sums, {});
       }
   }
   const float* sums = worker.sums;
@@ -177,15 +179,14 @@ void Execution::step(Worker& worker, Range blocks, std::int64_t d, const float* 
       store_tiles(worker.slab, block, d + e, sums + e * worker.slab.tiles * b_.columns);
 }
 
-// Point by point: the tiles of one point stay in the core's own cache while all panels pass. Meanwhile the next tiles'
-// pixels come, if the slab `fetches` them.
+// Point by point: the tiles of one point stay in the core's own cache while all panels pass.
 void Execution::multiply(const Worker& worker, const Panel& panel, std::int64_t blocks, float* sums,
-                         bool fetches) const {
+                         const Fetched& f) const {
   const auto weights = [&](std::int64_t point, std::int64_t block) {
     return panel.data + block * panel.block_stride + point * panel.point_stride;
   };
   for (std::int64_t point = 0; point < g_.shape.plane_points(); ++point) {
-    if (fetches) fetch_tiles(worker.slab, point);
+    fetch(worker, f, point);
     for (std::int64_t block = 0, next; block < blocks; block = next) {
       next = std::min(block + kWidePanels, blocks);
       multiply_point(worker, panel, weights(point, block), next - block,

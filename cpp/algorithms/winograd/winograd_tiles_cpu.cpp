@@ -3,6 +3,7 @@
 
 #include "algorithms/winograd/winograd_execution.h"
 #include "core/checked.h"
+#include "cpu/prefetch.h"
 #include "cpu/task_shares.h"
 
 namespace vkconv::cpu::winograd {
@@ -100,26 +101,39 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
     }
 }
 
-// A point's share of the pixels behind the slab, into L2: of each tile as many as it has outputs, for its neighbours
-// have the rest.
-void Execution::fetch_tiles(const Slab& slab, std::int64_t point) const {
-  constexpr int kRead = 0, kIntoL2 = 2;
+// A point's share.
+void Execution::fetch(const Worker& worker, const Fetched& f, std::int64_t point) const {
+  const Slab& slab = worker.slab;
+  const auto share = [&](std::int64_t first, std::int64_t tiles, auto fetch_tile) {
+    const std::int64_t points = g_.shape.plane_points();
+    const Range part{tiles * point / points, tiles * (point + 1) / points};
+    Position pos = position(first + part.begin);
+    for (std::int64_t t = part.begin; t < part.end; ++t, pos = after(pos)) fetch_tile(pos);
+  };
+  const std::int64_t behind = slab.tile_begin + slab.tiles;
+  if (f.blocks.size() > 0)
+    share(slab.tile_begin, slab.tiles, [&](const auto& pos) {
+      for (std::int64_t block = f.blocks.begin; block < f.blocks.end; ++block)
+        for (std::size_t e = 0; e < worker.taps.size(); ++e)
+          prefetch_outputs<kIntoL2>(output_block(slab.group, block, nullptr), pos, f.d + static_cast<std::int64_t>(e));
+    });
+  if (f.input)
+    share(behind, std::min(b_.tiles, g_.positions - behind), [&](const auto& pos) { prefetch_input(slab.group, pos); });
+}
+
+// Of a tile as many pixels as it has outputs: its neighbours have the rest.
+void Execution::prefetch_input(std::int64_t group, const Position& pos) const {
   const ConvProblem& p = g_.problem;
   const auto& stride = a_.input.stride;
-  const std::int64_t first = slab.tile_begin + slab.tiles, tiles = std::min(b_.tiles, g_.positions - first);
-  const std::int64_t points = g_.shape.plane_points(), end = first + tiles * (point + 1) / points;
   const std::int64_t pixel_bytes = g_.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
-  std::int64_t t = first + tiles * point / points;
-  for (Position pos = position(t); t < end; ++t, pos = after(pos)) {
-    const Range rows = common({0, p.input[1]}, {pos.h * p.stride[1], (pos.h + g_.shape.mh) * p.stride[1]});
-    const Range columns = common({0, p.input[2]}, {pos.w * p.stride[2], (pos.w + g_.shape.mw) * p.stride[2]});
-    for (std::int64_t h = rows.begin; h < rows.end; ++h)
-      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-        const std::int64_t pixel = pos.n * stride[0] + h * stride[2] + w * stride[3] + slab.group * g_.in_channels;
-        for (std::int64_t byte = 0; byte < pixel_bytes; byte += kLineBytes)
-          __builtin_prefetch(at(a_.input.data, pixel, p.dtype) + byte, kRead, kIntoL2);
-      }
-  }
+  const Range rows = common({0, p.input[1]}, {pos.h * p.stride[1], (pos.h + g_.shape.mh) * p.stride[1]});
+  const Range columns = common({0, p.input[2]}, {pos.w * p.stride[2], (pos.w + g_.shape.mw) * p.stride[2]});
+  for (std::int64_t h = rows.begin; h < rows.end; ++h)
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+      const std::int64_t pixel = pos.n * stride[0] + h * stride[2] + w * stride[3] + group * g_.in_channels;
+      for (std::int64_t byte = 0; byte < pixel_bytes; byte += kLineBytes)
+        fetch_line<kIntoL2>(at(a_.input.data, pixel, p.dtype) + byte);
+    }
 }
 
 void Execution::transform_slice(const Slab& slab, std::int64_t slice, int plane, float* v) const {
@@ -214,17 +228,20 @@ void Execution::transform_vectors(const InputTile& t, int plane, std::int64_t ch
   transform_in_place(tile_, g_.shape, pixels, plane, channels, v, b_.input_point_stride);
 }
 
+OutputBlock Execution::output_block(std::int64_t group, std::int64_t index, const float* bias) const {
+  const std::int64_t first = index * b_.columns;
+  return {group, index, group * g_.out_channels + first, std::min(b_.columns, g_.out_channels - first), bias};
+}
+
 void Execution::store_tiles(const Slab& slab, std::int64_t output_block, std::int64_t d, const float* sums) const {
   alignas(64) float bias[kMaxColumns] = {};
-  const std::int64_t first = output_block * b_.columns;
-  const OutputBlock block{slab.group, output_block, slab.group * g_.out_channels + first,
-                          std::min(b_.columns, g_.out_channels - first), bias};
+  const OutputBlock block = this->output_block(slab.group, output_block, bias);
   if (g_.problem.epilogue.bias)
     std::copy_n(reinterpret_cast<const float*>(a_.bias) + block.first, block.channels, bias);
   Position pos = position(slab.tile_begin);
   for (std::int64_t t = 0; t < slab.tiles; ++t) {
     const Position next = after(pos);
-    if (t + 1 < slab.tiles && !stream_) prefetch_outputs(block, next, d);
+    if (t + 1 < slab.tiles && b_.fetches && !stream_) prefetch_outputs<kIntoL1>(block, next, d);
     store_tile(block, pos, d, sums + t * b_.columns);
     pos = next;
   }
@@ -236,6 +253,7 @@ std::int64_t Execution::offset(const View<std::byte*>& v, const OutputBlock& blo
 }
 
 // Stores that miss the caches stall behind one another.
+template <int kLevel>
 void Execution::prefetch_outputs(const OutputBlock& block, const Position& pos, std::int64_t d) const {
   const ConvProblem& p = g_.problem;
   const auto& stride = a_.output.stride;
@@ -246,7 +264,7 @@ void Execution::prefetch_outputs(const OutputBlock& block, const Position& pos, 
     for (std::int64_t h = 0; h < size[1]; ++h)
       for (std::int64_t w = 0; w < size[2]; ++w)
         for (std::int64_t byte = 0; byte < block.channels * element; byte += kLineBytes)
-          __builtin_prefetch(first + (e * stride[1] + h * stride[2] + w * stride[3]) * element + byte, 1);
+          fetch_line<kLevel>(first + (e * stride[1] + h * stride[2] + w * stride[3]) * element + byte);
 }
 
 // Of a tile, those that are part of the output.

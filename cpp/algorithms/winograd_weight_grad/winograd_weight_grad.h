@@ -41,6 +41,7 @@ struct Layout {
   std::int64_t input_stride = 0, gradient_stride = 0, sum_stride = 0;  // of a point
   std::int64_t together = 0;                                           // blocks multiplied side by side
   int slots = 0;                                                       // threads at work
+  bool fetches = false;                                                // the pixels of the next tile
 
   std::int64_t points() const { return h.points() * w.points(); }
   std::int64_t taps() const { return h.taps * w.taps; }

@@ -6,6 +6,7 @@
 #include "core/dispatch.h"
 #include "cpu/job.h"
 #include "cpu/outer_product.h"
+#include "cpu/prefetch.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
@@ -140,14 +141,16 @@ class Execution {
   TileStrides strides(const View<std::byte*>& v) const { return {0, v.stride[2] * l_.h.step, v.stride[3] * l_.w.step}; }
 
   // Reads `values` values of `rows` rows of pixels, `first` elements into the array, into the cache: the pixels that
-  // the tile to the right adds. Tiles are strided, which no hardware prefetcher expects.
+  // the tile to the right adds. Tiles are strided, which no hardware prefetcher expects. Out of L3 they are there in
+  // time as it is.
   void fetch(const View<std::byte*>& v, std::int64_t first, std::int64_t rows, std::int64_t values) const {
     const auto line = static_cast<std::int64_t>(64 / size_bytes(p_.dtype));
     const TileStrides stride = strides(v);
+    if (!l_.fetches) return;
     for (std::int64_t h = 0; h < rows; ++h)
       for (std::int64_t w = 0; w < l_.w.tile; ++w)
         for (std::int64_t i = 0; i < values; i += line)
-          __builtin_prefetch(winograd::at(v.data, first + h * stride.row + w * stride.pixel + i, p_.dtype), 0, 2);
+          fetch_line<kIntoL2>(winograd::at(v.data, first + h * stride.row + w * stride.pixel + i, p_.dtype));
   }
 
   // A tile's pixels: those inside the array, of so many rows and columns.

@@ -7,6 +7,7 @@
 #include "algorithms/winograd_weight_grad/winograd_weight_grad.h"
 #include "core/checked.h"
 #include "cpu/estimates.h"
+#include "cpu/streaming.h"
 
 namespace vkconv::cpu::winograd_weight_grad {
 namespace {
@@ -57,6 +58,7 @@ Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& 
   const std::int64_t longest = round_up(ceil_div(l.tiles, l.parts), kChain);
   const std::int64_t chain_bytes = kChain * l.points() * l.pitch * static_cast<std::int64_t>(sizeof(float));
   l.chunk = kChain * std::clamp<std::int64_t>(kChunkBytes / chain_bytes, 1, longest / kChain);
+  l.fetches = comes_from_memory(traits, p);
   for (l.slots = static_cast<int>(traits.threads);; --l.slots) {
     l.splits = std::min(l.blocks, ceil_div(std::int64_t{l.slots}, l.parts));
     for (std::int64_t chunk = l.chunk; chunk >= kChain; chunk -= kChain) {
