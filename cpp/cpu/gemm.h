@@ -148,7 +148,8 @@ inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std
     count = 0;
   };
   if (all.kc <= tile.block) {
-    const std::int64_t kc = std::max<std::int64_t>(1, all.kc), slices_per_block = (tile.block + kc / 2) / kc;
+    const std::int64_t kc = std::max<std::int64_t>(1, all.kc), most = 4 * tile.block / (3 * kc);
+    const std::int64_t blocks = ceil_div(all.slice_count, most), slices_per_block = ceil_div(all.slice_count, blocks);
     for (std::int64_t s = 0; s < all.slice_count; s += slices_per_block) {
       const std::int64_t slices = std::min(slices_per_block, all.slice_count - s);
       add(all.slices + s, slices, all.kc, s + slices == all.slice_count);
