@@ -133,7 +133,7 @@ constexpr bool fills_wide_tiles(std::int64_t rows, std::int64_t most) {
 // Cuts the terms of a tile into chains of about tile.block terms, at most a third more, and calls run(chains, count,
 // last) for `together` of them at a time, or as many as are left. The cuts depend on slice_count and kc only: slices
 // longer than a block are cut into pieces of equal length, a multiple of `granule`, the last of which may be shorter;
-// shorter slices are taken several a block. `columns` is the width of the panel.
+// of shorter ones, blocks take as many as each other. `columns` is the width of the panel.
 template <class T, class C, class F>
 inline void for_each_block(const GemmTile<T, C>& tile, std::int64_t columns, std::int64_t granule, int together,
                            F&& run) {
