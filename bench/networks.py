@@ -1,8 +1,10 @@
 """Times whole networks: PyTorch, and the same network through `vkconv.torch.accelerate`.
 
     python bench/networks.py --only resnet50,r3d_18 --json networks.json
+    python bench/networks.py --train --batch 4
 
-Weights are seeded. Logits are compared before a time counts; contenders take turns in one process.
+Weights are seeded. Logits, or the gradients of a step of training, are compared before a time counts; contenders take
+turns in one process.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import machine
 
 TOLERANCE = 1e-4  # of the largest logit
+APART = 4  # times as far from PyTorch's gradients as those of its two layouts are from each other
 CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS = (
     "PyTorch", "PyTorch, channels last", "vkconv", "vkconv, from contiguous",
 )  # fmt: skip
@@ -28,12 +31,30 @@ def arguments() -> argparse.Namespace:
     parser = machine.parser("networks", __doc__)
     parser.add_argument("--only", default="", help="only networks with one of these words (comma-separated)")
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--train", action="store_true", help="a step of training, without the optimizer's")
     parser.add_argument("--seconds", type=float, default=4.0, help="timing budget of a network (default: 4)")
     parser.add_argument("--json", type=Path, help="also write the results here")
     return parser.parse_args()
 
 
-def contenders(model: Any, x: Any) -> dict[str, Callable[[], Any]]:
+def step(model: Any, x: Any) -> Callable[[], Any]:
+    """Forward and backward in training mode; returns the gradients of all parameters."""
+    import torch
+
+    parameters = [p.requires_grad_() for p in model.train().parameters()]
+
+    def run() -> Any:
+        torch.manual_seed(0)  # of dropout
+        return torch.autograd.grad(model(x).square().mean(), parameters)
+
+    return run
+
+
+def inference(model: Any, x: Any) -> Callable[[], Any]:
+    return lambda: model(x)
+
+
+def contenders(model: Any, x: Any, call: Callable[[Any, Any], Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
     import copy
 
     import torch
@@ -44,11 +65,21 @@ def contenders(model: Any, x: Any) -> dict[str, Callable[[], Any]]:
     strided, fast = copy.deepcopy(model).to(memory_format=last), vkconv.torch.accelerate(model)
     x_last = x.contiguous(memory_format=last)
     return {
-        CONTIGUOUS: lambda: model(x),
-        CHANNELS_LAST: lambda: strided(x_last),
-        VKCONV: lambda: fast(x_last),
-        VKCONV_CONTIGUOUS: lambda: fast(x),
+        CONTIGUOUS: call(model, x),
+        CHANNELS_LAST: call(strided, x_last),
+        VKCONV: call(fast, x_last),
+        VKCONV_CONTIGUOUS: call(fast, x),
     }
+
+
+def logits_error(got: Any, want: Any) -> float:
+    return float((got - want).abs().max() / want.abs().max())
+
+
+def gradients_error(got: Any, want: Any) -> float:
+    """Of the norm of all. A ReLU whose input is all but zero may take another side."""
+    apart = sum(float((g - w).square().sum()) for g, w in zip(got, want, strict=True))
+    return float((apart / sum(float(w.square().sum()) for w in want)) ** 0.5)
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -60,11 +91,13 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     make, shape = NETWORKS[name]
     model = seeded(make())
     x = torch.randn((options.batch, *shape[1:]), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        calls = contenders(model, x)
+    call, error = (step, gradients_error) if options.train else (inference, logits_error)
+    with torch.inference_mode(mode=not options.train):
+        calls = contenders(model, x, call)
         want = calls[CONTIGUOUS]()
-        errors = {n: float((call() - want).abs().max() / want.abs().max()) for n, call in calls.items()}
-        right = {n: call for n, call in calls.items() if errors[n] <= TOLERANCE}
+        errors = {n: error(call(), want) for n, call in calls.items()}
+        tolerance = max(TOLERANCE, APART * errors[CHANNELS_LAST]) if options.train else TOLERANCE
+        right = {n: call for n, call in calls.items() if errors[n] <= tolerance}
         timings = interleaved(right, options.seconds)
     results = {n: {"error": errors[n]} | ({"ms": timings[n].median_ms} if n in timings else {}) for n in calls}
     return {"network": name, "shape": list(x.shape), "results": results}
