@@ -258,3 +258,30 @@ def test_a_group_norm_of_a_sequence_reads_a_contiguous_one(rank):
 def test_a_group_norm_that_is_mapped_reads_a_contiguous_one(rank):
     fast, x = vkconv.torch.accelerate(Normed(None, None, rank).eval()), torch.randn(4, 2, 3, *(5, 4, 3)[:rank])
     torch.testing.assert_close(torch.vmap(fast)(x), torch.stack([fast(image) for image in x]))
+
+
+class InstanceNormed(nn.Module):
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x):
+        return F.instance_norm(self.layers[1](self.layers[0](x)).relu()).tanh()
+
+
+@pytest.mark.parametrize("make", [nn.Sequential, lambda *layers: InstanceNormed(nn.Sequential(*layers))])
+def test_instance_norms_read_contiguous_ones(make, monkeypatch):
+    model = make(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True)).eval()
+    fast, x = vkconv.torch.accelerate(model), torch.randn(2, 3, 9, 8)
+    own, contiguous_ones = F.instance_norm, []
+
+    def noted(input, *arguments, **named):
+        contiguous_ones.append(input.is_contiguous())
+        return own(input, *arguments, **named)
+
+    with torch.no_grad():
+        want = model(x)
+        monkeypatch.setattr(F, "instance_norm", noted)
+        for image in (x, x.to(memory_format=torch.channels_last)):
+            torch.testing.assert_close(fast(image), want)
+    assert contiguous_ones and all(contiguous_ones)

@@ -25,14 +25,27 @@ def asks_for_format(graph: fx.Graph) -> bool:
     return not _IN_MEMORY.isdisjoint(map(name_of, graph.nodes))
 
 
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+def reads_contiguous(layer: nn.Module | None) -> bool:
+    """Whether the layer makes its input contiguous where it is not, in ten times the time that vkconv takes for it."""
+    return type(layer) in _INSTANCE_NORMS
+
+
 def normalize_contiguous(made: fx.GraphModule) -> None:
-    """Group norms of sequences read contiguous ones: else PyTorch makes them so, in ten times the time."""
+    """Instance norms, and group norms of sequences, find their input contiguous."""
     graph = made.graph
     for node in list(graph.nodes):
-        if node.target is not F.group_norm and type(module_of(made, node)) is not nn.GroupNorm:
+        layer, read = module_of(made, node), node.args[0] if node.args else None
+        if not isinstance(read, fx.Node):
             continue
-        read = node.args[0] if node.args else None
-        if isinstance(read, fx.Node) and _rank(module_of(made, read)) == 1:
+        of_groups = node.target is F.group_norm or type(layer) is nn.GroupNorm
+        if (
+            reads_contiguous(layer)
+            or node.target is F.instance_norm
+            or (of_groups and _rank(module_of(made, read)) == 1)
+        ):
             with graph.inserting_before(node):
                 node.replace_input_with(read, graph.call_function(contiguous, (read,)))
 

@@ -13,10 +13,11 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import fx, nn
 
 from vkconv._types import Activation
+from vkconv.torch._arrays import contiguous
 from vkconv.torch._chain import chain
 from vkconv.torch._channels import excite
 from vkconv.torch._computed import Computed, functions_to_layers
-from vkconv.torch._formats import in_format_of, normalize_contiguous, return_in_format
+from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
 from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
@@ -155,6 +156,8 @@ class Steps:
     def forward(self, input: Any) -> Any:
         x = input
         for layer, any_format in zip(self.layers, self.any_format, strict=True):
+            if reads_contiguous(layer) and isinstance(x, torch.Tensor):
+                x = contiguous(x)
             x = layer(x if any_format else in_format_of(input, x))
         return in_format_of(input, x)
 
