@@ -17,15 +17,15 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Neighbouring taps of one line, lane by lane: c[q] += sum over i in [begin[q], end[q]) of
-// x[i * x_step + q * tap_step] * dy[i * dy_step], for 1, 2 or kLaneVectors vectors.
-inline constexpr int kMaxLaneTaps = 7;
-inline constexpr int kManyVectorTaps = 3;  // most taps of a tile of kLaneVectors vectors
 // Elements from x and dy to what is fetched into L2 meanwhile; 0: nothing.
 struct Behind {
   std::int64_t x = 0, dy = 0;
 };
 
+// Neighbouring taps of one line, lane by lane: c[q] += sum over i in [begin[q], end[q]) of
+// x[i * x_step + q * tap_step] * dy[i * dy_step], for 1, 2 or kLaneVectors vectors.
+inline constexpr int kMaxLaneTaps = 7;
+inline constexpr int kManyVectorTaps = 3;  // most taps of a tile of kLaneVectors vectors
 template <class T>
 struct LaneTile {
   const T* x;
