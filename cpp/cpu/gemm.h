@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "core/checked.h"
-#include "cpu/prefetch.h"
+#include "cpu/lines.h"
 #include "hwy/base.h"
 
 namespace vkconv::cpu {
@@ -114,14 +114,12 @@ struct GemmPart {
 template <int kRows, int kChains, class T, class C>
 inline __attribute__((always_inline)) void fetch_rows(const GemmTile<T, C>& t, const GemmTerms<T>* chains,
                                                       const GemmPart<T, C>& part, std::int64_t tile) {
-  constexpr std::int64_t kLineValues = 64 / sizeof(T);
   if (t.rows_ahead == 0 || part.first_panel > 0) return;
   const std::int64_t first = part.first_row + tile * kRows + t.rows_ahead;
   for (const GemmTerms<T>* chain = chains; chain < chains + kChains; ++chain)
     for (std::int64_t s = 0; s < chain->slice_count; ++s)
       for (std::int64_t row = first; row < first + kRows; ++row)
-        for (std::int64_t k = 0; k < chain->kc; k += kLineValues)
-          fetch_line<kIntoL2>(chain->slices[s].a + row * t.lda + k);
+        fetch_run<kIntoL2>(chain->slices[s].a + row * t.lda, chain->kc * static_cast<std::int64_t>(sizeof(T)));
 }
 
 // Whether wide tiles of at most `most` rows (0: none) are faster for so many rows: two of 4 rows take longer than a

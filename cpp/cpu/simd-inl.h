@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/problem.h"
-#include "cpu/task_shares.h"
+#include "cpu/lines.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace vkconv::cpu {
+#include "cpu/lines.h"
 
-inline constexpr std::int64_t kLineBytes = 64;  // of memory, as cores pass it to each other
+namespace vkconv::cpu {
 
 class TaskShares {
  public:

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/lines.h"
 #include "cpu/task_shares.h"
 
 namespace vkconv::cpu {

@@ -4,7 +4,7 @@
 
 #include "algorithms/depthwise/depthwise.h"
 #include "cpu/cache_sets.h"
-#include "cpu/task_shares.h"
+#include "cpu/lines.h"
 
 namespace vkconv::cpu::depthwise {
 

@@ -160,21 +160,20 @@ HWY_INLINE void put(hn::Vec<hn::ScalableTag<T>> (&sum)[Columns], const Sink<T>& 
 // memory's rate.
 template <int Positions, class In>
 HWY_INLINE void fetch_ahead(const Tile<In>& t, std::int64_t c) {
-  constexpr int kRead = 0, kIntoL2 = 2;
   for (const In* line : t.ahead) {
     if (!line) continue;
     const In* x = line + c;
     HWY_UNROLL(32)
     for (int j = 0; j < Positions; ++j, x += t.pixel) {
       x = hidden(x);
-      __builtin_prefetch(x, kRead, kIntoL2);
+      fetch_line<kIntoL2>(x);
     }
   }
 }
 
 template <int Columns, class T>
 HWY_INLINE void fetch_outputs(const Sink<T>& s, std::int64_t c) {
-  constexpr int kWrite = 1, kIntoL2 = 2, kTiles = 2;
+  constexpr int kWrite = 1, kTiles = 2;
   if (HWY_LIKELY(!s.fetch)) return;
   const auto bytes = static_cast<std::int64_t>(size_bytes(s.out_type));
   HWY_UNROLL(32)

@@ -175,7 +175,7 @@ class MatrixVector {
     for (; r + kLanes <= rows; r += kLanes)
       unroll<kLanes>([&](auto l) __attribute__((always_inline)) {
         // Terms may be pages apart: the hardware foresees none of them, and in L1 they would share a few sets.
-        __builtin_prefetch(weight + (l + kAhead) * a_.weight.in + r, 0, 2);
+        fetch_line<kIntoL2>(weight + (l + kAhead) * a_.weight.in + r);
         A* sum = sums + l * kColumns + r;
         hn::StoreU(hn::MulAdd(load(d, weight + l * a_.weight.in + r), hn::Set(d, x[l]), hn::LoadU(d, sum)), d, sum);
       });

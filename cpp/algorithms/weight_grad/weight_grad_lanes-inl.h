@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "algorithms/weight_grad/weight_grad_groups.h"
-#include "cpu/prefetch.h"
+#include "cpu/lines.h"
 #include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -4,8 +4,8 @@
 
 #include "algorithms/weight_grad/weight_grad_walk.h"
 #include "cpu/cache_sets.h"
+#include "cpu/lines.h"
 #include "cpu/streaming.h"
-#include "cpu/task_shares.h"
 
 namespace vkconv::cpu::weight_grad {
 namespace {

@@ -3,8 +3,7 @@
 
 #include "algorithms/winograd/winograd_execution.h"
 #include "core/checked.h"
-#include "cpu/prefetch.h"
-#include "cpu/task_shares.h"
+#include "cpu/lines.h"
 
 namespace vkconv::cpu::winograd {
 namespace {
@@ -131,8 +130,7 @@ void Execution::prefetch_input(std::int64_t group, const Position& pos) const {
   for (std::int64_t h = rows.begin; h < rows.end; ++h)
     for (std::int64_t w = columns.begin; w < columns.end; ++w) {
       const std::int64_t pixel = pos.n * stride[0] + h * stride[2] + w * stride[3] + group * g_.in_channels;
-      for (std::int64_t byte = 0; byte < pixel_bytes; byte += kLineBytes)
-        fetch_line<kIntoL2>(at(a_.input.data, pixel, p.dtype) + byte);
+      fetch_run<kIntoL2>(at(a_.input.data, pixel, p.dtype), pixel_bytes);
     }
 }
 
@@ -263,8 +261,7 @@ void Execution::prefetch_outputs(const OutputBlock& block, const Position& pos, 
   for (std::int64_t e = 0; e < size[0]; ++e)
     for (std::int64_t h = 0; h < size[1]; ++h)
       for (std::int64_t w = 0; w < size[2]; ++w)
-        for (std::int64_t byte = 0; byte < block.channels * element; byte += kLineBytes)
-          fetch_line<kLevel>(first + (e * stride[1] + h * stride[2] + w * stride[3]) * element + byte);
+        fetch_run<kLevel>(first + (e * stride[1] + h * stride[2] + w * stride[3]) * element, block.channels * element);
 }
 
 // Of a tile, those that are part of the output.

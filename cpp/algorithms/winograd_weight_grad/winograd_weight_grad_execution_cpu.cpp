@@ -5,8 +5,8 @@
 #include "algorithms/winograd_weight_grad/winograd_weight_grad.h"
 #include "core/dispatch.h"
 #include "cpu/job.h"
+#include "cpu/lines.h"
 #include "cpu/outer_product.h"
-#include "cpu/prefetch.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
@@ -144,13 +144,12 @@ class Execution {
   // the tile to the right adds. Tiles are strided, which no hardware prefetcher expects. Out of L3 they are there in
   // time as it is.
   void fetch(const View<std::byte*>& v, std::int64_t first, std::int64_t rows, std::int64_t values) const {
-    const auto line = static_cast<std::int64_t>(64 / size_bytes(p_.dtype));
     const TileStrides stride = strides(v);
     if (!l_.fetches) return;
     for (std::int64_t h = 0; h < rows; ++h)
       for (std::int64_t w = 0; w < l_.w.tile; ++w)
-        for (std::int64_t i = 0; i < values; i += line)
-          fetch_line<kIntoL2>(winograd::at(v.data, first + h * stride.row + w * stride.pixel + i, p_.dtype));
+        fetch_run<kIntoL2>(winograd::at(v.data, first + h * stride.row + w * stride.pixel, p_.dtype),
+                           values * static_cast<std::int64_t>(size_bytes(p_.dtype)));
   }
 
   // A tile's pixels: those inside the array, of so many rows and columns.
