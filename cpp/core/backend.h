@@ -95,8 +95,7 @@ inline ConvProblem planned_form(ConvProblem p) {
 
 // Brings a request into it, `flip` as a mirrored weight view.
 inline void canonicalize(ConvProblem& p, HostOperands& operands) {
-  const DType weight_type = p.pass == Pass::weight_grad ? p.output_dtype : p.dtype;
-  if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, weight_type);
+  if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.dtype_of(Pass::weight_grad));
   operands = extended_axes_last(p).apply(operands);
   p = planned_form(p);
 }

@@ -62,6 +62,8 @@ struct ConvProblem {
   std::int64_t weight_elements() const { return out_channels * taps() * in_channels_per_group(); }
   std::int64_t output_elements() const { return batch * output_pixels() * out_channels; }
   std::int64_t written_elements() const;  // of the array that the pass computes
+  // Of the input, the weight or the output, which are named by the pass that computes them.
+  DType dtype_of(Pass array) const { return array == pass ? output_dtype : dtype; }
   // Length of the longest sum behind one element of the array written.
   std::int64_t reduction_length() const;
   bool empty_sum() const { return taps() == 0 || in_channels == 0; }

@@ -100,14 +100,14 @@ class DeviceBench {
 
   struct Arrays {
     Arrays(const ConvProblem& p, const Plan<vulkan::Device>& plan, vulkan::Stream& stream, bool prepared)
-        : input(make(stream, p.input_elements(), p.pass == Pass::input_grad ? p.output_dtype : p.dtype)),
-          weight(make(stream, p.weight_elements(), p.pass == Pass::weight_grad ? p.output_dtype : p.dtype)),
-          output(make(stream, p.output_elements(), p.pass == Pass::forward ? p.output_dtype : p.dtype)),
+        : input(make(stream, p.input_elements(), p.dtype_of(Pass::input_grad))),
+          weight(make(stream, p.weight_elements(), p.dtype_of(Pass::weight_grad))),
+          output(make(stream, p.output_elements(), p.dtype_of(Pass::forward))),
           workspace(stream.allocate(std::max<std::size_t>(plan.workspace_bytes(), 4))) {
       operands.input = contiguous_view(input.pointer(), p.input, p.in_channels);
       operands.output = contiguous_view(output.pointer(), p.output, p.out_channels);
       operands.weight = contiguous_weight(weight.pointer(), p);
-      if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.dtype);
+      if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.dtype_of(Pass::weight_grad));
       if (prepared) prepare(plan, stream);
     }
     static vulkan::Buffer make(vulkan::Stream& stream, std::int64_t elements, DType t) {

@@ -74,9 +74,9 @@ struct HostOperands {
   std::byte* written = nullptr;
 
   HostOperands(const ConvProblem& p, const Arrays& a)
-      : input(encode(a.input, p.pass == Pass::input_grad ? p.output_dtype : p.dtype)),
-        weight(encode(a.weight, p.pass == Pass::weight_grad ? p.output_dtype : p.dtype)),
-        output(encode(a.output, p.pass == Pass::forward ? p.output_dtype : p.dtype)),
+      : input(encode(a.input, p.dtype_of(Pass::input_grad))),
+        weight(encode(a.weight, p.dtype_of(Pass::weight_grad))),
+        output(encode(a.output, p.dtype_of(Pass::forward))),
         bias(encode(a.bias, accumulator(p.dtype))),
         addend(encode(a.addend, accumulator(p.dtype))) {
     auto& target = p.pass == Pass::forward ? output : p.pass == Pass::input_grad ? input : weight;
@@ -86,8 +86,7 @@ struct HostOperands {
     operands.output = contiguous_view(output.data(), p.output, p.out_channels);
     operands.addend = contiguous_view(addend.data(), p.output, p.out_channels);
     operands.weight = contiguous_weight(weight.data(), p);
-    if (p.flip)
-      operands.weight = operands.weight.mirrored(p.kernel, p.pass == Pass::weight_grad ? p.output_dtype : p.dtype);
+    if (p.flip) operands.weight = operands.weight.mirrored(p.kernel, p.dtype_of(Pass::weight_grad));
     operands.bias = bias.data();
   }
 
