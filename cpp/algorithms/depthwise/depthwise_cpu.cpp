@@ -73,10 +73,9 @@ class DepthwisePlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
+  if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("groups differ from the input channels");
   if (p.input_dilated()) return Support::no("the input is dilated");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
   const std::size_t least = choose_blocking(row_orientation(p).apply(p), context.traits, 0).workspace_bytes();
   return workspace_support("weights and a staged row", least, context);
 }

@@ -116,8 +116,7 @@ class WinogradPlan final : public Plan<Device> {
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
-  if (p.pass != Pass::forward) return Support::no("it computes the forward pass only");
-  if (p.empty_sum() || p.output_elements() == 0) return Support::no("there is nothing to sum");
+  if (Support s = forward_support(p); !s) return s;
   if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
