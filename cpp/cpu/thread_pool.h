@@ -70,7 +70,7 @@ class ThreadPool {
 // gets a new one.
 ThreadPool& thread_pool();
 inline constexpr int kMaxThreads = 1024;
-// 1 <= threads <= kMaxThreads. Waits for running jobs.
+// 1 <= threads <= kMaxThreads. Running jobs keep their threads.
 void set_num_threads(int threads);
 int num_threads();
 // Processors that the quota of this process's cgroup allows, kNoQuota without one.

@@ -1,5 +1,5 @@
-// Register tiles over vectors of channels: 1 or 2 output rows x several output columns, each input vector loaded once
-// and used by every tap that a register holds a weight for. Included once per instruction set.
+// Register tiles over vectors of channels: several output columns of a row, each input vector loaded once and used by
+// every tap that a register holds a weight for. Included once per instruction set.
 #if defined(VKCONV_DEPTHWISE_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VKCONV_DEPTHWISE_TILES_INL_H_
 #undef VKCONV_DEPTHWISE_TILES_INL_H_
