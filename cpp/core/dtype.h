@@ -12,21 +12,6 @@ constexpr std::size_t size_bytes(DType t) { return t == DType::f64 ? 8 : t == DT
 // Sums run in the accumulator type and are rounded to the output type once.
 constexpr DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-// Unit roundoff: half the distance between 1 and the next larger number.
-constexpr double unit_roundoff(DType t) {
-  switch (t) {
-    case DType::f64:
-      return 0x1p-53;
-    case DType::f32:
-      return 0x1p-24;
-    case DType::f16:
-      return 0x1p-11;
-    case DType::bf16:
-      return 0x1p-8;
-  }
-  return 0;
-}
-
 constexpr std::string_view to_string(DType t) {
   switch (t) {
     case DType::f32:

@@ -54,12 +54,6 @@ std::int64_t ConvProblem::written_elements() const {
   return pass == Pass::input_grad ? input_elements() : weight_elements();
 }
 
-std::int64_t ConvProblem::reduction_length() const {
-  if (pass == Pass::forward) return taps() * in_channels_per_group();
-  if (pass == Pass::input_grad) return taps() * out_channels_per_group();
-  return batch * output_pixels();
-}
-
 double ConvProblem::flops() const {
   return 2.0 * static_cast<double>(output_elements()) * static_cast<double>(taps()) *
          static_cast<double>(in_channels_per_group());

@@ -64,8 +64,6 @@ struct ConvProblem {
   std::int64_t written_elements() const;  // of the array that the pass computes
   // Of the input, the weight or the output, which are named by the pass that computes them.
   DType dtype_of(Pass array) const { return array == pass ? output_dtype : dtype; }
-  // Length of the longest sum behind one element of the array written.
-  std::int64_t reduction_length() const;
   bool empty_sum() const { return taps() == 0 || in_channels == 0; }
   bool input_dilated() const { return input_dilation != Extent3{1, 1, 1}; }
   bool depthwise() const { return groups == in_channels && groups > 0; }

@@ -151,6 +151,21 @@ struct Accuracy {
   bool finite = true;
 };
 
+// Unit roundoff: half the distance between 1 and the next larger number.
+constexpr double unit_roundoff(DType t) {
+  switch (t) {
+    case DType::f64:
+      return 0x1p-53;
+    case DType::f32:
+      return 0x1p-24;
+    case DType::f16:
+      return 0x1p-11;
+    case DType::bf16:
+      return 0x1p-8;
+  }
+  return 0;
+}
+
 inline Accuracy accuracy(const ConvProblem& p, std::span<const double> got, std::span<const double> exact,
                          std::span<const double> magnitude) {
   Accuracy a;
