@@ -76,16 +76,13 @@ inline bool takes_row_pairs(const ConvProblem& p) {
   return wide && rows == pair_row_stride(width, columns) && p.kernel[1] > rows && p.taps() <= kSumTerms;
 }
 
-// Accumulators in a vector of the instruction set in use.
-std::int64_t vector_lanes(DType dtype);
-
 // The axis of the taps becomes W where it has several and the others have one, so that an input column is loaded once
 // for them. Rows that fill no tile give their place to a longer axis. Kernels of several depths whose rows share few
 // lines swap the two: depths are close together where strides are those of an image.
-inline Orientation row_orientation(const ConvProblem& p) {
+inline Orientation row_orientation(const ConvProblem& p, std::int64_t lanes) {
   constexpr std::int64_t kTileColumns = 4;  // of the narrowest tile
   constexpr std::int64_t kManyTaps = 5;     // that save more than the distance between columns costs
-  if (p.taps() >= kManyTaps && p.out_channels >= vector_lanes(p.dtype))
+  if (p.taps() >= kManyTaps && p.out_channels >= lanes)
     for (const auto& axes : {std::array{0, 2, 1}, std::array{2, 1, 0}}) {
       const auto taps = static_cast<std::size_t>(axes[2]);
       if (p.taps() == p.kernel[taps] && p.output[taps] >= kTileColumns) return {false, axes};

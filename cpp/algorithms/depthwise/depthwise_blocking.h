@@ -12,16 +12,15 @@ struct Blocking {
   std::int64_t channel_shares = 1, channel_blocks = 1, column_blocks = 1;
   std::int64_t band = 1;  // output rows of a block
   std::int64_t tasks = 1;
-  bool stream = false;            // input and output do not fit half of L3, whose rest is the next reader's
-  bool align_inputs = false;      // where vectors cannot be aligned in both arrays
-  bool narrow = false;            // tiles, where memory is slower than they are: see row_tile_columns
-  std::size_t weight_bytes = 0;   // packed weights
-  std::size_t scratch_bytes = 0;  // of one task
+  bool stream = false;                 // input and output do not fit half of L3, whose rest is the next reader's
+  bool align_inputs = false;           // where vectors cannot be aligned in both arrays
+  bool narrow = false;                 // tiles, where memory is slower than they are: see row_tile_columns
+  std::int64_t weight_row_length = 0;  // elements of packed weights
+  std::size_t weight_bytes = 0;        // packed weights
+  std::size_t scratch_bytes = 0;       // of one task
 
   std::size_t workspace_bytes() const { return weight_bytes + static_cast<std::size_t>(tasks) * scratch_bytes; }
 };
-
-std::int64_t weight_row_length(const ConvProblem& p);
 
 // The fastest blocking whose workspace is within the limit, or the smallest there is.
 Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t workspace_limit_bytes);

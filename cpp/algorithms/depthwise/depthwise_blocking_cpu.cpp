@@ -66,7 +66,7 @@ bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits) {
 // Fewer channels than a vector has lanes are taken together with the columns. Pixels that are in each other's way are
 // copied apart where rows share them.
 Mode choose_mode(const ConvProblem& p, const Device::Traits& traits) {
-  if (p.out_channels < vector_lanes(p.dtype)) return Mode::flat;
+  if (p.out_channels < lanes_of(traits, p.dtype)) return Mode::flat;
   if (p.out_channels_per_group() > 1) return Mode::staged;
   if (p.kernel[1] <= p.stride[1]) return Mode::direct;
   return pixels_crowd(p, traits) || (p.kernel[0] == 1 && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
@@ -140,13 +140,14 @@ void feed_threads(const ConvProblem& p, const Device::Traits& traits, std::int64
   }
 }
 
-}  // namespace
-
-std::int64_t weight_row_length(const ConvProblem& p) {
-  const std::int64_t lanes = vector_lanes(p.dtype), vectors = flat_weight_vectors(p.out_channels, lanes);
+// Elements of packed weights.
+std::int64_t weight_row_length(const ConvProblem& p, std::int64_t lanes) {
+  const std::int64_t vectors = flat_weight_vectors(p.out_channels, lanes);
   if (p.out_channels >= lanes) return round_up(p.out_channels, 16);
   return round_up(vectors * lanes + (vectors < kFlatVectors ? 0 : p.out_channels), 16);
 }
+
+}  // namespace
 
 Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
   Blocking b;
@@ -159,7 +160,8 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.align_inputs = !b.stream && (strided_rows || !shared_cache_is_slow(traits));
   b.narrow = shared_cache_is_slow(traits) && p.bytes_moved() > traits.threads * static_cast<double>(traits.l2_bytes);
   fit_cache(p, traits, b);
-  b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * weight_row_length(p) * accumulator_bytes(p), 256));
+  b.weight_row_length = weight_row_length(p, lanes_of(traits, p.dtype));
+  b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * b.weight_row_length * accumulator_bytes(p), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
   const std::int64_t wanted = traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread);
   feed_threads(p, traits, wanted, b);

@@ -14,21 +14,21 @@ namespace vkconv::cpu {
 namespace depthwise {
 namespace {
 
-void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::byte* to) {
+void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::int64_t row_length, std::byte* to) {
   constexpr std::int64_t kLeast = 4096;  // weights a task, about 1 us
   constexpr std::int64_t kLine = 16;     // channels, so that no two tasks write one line
   const std::int64_t even = ceil_div(p.out_channels, std::int64_t{thread_pool().size()});
   const std::int64_t size = round_up(std::max(even, ceil_div(kLeast, p.taps())), kLine);
   thread_pool().run(ceil_div(p.out_channels, size), [&](std::int64_t part) {
     const Range channels{part * size, std::min((part + 1) * size, p.out_channels)};
-    pack_weights(p, weight, channels, weight_row_length(p), to);
+    pack_weights(p, weight, channels, row_length, to);
   });
 }
 
 class DepthwisePlan final : public Plan<Device> {
  public:
   DepthwisePlan(const ConvProblem& p, const Context<Device>& context)
-      : orientation_(row_orientation(p)),
+      : orientation_(row_orientation(p, lanes_of(context.traits, p.dtype))),
         p_(orientation_.apply(p)),
         blocking_(choose_blocking(p_, context.traits, context.workspace_limit_bytes)) {}
 
@@ -39,17 +39,17 @@ class DepthwisePlan final : public Plan<Device> {
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
     PreparedWeights<Device> prepared;
     prepared.data = Buffer(blocking_.weight_bytes);
-    pack_all(p_, orientation_.apply(weight), prepared.data.pointer());
+    pack_all(p_, orientation_.apply(weight), blocking_.weight_row_length, prepared.data.pointer());
     return prepared;
   }
 
   void execute(Device::Stream&, const Operands<Device>& given, std::byte* workspace) const override {
     const Operands<Device> operands = orientation_.apply(given);
-    PackedWeights weights{workspace, weight_row_length(p_)};
+    PackedWeights weights{workspace, blocking_.weight_row_length};
     if (operands.prepared)
       weights.data = operands.prepared->data.pointer();
     else
-      pack_all(p_, operands.weight, workspace);
+      pack_all(p_, operands.weight, weights.row_length, workspace);
     const Call call{p_, operands, weights, blocking_.mode, blocking_.stream, blocking_.align_inputs, blocking_.narrow};
     const std::int64_t rows = total_rows(p_, blocking_), tasks = blocking_.tasks;
     thread_pool().run(tasks, [&](std::int64_t task) {
@@ -76,7 +76,8 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("groups differ from the input channels");
   if (p.input_dilated()) return Support::no("the input is dilated");
-  const std::size_t least = choose_blocking(row_orientation(p).apply(p), context.traits, 0).workspace_bytes();
+  const ConvProblem oriented = row_orientation(p, lanes_of(context.traits, p.dtype)).apply(p);
+  const std::size_t least = choose_blocking(oriented, context.traits, 0).workspace_bytes();
   return workspace_support("weights and a staged row", least, context);
 }
 
@@ -107,9 +108,9 @@ double copying_seconds(const ConvProblem& p, const Device::Traits& t, std::int64
 
 double seconds(const ConvProblem& given, const Context<Device>& context) {
   constexpr double kFlopShare = 0.7;  // of the FMA peak, in kernels of 5x5 and larger
-  const ConvProblem p = row_orientation(given).apply(given);
   const auto& t = context.traits;
-  const std::int64_t lanes = vector_lanes(p.dtype);
+  const std::int64_t lanes = lanes_of(t, given.dtype);
+  const ConvProblem p = row_orientation(given, lanes).apply(given);
   const double rate = kFlopShare * used_share(p, lanes) * flops_per_second(t, accumulator(p.dtype));
   const std::int64_t tasks = choose_blocking(p, t, context.workspace_limit_bytes).tasks;
   return section_seconds(t, p.flops() / rate + copying_seconds(p, t, lanes), p.bytes_moved(), tasks);

@@ -9,11 +9,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
 
-std::int64_t lanes_of(DType dtype) {
-  return static_cast<std::int64_t>(dtype == DType::f64 ? hn::Lanes(hn::ScalableTag<double>())
-                                                       : hn::Lanes(hn::ScalableTag<float>()));
-}
-
 template <class T>
 void run_mode(const Call& call, const Block& block, std::byte* scratch) {
   if (call.mode == Mode::flat) return run_flat<T>(call, block, scratch);
@@ -30,10 +25,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace vkconv::cpu::depthwise {
-HWY_EXPORT(lanes_of);
 HWY_EXPORT(run);
-
-std::int64_t vector_lanes(DType dtype) { return HWY_DYNAMIC_DISPATCH(lanes_of)(dtype); }
 
 void run_block(const Call& call, const Block& block, std::byte* scratch) {
   if (call.mode == Mode::direct && size_bytes(call.p.dtype) == 2) return run_halves(call, block);

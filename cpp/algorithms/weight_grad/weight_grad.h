@@ -74,9 +74,6 @@ UnitChannels unit_channels(const ConvProblem& p, const Shape& shape, const Unit&
 // different sets of a cache.
 std::int64_t copy_pitch(const ConvProblem& p, const Shape& shape, std::int64_t channels);
 
-// Accumulators in a vector of the instruction set in use.
-std::int64_t vector_lanes(DType dtype);
-
 // Bytes of scratch that accumulate() needs for units of these sizes, beside their sums.
 std::size_t scratch_bytes(const ConvProblem& p, const Shape& shape, const Unit& largest);
 

@@ -86,11 +86,11 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
 // one of t does otherwise; it does not pay for small t and pixels a page apart, which fall into the same cache sets.
 // The taps of few output channels, short tiles by themselves, then merge into tall ones.
 // Of small groups, the larger side lies along the vectors.
-bool trades_places(const ConvProblem& p) {
+bool trades_places(const ConvProblem& p, std::int64_t lanes) {
   constexpr std::int64_t kPageBytes = 4096, kMaxStep = 8;
   if (p.stride != Extent3{1, 1, 1}) return false;
   const std::int64_t step = p.input_dilation[2], in = p.in_channels_per_group(), out = p.out_channels_per_group();
-  if (!p.input_dilated() && groups_fit_vector(p)) return in < out;
+  if (!p.input_dilated() && groups_fit_vector(p, lanes)) return in < out;
   if (!p.input_dilated()) return out < std::min(in, kMaxTileRows) && p.kernel[2] > 1 && p.dilation[2] == 1;
   const std::int64_t step_bytes = step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
   return step > kMaxStep || step_bytes < kPageBytes;
@@ -110,15 +110,16 @@ struct Placed {
   bool trades;
   ConvProblem p;
 
-  explicit Placed(const ConvProblem& problem) : trades(trades_places(problem)), p(trades ? traded(problem) : problem) {
-    const Shape s = choose_shape(p);
+  Placed(const ConvProblem& problem, std::int64_t lanes)
+      : trades(trades_places(problem, lanes)), p(trades ? traded(problem) : problem) {
+    const Shape s = choose_shape(p, lanes);
     const bool wants_taps = s.form == Form::lanes || s.form == Form::groups || s.merged;  // along W
     if (wants_taps && p.kernel[2] > 1) return;
     if (wants_taps && p.kernel[1] > 1 && p.output[1] >= kFewPixels)
       orientation.axes = {0, 2, 1};
     else
       orientation = long_rows(problem, kFewPixels);
-    trades = trades_places(orientation.apply(problem));
+    trades = trades_places(orientation.apply(problem), lanes);
     p = trades ? traded(orientation.apply(problem)) : orientation.apply(problem);
   }
 
@@ -136,7 +137,8 @@ struct Placed {
 class WeightGradPlan final : public Plan<Device> {
  public:
   WeightGradPlan(const ConvProblem& p, const Context<Device>& context)
-      : placed_(p), q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
+      : placed_(p, lanes_of(context.traits, p.dtype)),
+        q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
 
   std::string describe() const override { return "weight_grad"; }
   std::size_t workspace_bytes() const override { return q_.workspace_bytes(); }
@@ -215,15 +217,17 @@ class WeightGradPlan final : public Plan<Device> {
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = weight_grad_support(p); !s) return s;
-  const std::size_t least = choose_partition(Placed(p).p, context.traits, 0).workspace_bytes();
+  const Placed placed(p, lanes_of(context.traits, p.dtype));
+  const std::size_t least = choose_partition(placed.p, context.traits, 0).workspace_bytes();
   return workspace_support("the smallest running sums", least, context);
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& context) {
-  const ConvProblem p = Placed(problem).p;
   constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
   const auto& t = context.traits;
-  const Shape s = choose_shape(p);
+  const std::int64_t lanes = lanes_of(t, problem.dtype);
+  const ConvProblem p = Placed(problem, lanes).p;
+  const Shape s = choose_shape(p, lanes);
   const double vector_share =
       static_cast<double>(s.vector_channels * s.pixels) / static_cast<double>(s.vectors * s.lanes);
   const std::int64_t tile_rows = s.merged ? s.rows * p.kernel[2] : s.rows;

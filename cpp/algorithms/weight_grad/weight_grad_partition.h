@@ -23,9 +23,9 @@ struct Partition {
   std::size_t workspace_bytes() const { return partial_bytes() + static_cast<std::size_t>(slots) * slot_bytes(); }
 };
 
-Shape choose_shape(const ConvProblem& p);
+Shape choose_shape(const ConvProblem& p, std::int64_t lanes);
 // Whether a vector holds the channels of one group or more, of one pixel or more: Form::groups.
-bool groups_fit_vector(const ConvProblem& p);
+bool groups_fit_vector(const ConvProblem& p, std::int64_t lanes);
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t workspace_limit_bytes);
 Unit unit_at(const ConvProblem& p, const Partition& partition, std::int64_t index);
 

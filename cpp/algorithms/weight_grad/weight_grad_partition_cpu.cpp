@@ -45,7 +45,7 @@ std::int64_t pixels_in_vector(const ConvProblem& p, std::int64_t lanes) {
 Form choose_form(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   if (in == 1 && out == 1 && p.groups >= lanes) return Form::lanes;
-  if (groups_fit_vector(p)) return Form::groups;
+  if (groups_fit_vector(p, lanes)) return Form::groups;
   if (merges_taps(p) && in <= out) return Form::out_vectors;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
@@ -103,15 +103,14 @@ bool split_units(const ConvProblem& p, Partition& q) {
 
 }  // namespace
 
-bool groups_fit_vector(const ConvProblem& p) {
-  const std::int64_t lanes = vector_lanes(p.dtype);
+bool groups_fit_vector(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t widest = std::max(p.in_channels_per_group(), p.out_channels_per_group());
   return p.groups > 1 ? widest <= lanes : pixels_in_vector(p, lanes) > 1;
 }
 
-Shape choose_shape(const ConvProblem& p) {
+Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   Shape s;
-  s.lanes = vector_lanes(p.dtype);
+  s.lanes = lanes;
   s.form = choose_form(p, s.lanes);
   s.merged = s.form == Form::out_vectors && merges_taps(p);
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
@@ -171,7 +170,7 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
 
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
   Partition q;
-  q.shape = choose_shape(p);
+  q.shape = choose_shape(p, lanes_of(traits, p.dtype));
   q.from_memory = comes_from_memory(traits, p);
   q.slots = traits.threads;
   set_sizes(p, q);

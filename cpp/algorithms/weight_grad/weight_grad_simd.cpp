@@ -306,11 +306,6 @@ class UnitSums : BlockOperands<T, In> {
   std::vector<Permutation> permutations_;  // of the unit's vectors
 };
 
-std::int64_t lanes_of(DType dtype) {
-  return static_cast<std::int64_t>(dtype == DType::f64 ? hn::Lanes(hn::ScalableTag<double>())
-                                                       : hn::Lanes(hn::ScalableTag<float>()));
-}
-
 // f(operand, sum) with zeros of their types.
 template <class F>
 void with_sum_type(DType dtype, F f) {
@@ -362,12 +357,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace vkconv::cpu::weight_grad {
-HWY_EXPORT(lanes_of);
 HWY_EXPORT(accumulate_unit);
 HWY_EXPORT(store_unit);
 HWY_EXPORT(round_floats);
-
-std::int64_t vector_lanes(DType dtype) { return HWY_DYNAMIC_DISPATCH(lanes_of)(dtype); }
 
 void accumulate(const Job& job, const Unit& unit, std::int64_t chunk, std::byte* sums, std::byte* part,
                 std::byte* scratch) {
