@@ -36,4 +36,7 @@ constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // b > 0; in
 
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
 
+// The length of the parts when `a` is cut evenly into as few as are at most `most` long.
+constexpr std::int64_t even_part(std::int64_t a, std::int64_t most) { return ceil_div(a, ceil_div(a, most)); }
+
 }  // namespace vkconv

@@ -67,7 +67,7 @@ Grid grid_of(const ConvProblem& p, const Shape& s) {
 void choose_workgroup(const ConvProblem& p, Shape& s) {
   const std::int64_t vectors = p.out_channels / s.vector, strips = ceil_div(p.output[2], s.columns);
   const std::int64_t most = std::max(kSideVectors, kInvocations / strips);
-  s.vectors = ceil_div(vectors, ceil_div(vectors, most));
+  s.vectors = even_part(vectors, most);
   s.strips = std::clamp<std::int64_t>(kInvocations / s.vectors, 1, strips);
 }
 
@@ -85,7 +85,7 @@ double choose_rows(const ConvProblem& p, Shape& s, std::int64_t processors) {
   double best = 0;
   Shape t = s;
   for (std::int64_t rows = most;; rows = (ceil_div(rows - 1, slots(p)) - 1) * slots(p) + 1) {
-    t.rows = ceil_div(height, ceil_div(height, rows));
+    t.rows = even_part(height, rows);
     const double cost = cost_of(p, t, processors);
     if (best == 0 || cost < best) best = cost, s.rows = t.rows;
     if (rows == 1) return best;

@@ -42,9 +42,6 @@ std::int64_t strips_of(const ConvProblem& p, std::int64_t columns) {
   return p.batch * p.output[0] * p.output[1] * ceil_div(p.output[2], columns);
 }
 
-// The equal parts of a number, as few as are at most `most`.
-std::int64_t even_part(std::int64_t number, std::int64_t most) { return ceil_div(number, ceil_div(number, most)); }
-
 // The strip of at most so many outputs that computes the fewest past the row.
 std::int64_t even_columns(const ConvProblem& p, std::int64_t most) {
   std::int64_t best = std::min(p.output[2], most);

@@ -26,9 +26,7 @@ constexpr double kLoadCost = 200, kCrowdedCost = 1.08, kStepCost = 90, kTileCost
 constexpr double kManySums = 64;
 
 // The next smaller extent that cuts an axis evenly, ceil(extent / parts) for some number of parts; 0 after 1.
-std::int64_t next_cut(std::int64_t extent, std::int64_t size) {
-  return size == 1 ? 0 : ceil_div(extent, ceil_div(extent, size - 1));
-}
+std::int64_t next_cut(std::int64_t extent, std::int64_t size) { return size == 1 ? 0 : even_part(extent, size - 1); }
 
 // Workgroups that a device would run in the same time if every processor had two all the time.
 double filled_up(std::int64_t workgroups, std::int64_t processors) {
@@ -39,8 +37,7 @@ double filled_up(std::int64_t workgroups, std::int64_t processors) {
 
 // Fours of channels a chunk, at most so many, that cut the channels evenly.
 std::uint32_t even_quads(const ConvProblem& p, std::int64_t most) {
-  const std::int64_t quads = ceil_div(p.in_channels_per_group(), 4);
-  return static_cast<std::uint32_t>(ceil_div(quads, ceil_div(quads, most)));
+  return static_cast<std::uint32_t>(even_part(ceil_div(p.in_channels_per_group(), 4), most));
 }
 
 // The shape of this register tile, without its pixels.

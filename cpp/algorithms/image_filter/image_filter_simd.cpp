@@ -84,7 +84,7 @@ HWY_NOINLINE void sum_tile(const ConvProblem& p, const Tile<A>& t) {
   const hn::ScalableTag<A> d;
   using V = hn::Vec<decltype(d)>;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d)), width = p.kernel[2], height = p.kernel[1];
-  const std::int64_t block = block_terms(p.taps()), part = ceil_div(width, ceil_div(width, block));
+  const std::int64_t block = block_terms(p.taps()), part = even_part(width, block);
   V sum[kRows][kColumns];
   bool closed = false;
   const auto clear = [&]() __attribute__((always_inline)) {

@@ -61,9 +61,6 @@ struct Grid {
   std::int64_t tiles_o = 0, tiles_x = 0, tiles_y = 0, workgroups = 0;
 };
 
-// n in the fewest equal parts of at most `limit`.
-std::int64_t even_part(std::int64_t n, std::int64_t limit) { return ceil_div(n, ceil_div(n, limit)); }
-
 Grid grid_of(const ConvProblem& p, const Tile& t) {
   Grid g{t, ceil_div(p.out_channels_per_group(), t.depth()), ceil_div(p.output[2], t.width()),
          ceil_div(p.output[1], t.height())};

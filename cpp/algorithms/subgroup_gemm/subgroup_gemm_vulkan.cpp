@@ -34,7 +34,7 @@ std::int64_t chunk_quads(const ConvProblem& p) {
   const double block = block_length(p.taps() * quads * 4);
   const std::int64_t most =
       std::clamp(std::llround(block / 4 / double(p.kernel[2])), 1LL, static_cast<long long>(quads));
-  return ceil_div(quads, ceil_div(quads, most));
+  return even_part(quads, most);
 }
 
 struct Layout {

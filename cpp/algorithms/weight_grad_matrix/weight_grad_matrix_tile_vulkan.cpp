@@ -197,7 +197,7 @@ std::optional<GradientGrid> choose_gradient_grid(const ConvProblem& p, const Mat
     return best;
   }
   const std::uint32_t most_sums = flushes(p) ? kMostFlushedSums : kMostSums;
-  const auto most_taps = static_cast<std::uint32_t>(ceil_div(p.kernel[1], ceil_div(p.kernel[1], kMostTaps)));
+  const auto most_taps = static_cast<std::uint32_t>(even_part(p.kernel[1], kMostTaps));
   for (std::uint32_t taps = 1; taps <= most_taps; taps = taps < most_taps ? most_taps : taps + 1)
     for (std::uint32_t octets = least_octets; octets <= 32; octets *= 2) {
       if (octets > least_octets && octets * kOctet >= 2 * p.in_channels_per_group()) break;

@@ -60,9 +60,8 @@ std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t parts,
     return blocks;
   }
   const std::int64_t whole = limit / part_channels;  // parts a block
-  const std::int64_t span = whole > 0 ? part_channels * ceil_div(parts, ceil_div(parts, whole)) : part_channels;
-  const std::int64_t step =
-      whole > 0 ? span : round_up(ceil_div(part_channels, ceil_div(part_channels, limit)), kStagedChannels);
+  const std::int64_t span = whole > 0 ? part_channels * even_part(parts, whole) : part_channels;
+  const std::int64_t step = whole > 0 ? span : round_up(even_part(part_channels, limit), kStagedChannels);
   for (std::int64_t t = 0; t < taps; ++t)
     for (std::int64_t first = 0; first < channels; first += span) {
       const std::int64_t end = std::min(first + span, channels);

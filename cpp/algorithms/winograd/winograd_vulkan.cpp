@@ -64,7 +64,7 @@ struct Layout {
     row_bytes = round_up(in_values * value_bytes, 256) + round_up(out_values * value_bytes, 256);
     repairs_later = traits.type == DeviceType::software;
     const auto wanted = static_cast<std::int64_t>(repairs_later ? kSoftwareCallBytes : kGpuCallBytes);
-    call_rows = ceil_div(rows, ceil_div(rows, std::max<std::int64_t>(wanted / row_bytes, 1)));
+    call_rows = even_part(rows, std::max<std::int64_t>(wanted / row_bytes, 1));
     channels = repairs_later || halves() ? 4 : 1;
     row_masks = checked_mul(p.output[0], checked_mul(g.tiles_w, ceil_div(p.out_channels, channels)));
     weight_values = checked_mul(checked_mul(p.out_channels, p.kernel[0]), points * p.in_channels_per_group());
