@@ -42,6 +42,12 @@ struct OperandParams {
 // Multiprocessors that share the workgroups of a dispatch: an H200's, for which tiles are chosen.
 inline constexpr std::int64_t kProcessors = 132;
 
+// Whether so little work gets a small tile: a software device compiles a large one for seconds.
+inline bool wants_small_tile(const ConvProblem& p, const Traits& traits) {
+  constexpr double kSmallFlops = 5e7;
+  return traits.type == DeviceType::software && p.flops() < kSmallFlops;
+}
+
 // Counts that kernel_support has found to fit.
 inline std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(v); }
 

@@ -23,8 +23,6 @@ constexpr std::int64_t kEnoughWorkgroups = 4 * kProcessors;
 constexpr std::int64_t kMinStrips = 4;     // of an invocation, whose sums are added at the end
 constexpr std::int64_t kBlockStrips = 32;  // as in the shader
 constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
-// Below this work a software device, which compiles a large tile for a second, gets a small one.
-constexpr double kSmallSoftwareFlops = 5e7;
 
 struct Tile {
   std::uint32_t columns, rows, taps, stride, dilation;  // of an invocation; as in the shader
@@ -56,7 +54,7 @@ bool wide_strips_fill(const ConvProblem& p) {
 }
 
 Tile invocation_tile(const ConvProblem& p, const Traits& traits) {
-  const bool small = traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops;
+  const bool small = wants_small_tile(p, traits);
   const std::int64_t step = std::gcd(p.stride[2], p.dilation[2]), stride = p.stride[2] / step;
   const std::int64_t dilation = p.dilation[2] / step;
   std::int64_t columns = small ? 1 : even_columns(p, wide_strips_fill(p) ? kWideColumns : kColumns);

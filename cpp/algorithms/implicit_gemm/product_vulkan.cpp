@@ -24,12 +24,10 @@ constexpr double kFlatCost = 1.6;
 // its first load to its last store: fitted to ten layers of short sums on an H200.
 constexpr double kOutputFlops = 60, kChainLaunches = 2;
 
-// Below this work a software device, which compiles a large tile for seconds, gets one small tile for every shape.
-constexpr double kSmallSoftwareFlops = 5e7;
-constexpr ProductTile kSmallSoftwareTile{16, 16, 4, 2, 4};
+constexpr ProductTile kSmallSoftwareTile{16, 16, 4, 2, 4};  // for every shape
 
 ProductTile choose_tile(const ConvProblem& p, const Traits& traits) {
-  if (traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops) return kSmallSoftwareTile;
+  if (wants_small_tile(p, traits)) return kSmallSoftwareTile;
   const std::int64_t pixels = p.batch * p.output_pixels();
   ProductTile t{128, tile_width(p.out_channels_per_group()), 4, 8, 8};
   t.reg_n = std::min(t.n >= 32 ? 8u : 4u, t.n);

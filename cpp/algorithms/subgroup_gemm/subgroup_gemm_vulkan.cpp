@@ -15,8 +15,6 @@
 namespace vkconv::vulkan {
 namespace {
 
-// Below this work a small tile, which compiles faster, serves every shape.
-constexpr double kSmallFlops = 5e7;
 constexpr double kEfficiency = 1.05;  // of the device's multiply-add rate
 constexpr double kOutputFlops = 250;  // that take the time of storing an output
 
@@ -40,8 +38,8 @@ std::int64_t chunk_quads(const ConvProblem& p) {
 struct Layout {
   Layout(const ConvProblem& p, const Traits& traits)
       : lanes(traits.limits.subgroup_size),
-        loads(p.flops() < kSmallFlops ? 1 : 4),
-        columns(p.flops() < kSmallFlops || p.out_channels_per_group() <= 2 * lanes ? 2 : 4),
+        loads(wants_small_tile(p, traits) ? 1 : 4),
+        columns(wants_small_tile(p, traits) || p.out_channels_per_group() <= 2 * lanes ? 2 : 4),
         panels(p, std::int64_t{lanes} * columns, 4 * chunk_quads(p)),
         tiles(ceil_div(p.batch * p.output_pixels(), std::int64_t{lanes} * loads)),
         workgroups(checked_mul(checked_mul(tiles, panels.count), p.groups)) {}

@@ -28,12 +28,10 @@ struct Tile {
   std::uint32_t group_size() const { return o / reg_o * (k / reg_k); }
 };
 
-// Below this work a software device, which compiles a kernel for a second, gets one small tile for every shape.
-constexpr double kSmallSoftwareFlops = 5e7;
-constexpr Tile kSmallSoftwareTile{16, 32, 4, 4};
+constexpr Tile kSmallSoftwareTile{16, 32, 4, 4};  // for every shape
 
 Tile choose_tile(const ConvProblem& p, const Traits& traits) {
-  if (traits.type == DeviceType::software && p.flops() < kSmallSoftwareFlops) return kSmallSoftwareTile;
+  if (wants_small_tile(p, traits)) return kSmallSoftwareTile;
   const auto extent = [](std::int64_t count, std::int64_t most) {
     return static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)), 4, most));
