@@ -10,7 +10,7 @@ namespace vkconv::vulkan {
 namespace {
 
 // Leaves room for tiles that reach past the last output.
-constexpr std::int64_t kIndexLimit = std::int64_t{1} << 30;
+constexpr std::int64_t kIndexLimit = std::int64_t{1} << 30, kCountLimit = std::int64_t{1} << 31;
 
 Int3 narrow(const Extent3& e) {
   return {static_cast<std::int32_t>(e[0]), static_cast<std::int32_t>(e[1]), static_cast<std::int32_t>(e[2])};
@@ -48,7 +48,17 @@ Support kernel_support(const ConvProblem& p, const Traits& traits) {
 }
 
 Support workgroup_support(std::int64_t workgroups) {
-  if (workgroups >= std::int64_t{1} << 31) return Support::no("the output needs over 2^31 workgroups");
+  if (workgroups >= kCountLimit) return Support::no("the result needs over 2^31 workgroups");
+  return Support::yes();
+}
+
+Support pixels_support(const ConvProblem& p) {
+  if (p.batch * p.output_pixels() >= kCountLimit) return Support::no("there are over 2^31 output pixels");
+  return Support::yes();
+}
+
+Support weights_support(const ConvProblem& p) {
+  if (p.weight_elements() >= kCountLimit) return Support::no("the weights exceed 2^31 elements");
   return Support::yes();
 }
 

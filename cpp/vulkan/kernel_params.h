@@ -56,6 +56,9 @@ inline std::uint32_t narrow(std::int64_t v) { return static_cast<std::uint32_t>(
 Support kernel_support(const ConvProblem& p, const Traits& traits);
 // Whether a dispatch can have that many workgroups.
 Support workgroup_support(std::int64_t workgroups);
+// Whether 32 bits count the output pixels of all images, and the weights.
+Support pixels_support(const ConvProblem& p);
+Support weights_support(const ConvProblem& p);
 // Whether a software device runs that many loop iterations of an invocation: kSoftwareLoopIterations.
 Support loop_support(std::int64_t iterations);
 

@@ -47,7 +47,7 @@ void copy(Stream& stream, const StridedArray& from, const StridedArray& to) {
   p.in_channels = e[0] * e[1];
   p.kernel = {e[2], e[3], e[4]};
   p.out_channels = e[0] * e[5];
-  if (supports_packing(p)) return pack_weights(stream, p, as_weight(from), as_weight(to));
+  if (weights_support(p)) return pack_weights(stream, p, as_weight(from), as_weight(to));
   const auto longest = std::max_element(e.begin(), e.end()) - e.begin();
   for (const auto& [begin, end] : {std::pair{std::int64_t{0}, e[longest] / 2}, std::pair{e[longest] / 2, e[longest]}}) {
     StridedArray source = from, target = to;

@@ -7,13 +7,11 @@
 
 namespace vkconv::vulkan {
 
-// Copies every weight of `p` from `source` to where `target` has it. supports_packing must hold.
+// Copies every weight of `p` from `source` to where `target` has it. weights_support must hold.
 void pack_weights(Stream& stream, const ConvProblem& p, const WeightView<Pointer>& source,
                   const WeightView<Pointer>& target);
 
 // The same for arrays of any kind and size: between arrays of equal extents, whose data are addresses of the device.
 void copy(Stream& stream, const StridedArray& from, const StridedArray& to);
-
-inline bool supports_packing(const ConvProblem& p) { return p.weight_elements() < std::int64_t{1} << 31; }
 
 }  // namespace vkconv::vulkan

@@ -255,7 +255,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  if (!supports_packing(p)) return Support::no("the weights exceed 2^31 elements");
+  if (Support s = weights_support(p); !s) return s;
   return workgroup_support(choice_of(p, c).grid.count);
 }
 

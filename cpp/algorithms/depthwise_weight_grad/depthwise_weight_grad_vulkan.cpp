@@ -22,7 +22,6 @@ constexpr std::int64_t kQuads = 4, kInvocations = 128;
 constexpr std::int64_t kEnoughWorkgroups = 4 * kProcessors;
 constexpr std::int64_t kMinStrips = 4;     // of an invocation, whose sums are added at the end
 constexpr std::int64_t kBlockStrips = 32;  // as in the shader
-constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
 
 struct Tile {
   std::uint32_t columns, rows, taps, stride, dilation;  // of an invocation; as in the shader
@@ -142,8 +141,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = weight_grad_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("needs one input channel a group");
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^31 output pixels");
-  if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");
+  if (Support s = pixels_support(p); !s) return s;
+  if (Support s = weights_support(p); !s) return s;
   const Grid g = make_grid(p, choose_tile(p, c.traits));
   if (Support s = workgroup_support(g.count()); !s) return s;
   return workspace_support("the sums of chunks", chunk_bytes(p, g), c);

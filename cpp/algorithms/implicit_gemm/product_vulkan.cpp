@@ -179,9 +179,8 @@ void MatrixProduct::run_unfolded(Stream& stream, const Operands<Device>& a, cons
 Support product_support(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  constexpr std::int64_t limit = std::int64_t{1} << 31;
-  if (p.batch * p.output_pixels() >= limit) return Support::no("there are over 2^31 output pixels");
-  if (p.taps() * p.in_channels_per_group() >= limit) return Support::no("a sum has over 2^31 terms");
+  if (Support s = pixels_support(p); !s) return s;
+  if (p.taps() * p.in_channels_per_group() >= std::int64_t{1} << 31) return Support::no("a sum has over 2^31 terms");
   return workgroup_support(MatrixProduct(p, c, SplitSums::allowed).workgroups());
 }
 

@@ -112,7 +112,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (c.traits.type != DeviceType::software) return Support::no("made for devices that run on a CPU");
   if (!c.traits.features.subgroup_shuffle) return Support::no("the driver lacks shuffles in subgroups");
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  if (p.batch * p.output_pixels() >= std::int64_t{1} << 31) return Support::no("there are over 2^31 output pixels");
+  if (Support s = pixels_support(p); !s) return s;
   const Layout layout(p, c.traits);
   if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
   if (Support s = loop_support(loop_iterations(p, layout)); !s) return s;

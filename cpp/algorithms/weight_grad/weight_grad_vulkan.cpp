@@ -19,7 +19,6 @@ namespace {
 
 // What fills a GPU. Chunks have at least as many pixels for each invocation of a workgroup.
 constexpr std::int64_t kEnoughInvocations = 256 * 64, kMinChunkPixels = 16;
-constexpr std::int64_t kIndexLimit = std::int64_t{1} << 31;
 constexpr std::uint32_t kStep = 16;                                // pixels in shared memory
 constexpr double kGpuEfficiency = 0.4, kSoftwareEfficiency = 0.5;  // share of the multiply-add rate
 
@@ -151,10 +150,10 @@ class WeightGradPlan final : public Plan<Device> {
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = weight_grad_support(p); !s) return s;
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^31 output pixels");
-  if (p.weight_elements() >= kIndexLimit) return Support::no("the weights exceed 2^31 elements");
+  if (Support s = pixels_support(p); !s) return s;
+  if (Support s = weights_support(p); !s) return s;
   const Grid g = make_grid(p, choose_tile(p, c.traits), c.workspace_limit_bytes);
-  if (g.tiles * g.chunks >= kIndexLimit) return Support::no("the gradient needs over 2^31 workgroups");
+  if (Support s = workgroup_support(g.tiles * g.chunks); !s) return s;
   return workspace_support("the chunk sums of one tile", g.tile_workspace_bytes, c);
 }
 
