@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "vulkan/kernel_params.h"
+#include "vulkan/matrix_estimate.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -14,10 +15,8 @@ constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums
 constexpr std::uint32_t kMostSplitSums = 4;                  // of two subgroups' along k: more gain nothing from it
 constexpr std::uint32_t kMostWorkgroupSums = 96;             // more leave a multiprocessor to one workgroup that waits
 constexpr std::int64_t kMostEmulatedLoads = 32;
-// A multiprocessor of an H200: four schedulers run a subgroup each, and workgroups run side by side as if it had this
-// much shared memory (driver 580).
-constexpr std::int64_t kSchedulers = 4;
-constexpr std::int64_t kSharedBytes = 100 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
+// Workgroups run side by side as if a multiprocessor of an H200 had this much shared memory (driver 580).
+constexpr std::int64_t kSharedBytes = 100 << 10;
 // The estimate's constants in cycles of a multiprocessor, fitted to the times of 250 tiles of halves, 322 of halves
 // under kernels of one tap, whose stages are short, and 361 of fp32 on an H200 (root mean square of the logarithm's
 // error 0.17, 0.12 and 0.09; the tile chosen takes 2.5 %, 1.1 % and 0.8 % longer than the best). Kernels whose taps all
@@ -45,15 +44,9 @@ constexpr double kSplitRuns = 1.1;         // times longer are steps of fp32 in 
 constexpr double kRunCycles = 200;         // a run of steps that is not the whole stage
 constexpr double kLoneStageCycles = 1500;  // that a workgroup waits for its only stage of halves under several taps
 constexpr double kCrowded = 1.1;  // times longer are those of halves with the most sums beside octets on their way
-constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
-constexpr double kEmulatedEfficiency = 0.002;                             // of the fp32 rate, as one of halves
 
 constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 3, 2};
-
-std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
-  return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
-}
 
 // Steps along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest: often
 // for fp32 results, in equal parts of a body, with each stage for long sums of 16-bit ones, else never: their own
@@ -155,13 +148,10 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
 // Of siblings each one's part.
 double estimate(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
   const ConvProblem& p = problem.p;
-  const std::int64_t at_once = workgroups_at_once(problem, unit, g), a_round = at_once * kProcessors;
-  const std::int64_t groups = checked_mul(g.groups, problem.siblings), last_round = groups % a_round;
-  double cycles = double(groups / a_round) * cycles_of(problem, unit, g, at_once);
-  if (last_round != 0) cycles += cycles_of(problem, unit, g, ceil_div(last_round, kProcessors));
-  const double rate =
-      unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
-  const double seconds = cycles / problem.siblings / kClock * kReferenceHalvesRate / rate;
+  const double cycles =
+      cycles_of_rounds(checked_mul(g.groups, problem.siblings), workgroups_at_once(problem, unit, g),
+                       [&](std::int64_t workgroups) { return cycles_of(problem, unit, g, workgroups); });
+  const double seconds = seconds_of_cycles(cycles / problem.siblings, unit, traits);
   const double bandwidth = traits.rates.memory_bytes_per_second;
   const double sum = 2 * traits.rates.launch_seconds + double(g.sums_bytes) * (1 + 1 / double(g.shares)) / bandwidth;
   return std::max(seconds, p.bytes_moved() / bandwidth) + (g.shares > 1 ? sum : 0);

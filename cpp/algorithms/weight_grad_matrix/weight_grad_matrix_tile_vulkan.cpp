@@ -6,16 +6,15 @@
 
 #include "core/checked.h"
 #include "vulkan/kernel_params.h"
+#include "vulkan/matrix_estimate.h"
 
 namespace vkconv::vulkan {
 namespace {
 
 // Matrices of sums a subgroup holds.
 constexpr std::uint32_t kMostSums = 20, kMostFlushedSums = 18;
-constexpr std::int64_t kMostFlushedPixels = 64;  // whose products are added before sums move
-// A multiprocessor of an H200: four schedulers run a subgroup each.
-constexpr std::int64_t kSchedulers = 4;
-constexpr std::int64_t kSharedBytes = 227 << 10, kRegisters = 64 << 10, kMostRegisters = 255;
+constexpr std::int64_t kMostFlushedPixels = 64;   // whose products are added before sums move
+constexpr std::int64_t kSharedBytes = 227 << 10;  // of a multiprocessor
 // The estimate's constants in cycles of a multiprocessor, fitted to the times of 490 tiles of halves and 380 of fp32 on
 // an H200 (root mean square of the logarithm's error 0.08).
 struct Cycles {
@@ -29,9 +28,7 @@ struct Cycles {
 constexpr Cycles kHalves{9.6, 3.3, 19, 610, 8.4, 5600}, kSplit{9.4, 4.4, 13, 1030, 30, 840};
 constexpr double kCrowded = 1.12;  // times longer are stages of halves in more registers than kCrowdedRegisters
 constexpr std::int64_t kCrowdedRegisters = 220;
-constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200: others are taken to be alike in all else
-constexpr std::int64_t kMostRounds = 4;                         // of workgroups on all multiprocessors
-constexpr double kEmulatedEfficiency = 0.002;                   // of the fp32 rate
+constexpr std::int64_t kMostRounds = 4;  // of workgroups on all multiprocessors
 constexpr std::int64_t kEmulatedChunkTiles = 8;
 constexpr std::int64_t kEmulatedInputLoads = 24, kEmulatedGradLoads = 4;
 
@@ -40,10 +37,6 @@ constexpr std::array<std::array<std::uint32_t, 2>, 9> kSubgroups{
     {{1, 4}, {2, 2}, {4, 1}, {1, 8}, {2, 4}, {4, 2}, {1, 12}, {2, 6}, {4, 3}}};
 
 constexpr GradientTile kEmulatedTile{false, 2, 2, 1, 2, 2, 2, 2};
-
-std::int64_t extent_of(std::int64_t outputs, std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
-  return checked_add(checked_add(checked_mul(outputs - 1, stride), checked_mul(taps - 1, dilation)), 1);
-}
 
 std::int64_t sums_registers(const ConvProblem& p, const MatrixUnit& unit, const GradientTile& t) {
   return std::int64_t{t.taps} * t.fragments_m * (t.fragments_n + (flushes(p) ? 1 : 0)) * unit.shape.m * unit.shape.n /
@@ -87,13 +80,9 @@ double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const GradientGri
 }
 
 double estimate(const ConvProblem& p, const MatrixUnit& unit, const GradientGrid& g, const Traits& traits) {
-  const std::int64_t at_once = workgroups_at_once(p, unit, g), a_round = at_once * kProcessors;
-  const std::int64_t groups = g.tiles * g.chunks;
-  double cycles = double(groups / a_round) * cycles_of(p, unit, g, at_once);
-  if (groups % a_round != 0) cycles += cycles_of(p, unit, g, ceil_div(groups % a_round, kProcessors));
-  const double rate =
-      unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
-  const double seconds = cycles / kClock * kReferenceHalvesRate / rate;
+  const double cycles = cycles_of_rounds(g.tiles * g.chunks, workgroups_at_once(p, unit, g),
+                                         [&](std::int64_t workgroups) { return cycles_of(p, unit, g, workgroups); });
+  const double seconds = seconds_of_cycles(cycles, unit, traits);
   const double bandwidth = traits.rates.memory_bytes_per_second;
   const double sums = 2 * double(g.tiles) * double(g.tile_bytes) / bandwidth + 2 * traits.rates.launch_seconds;
   return std::max(seconds, p.bytes_moved() / bandwidth) + sums;
