@@ -47,10 +47,8 @@ Box all_outputs(const ConvProblem& p) { return {{0, 0, 0}, p.output}; }
 Box inner_outputs(const ConvProblem& p) {
   Box inner;
   for (int a = 0; a < 3; ++a) {
-    const std::int64_t reach = (p.kernel[a] - 1) * p.dilation[a];
-    inner.begin[a] = std::clamp<std::int64_t>(ceil_div(p.pad_lo[a], p.stride[a]), 0, p.output[a]);
-    inner.end[a] = std::clamp<std::int64_t>(floor_div(p.input[a] - 1 + p.pad_lo[a] - reach, p.stride[a]) + 1,
-                                            inner.begin[a], p.output[a]);
+    const Range whole = whole_outputs(p, a);
+    inner.begin[a] = whole.begin, inner.end[a] = whole.end;
   }
   return inner;
 }
@@ -113,9 +111,8 @@ Box outputs_reading(const ConvProblem& p, const Box& positions) {
 }
 
 bool reads_border(const ConvProblem& p) {
-  const Box read = positions_read(p, all_outputs(p));
   for (int a = 0; a < 3; ++a)
-    if (read.begin[a] < 0 || read.end[a] > p.input[a]) return true;
+    if (!reads_inside(p, a, {0, p.output[a]})) return true;
   return false;
 }
 
