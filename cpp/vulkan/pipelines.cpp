@@ -41,7 +41,7 @@ Pipelines::Pipelines(const vk::raii::PhysicalDevice& physical, const vk::raii::D
       layout_(layout),
       full_subgroups_(traits.features.full_subgroups),
       packs_nearest_(packs_nearest(traits)),
-      capacity_(traits.type == DeviceType::software ? kSoftwareCapacity : kCapacity),
+      entries_(traits.type == DeviceType::software ? kSoftwareCapacity : kCapacity),
       file_(PipelineCacheFile::default_directory(), cache_identity(physical)) {
   const std::vector<std::byte> stored = file_.load();
   file_bytes_ = stored.size();
@@ -59,33 +59,10 @@ PipelinePtr Pipelines::get(const Kernel& kernel) {
 }
 
 std::shared_ptr<Pipelines::Entry> Pipelines::find(const Kernel& kernel) {
-  std::lock_guard lock(mutex_);
-  if (const auto it = entries_.find(kernel); it != entries_.end()) {
-    order_.splice(order_.begin(), order_, it->second->place);
-    return it->second;
-  }
+  if (const auto found = entries_.find(kernel)) return *found;
   const auto made = std::make_shared<Entry>();
-  std::list<Kernel> place{kernel};
-  made->place = place.begin();
-  entries_.emplace(kernel, made);  // the last that may throw
-  order_.splice(order_.begin(), place);
-  evict();
-  return made;
-}
-
-void Pipelines::evict() {
-  for (; order_.size() > capacity_; order_.pop_back()) entries_.erase(order_.back());
-}
-
-std::size_t Pipelines::size() const {
-  std::lock_guard lock(mutex_);
-  return order_.size();
-}
-
-void Pipelines::set_capacity(std::size_t capacity) {
-  std::lock_guard lock(mutex_);
-  capacity_ = capacity;
-  evict();
+  entries_.insert(kernel, made);
+  return entries_.find(kernel).value_or(made);  // what another thread has inserted first
 }
 
 vk::raii::Pipeline Pipelines::create(const Kernel& kernel) const {

@@ -3,11 +3,10 @@
 #pragma once
 #include <atomic>
 #include <chrono>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 
+#include "core/lru_cache.h"
 #include "vulkan/kernel.h"
 #include "vulkan/pipeline_cache.h"
 #include "vulkan/raii.h"
@@ -24,8 +23,8 @@ class Pipelines {
 
   // Work in flight holds what it uses.
   PipelinePtr get(const Kernel& kernel);
-  std::size_t size() const;
-  void set_capacity(std::size_t capacity);
+  std::size_t size() const { return entries_.info().size; }
+  void set_capacity(std::size_t capacity) { entries_.set_capacity(capacity); }
 
   void save_if_due();  // to disk, at most once a second
   void save() noexcept;
@@ -34,22 +33,16 @@ class Pipelines {
   struct Entry {
     std::mutex mutex;
     PipelinePtr pipeline;
-    std::list<Kernel>::iterator place;  // in order_
   };
 
   std::shared_ptr<Entry> find(const Kernel& kernel);
-  void evict();
   vk::raii::Pipeline create(const Kernel& kernel) const;
 
   const vk::raii::Device& device_;
   const vk::PipelineLayout layout_;
   const bool full_subgroups_, packs_nearest_;
 
-  mutable std::mutex mutex_;
-  std::size_t capacity_;
-  std::list<Kernel> order_;  // most recently used first
-  std::map<Kernel, std::shared_ptr<Entry>> entries_;
-
+  LruCache<Kernel, std::shared_ptr<Entry>> entries_;
   PipelineCacheFile file_;
   vk::raii::PipelineCache cache_{nullptr};
   std::mutex save_mutex_;
