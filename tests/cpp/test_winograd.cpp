@@ -65,11 +65,7 @@ Blocking blocking(const Geometry& g, WeightSource source, std::int64_t tiles, st
 
 std::vector<double> run(const Geometry& g, const Blocking& b, const ConvProblem& p, const tools::Arrays& arrays) {
   tools::HostOperands host(p, arrays);
-  Operands<cpu::Device> a = host.operands;
-  a.input = g.reordered(a.input);
-  a.output = g.reordered(a.output);
-  a.addend = g.reordered(a.addend);
-  a.weight = g.reordered(a.weight);
+  Operands<cpu::Device> a = g.orientation.apply(host.operands);
   PreparedWeights<cpu::Device> prepared;
   if (b.source == WeightSource::prepared) {
     prepared.data = cpu::Buffer(static_cast<std::size_t>(panel_layout(g, b.columns).floats()) * sizeof(float));

@@ -66,7 +66,7 @@ struct Costs {
   // the only one that has taps for them.
   double scatter() const {
     if (g.shape.deep() || g.shape.points_h() == 1) return 1;
-    return g.axes[2] != 2 ? kPixelsApart : g.axes[1] != 1 ? kRowsApart : 1;
+    return g.orientation.axes[2] != 2 ? kPixelsApart : g.orientation.axes[1] != 1 ? kRowsApart : 1;
   }
   double own_cache_rate() const { return traits.cache_bytes_per_second / traits.threads; }
   double shared_cache_rate() const { return traits.shared_cache_read_bytes_per_second / traits.threads; }

@@ -81,11 +81,7 @@ class WinogradPlan final : public Plan<Device> {
       : geometry_(std::move(g)), prepared_(prepared), per_call_(per_call) {}
 
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
-    Operands<Device> a = operands;
-    a.input = geometry_.reordered(a.input);
-    a.output = geometry_.reordered(a.output);
-    a.addend = geometry_.reordered(a.addend);
-    a.weight = geometry_.reordered(a.weight);
+    const Operands<Device> a = geometry_.orientation.apply(operands);
     Execution(geometry_, a.prepared ? prepared_ : per_call_, a).run(workspace);
   }
 
@@ -94,10 +90,9 @@ class WinogradPlan final : public Plan<Device> {
   }
   std::string describe() const override { return geometry_.name(); }
   std::string weight_layout() const override {
-    std::string s = geometry_.name() + "_c" + std::to_string(prepared_.columns);
-    for (const int axis : geometry_.axes) s += "_" + std::to_string(axis);
-    s += "_s" + std::to_string(geometry_.problem.stride[1]) + "x" + std::to_string(geometry_.problem.stride[2]);
-    return s;
+    const ConvProblem& p = geometry_.problem;
+    return geometry_.name() + "_c" + std::to_string(prepared_.columns) + geometry_.orientation.axes_text() + "_s" +
+           std::to_string(p.stride[1]) + "x" + std::to_string(p.stride[2]);
   }
 
   PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
@@ -105,7 +100,7 @@ class WinogradPlan final : public Plan<Device> {
     const PanelLayout layout = panel_layout(geometry_, prepared_.columns);
     p.data = Buffer(static_cast<std::size_t>(layout.floats()) * sizeof(float));
     Operands<Device> a;
-    a.weight = geometry_.reordered(weight);
+    a.weight = geometry_.orientation.apply(weight);
     Execution(geometry_, prepared_, a).transform_weights(reinterpret_cast<float*>(p.data.pointer()));
     return p;
   }

@@ -8,8 +8,8 @@
 
 #include "algorithms/winograd/winograd_kernels.h"
 #include "core/geometry.h"
+#include "core/orientation.h"
 #include "core/problem.h"
-#include "core/view.h"
 
 namespace vkconv::cpu::winograd {
 
@@ -45,7 +45,7 @@ struct ReductionBlock {
 // and may have any stride, dilation and padding; h and w are tiled. A deep shape tiles all three.
 struct Geometry {
   ConvProblem problem;
-  std::array<int, 3> axes{0, 1, 2};  // axes[i]: the axis of the original problem that plays part i
+  Orientation orientation;  // of the original problem
   int shape_index = 0;
   TileShape shape{};
   std::int64_t tiles_d = 0, tiles_h = 0, tiles_w = 0;
@@ -95,19 +95,6 @@ struct Geometry {
   // winograd_f4, or winograd_f2_5x5 for other kernels than 3x3; of deep shapes winograd_f4x4x4 and
   // winograd_f4x4x4_2x3x3.
   std::string name() const;
-
-  template <class Pointer>
-  View<Pointer> reordered(const View<Pointer>& v) const {
-    View<Pointer> r = v;
-    for (int i = 0; i < 3; ++i) r.stride[1 + i] = v.stride[1 + axes[i]];
-    return r;
-  }
-  template <class Pointer>
-  WeightView<Pointer> reordered(const WeightView<Pointer>& w) const {
-    WeightView<Pointer> r = w;
-    for (int i = 0; i < 3; ++i) r.tap[i] = w.tap[axes[i]];
-    return r;
-  }
 };
 
 // Every way Winograd applies to the problem, whatever the precision.

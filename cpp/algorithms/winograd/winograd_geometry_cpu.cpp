@@ -7,14 +7,6 @@
 namespace vkconv::cpu::winograd {
 namespace {
 
-ConvProblem reorder(ConvProblem p, const std::array<int, 3>& axes) {
-  for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo}) {
-    const Extent3 from = *e;
-    for (int i = 0; i < 3; ++i) (*e)[i] = from[axes[i]];
-  }
-  return p;
-}
-
 // A deep shape has all taps of the first axis.
 bool fits_depth(const ConvProblem& p, int axis, const TileShape& s) {
   return !s.deep() || (p.kernel[axis] == s.rd && p.dilation[axis] == 1 && p.stride[axis] == 1);
@@ -72,8 +64,8 @@ std::vector<ReductionBlock> cut_reduction(std::int64_t taps, std::int64_t parts,
 
 Geometry make_geometry(const ConvProblem& p, const std::array<int, 3>& axes, int shape_index) {
   Geometry g;
-  g.problem = reorder(p, axes);
-  g.axes = axes;
+  g.orientation.axes = axes;
+  g.problem = g.orientation.apply(p);
   g.shape_index = shape_index;
   g.shape = kTileShapes[shape_index];
   g.tiles_h = ceil_div(g.problem.output[1], g.shape.mh);

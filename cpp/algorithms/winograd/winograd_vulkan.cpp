@@ -130,7 +130,8 @@ std::vector<Geometry> tiled(const ConvProblem& p) {
   for (Geometry& g : cpu::winograd::geometries(p)) {
     const auto& s = g.shape;
     const bool square = s.mh == s.mw && (s.mh == 2 || s.mh == 4) && s.rh == kTaps && s.rw == kTaps;
-    if (square && g.parts.size() == 1 && (all.empty() || all.front().axes == g.axes)) all.push_back(std::move(g));
+    if (square && g.parts.size() == 1 && (all.empty() || all.front().orientation == g.orientation))
+      all.push_back(std::move(g));
   }
   return all;
 }
@@ -167,7 +168,7 @@ double layout_seconds(const Layout& l, const Context<Device>& c) {
 Layout chosen_layout(const ConvProblem& p, const Context<Device>& c) {
   const auto work = [&](const Layout& l) {
     if (l.halves()) return layout_seconds(l, c);
-    const double flops = 2 * double(l.output_values(l.rows)) * double(p.kernel[l.g.axes[0]] * l.g.in_channels);
+    const double flops = 2 * double(l.output_values(l.rows)) * double(l.g.problem.kernel[0] * l.g.in_channels);
     return flops / flops_per_second(c.traits, DType::f32) + transform_seconds(l, c.traits);
   };
   std::vector<Layout> all = fitting_layouts(p, c);
@@ -188,15 +189,14 @@ class WinogradPlan final : public Plan<Device> {
     return l_.own_bytes() + std::max(products_->workspace_bytes(), last_products_->workspace_bytes());
   }
   std::string weight_layout() const override {
-    std::string s = l_.g.name();
-    for (const int axis : l_.g.axes) s += "_" + std::to_string(axis);
-    return s + " " + products_->weight_layout() + ";" + last_products_->weight_layout();
+    return l_.g.name() + l_.g.orientation.axes_text() + " " + products_->weight_layout() + ";" +
+           last_products_->weight_layout();
   }
 
   PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
     PreparedWeights<Device> prepared{stream.allocate(l_.weight_bytes()), {}};
     const Pointer data = prepared.data.pointer();
-    transform_weights(stream, l_.g.reordered(weight), data);
+    transform_weights(stream, l_.g.orientation.apply(weight), data);
     stream.barrier();
     prepared.children.push_back(products_->prepare(stream, l_.transformed_weight(data)));
     if (!same_layout()) prepared.children.push_back(last_products_->prepare(stream, l_.transformed_weight(data)));
@@ -264,11 +264,7 @@ class WinogradPlan final : public Plan<Device> {
 
 void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const {
   const ConvProblem& p = l_.g.problem;
-  Operands<Device> a = operands;
-  a.input = l_.g.reordered(a.input);
-  a.output = l_.g.reordered(a.output);
-  a.addend = l_.g.reordered(a.addend);
-  a.weight = l_.g.reordered(a.weight);
+  const Operands<Device> a = l_.g.orientation.apply(operands);
   Params params = make_params(a, workspace);
   const Pointer weights = a.prepared ? a.prepared->data.pointer() : workspace + l_.mask_bytes();
   stream.barrier();
