@@ -7,6 +7,7 @@
 
 #include "core/decomposition.h"
 #include "core/dispatch.h"
+#include "core/orientation.h"
 #include "cpu/strided_copy.h"
 
 namespace vkconv {
@@ -43,12 +44,6 @@ void for_each_run(const std::array<std::vector<Run>, 3>& runs, F&& f) {
 }
 
 Extent3 counts(const std::array<Run, 3>& runs) { return {runs[0].count, runs[1].count, runs[2].count}; }
-
-HostView transposed(const HostView& v, const std::array<int, 3>& order) {
-  HostView made = v;
-  for (int a = 0; a < 3; ++a) made.stride[1 + a] = v.stride[1 + order[a]];
-  return made;
-}
 
 // One element a run where a run repeats one element: what is added to it is added one after another.
 std::vector<Run> without_repetition(const std::vector<Run>& runs) {
@@ -255,15 +250,16 @@ class Bordered {
     problem.batch = shape.batch;
     problem.in_channels = problem.out_channels = problem.groups = shape.channels;
     // The longest axis comes last: algorithms run along rows.
-    std::array<int, 3> order{0, 1, 2};
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return shape.extent[a] < shape.extent[b]; });
-    for (int a = 0; a < 3; ++a) problem.input[a] = problem.output[a] = shape.extent[order[a]];
+    Orientation longest_last;
+    std::ranges::stable_sort(longest_last.axes, {}, [&](int axis) { return shape.extent[axis]; });
+    problem.input = problem.output = shape.extent;
+    problem = longest_last.apply(problem);
     problem.epilogue.addend = true;
     auto one = encoded(1, t);
     Execution e;
-    e.operands.input = transposed(from.view, order);
-    e.operands.output = transposed(to.view, order);
-    e.operands.addend = transposed(addend.view, order);
+    e.operands.input = longest_last.apply(from.view);
+    e.operands.output = longest_last.apply(to.view);
+    e.operands.addend = longest_last.apply(addend.view);
     e.operands.weight.data = one.data();
     e.residents = {.input = from.memory, .output = to.memory, .addend = addend.memory};
     run_(problem, false, e);

@@ -2,9 +2,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "core/checked.h"
+#include "core/orientation.h"
 #include "core/pixel_row.h"
 #include "vulkan/device.h"
 
@@ -32,32 +32,20 @@ inline SideBySide side_by_side(const ConvProblem& p, std::int64_t tile_columns) 
   return apart.columns() < round_up(straddled.columns(), tile_columns) ? apart : straddled;
 }
 
-// A problem without depth, and its operands, with its rows as depths.
-inline bool has_no_depth(const ConvProblem& p) {
-  return p.input[0] == 1 && p.kernel[0] == 1 && p.output[0] == 1 && p.pad_lo[0] == 0;
-}
-inline ConvProblem with_rows_as_depths(ConvProblem p) {
-  for (Extent3* e : {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.input_dilation, &p.pad_lo})
-    std::swap((*e)[0], (*e)[1]);
-  return p;
-}
-inline Operands<Device> with_rows_as_depths(Operands<Device> a) {
-  for (View<Pointer>* v : {&a.input, &a.output, &a.addend}) std::swap(v->stride[1], v->stride[2]);
-  std::swap(a.weight.tap[0], a.weight.tap[1]);
-  return a;
-}
+// Makes depths of the rows of a problem without depth.
+inline constexpr Orientation kRowsAsDepths{false, {1, 0, 2}};
 
 // Of a problem without depth the rows of a kernel that has one, or whose rows are far apart, become depths: output rows
 // lie side by side in a strip, and no tile holds the input between its taps' rows.
 constexpr std::int64_t kFarRows = 6;
 inline bool rows_are_slices(const ConvProblem& p) {
-  return has_no_depth(p) && (p.kernel[1] == 1 || p.dilation[1] >= kFarRows);
+  return without_extent(p, 0) && (p.kernel[1] == 1 || p.dilation[1] >= kFarRows);
 }
 
 // The problem, and the operands of problem `p`, with such rows as depths.
-inline ConvProblem rows_as_slices(const ConvProblem& p) { return rows_are_slices(p) ? with_rows_as_depths(p) : p; }
+inline ConvProblem rows_as_slices(const ConvProblem& p) { return rows_are_slices(p) ? kRowsAsDepths.apply(p) : p; }
 inline Operands<Device> rows_as_slices(const ConvProblem& p, const Operands<Device>& a) {
-  return rows_are_slices(p) ? with_rows_as_depths(a) : a;
+  return rows_are_slices(p) ? kRowsAsDepths.apply(a) : a;
 }
 
 // Whether pixels are few enough to be one row where they are evenly apart, and whether they are.

@@ -93,8 +93,8 @@ std::optional<Arrangement> best_arrangement(ConvProblem p, const MatrixUnit& uni
 
 // Of patches too tall for shared memory a tile holds one row, as a depth: outputs share none of them.
 std::optional<Arrangement> patch_arrangement(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
-  if (!has_no_depth(p) || p.stride[1] < p.kernel[1]) return std::nullopt;
-  auto best = best_arrangement(with_rows_as_depths(p), unit, c);
+  if (!without_extent(p, 0) || p.stride[1] < p.kernel[1]) return std::nullopt;
+  auto best = best_arrangement(kRowsAsDepths.apply(p), unit, c);
   if (best) best->patches = true;
   return best;
 }
@@ -150,7 +150,7 @@ class DirectMatrixPlan final : public Plan<Device> {
       : unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))) {
     const auto [problem, grid, row_grid, patches] = *arrange(p, unit_, c);
     patches_ = patches;
-    original_ = patches ? with_rows_as_depths(p) : p;
+    original_ = patches ? kRowsAsDepths.apply(p) : p;
     p_ = problem.p;
     taps_are_channels_ = problem.taps_are_channels;
     grid_ = grid;
@@ -211,7 +211,7 @@ class DirectMatrixPlan final : public Plan<Device> {
 
  private:
   Operands<Device> with_slices(const Operands<Device>& a) const {
-    return rows_as_slices(original_, patches_ ? with_rows_as_depths(a) : a);
+    return rows_as_slices(original_, patches_ ? kRowsAsDepths.apply(a) : a);
   }
 
   std::size_t sums_offset() const { return round_up(static_cast<std::int64_t>(grid_.packed_bytes), 256); }
