@@ -11,6 +11,7 @@ constexpr std::size_t size_bytes(DType t) { return t == DType::f64 ? 8 : t == DT
 
 // Sums run in the accumulator type and are rounded to the output type once.
 constexpr DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+constexpr std::int64_t accumulator_bytes(DType t) { return static_cast<std::int64_t>(size_bytes(accumulator(t))); }
 
 constexpr std::string_view to_string(DType t) {
   switch (t) {

@@ -27,8 +27,8 @@ inline std::int64_t input_elements_bound(const ConvProblem& p, std::int64_t rows
 
 // Bytes of their copy in the accumulator type.
 inline std::size_t copy_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels, std::int64_t channels) {
-  const auto element = static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-  return static_cast<std::size_t>(round_up(checked_mul(input_elements_bound(p, rows, pixels, channels), element), 256));
+  const std::int64_t elements = input_elements_bound(p, rows, pixels, channels);
+  return static_cast<std::size_t>(round_up(checked_mul(elements, accumulator_bytes(p.dtype)), 256));
 }
 
 }  // namespace vkconv::cpu

@@ -18,10 +18,6 @@ constexpr std::int64_t kManyTaps = 25;  // from which lines in L1 are worth shor
 constexpr double kSmallSeconds = 3e-4;  // below this one task a thread; above, more, so that they end together
 constexpr std::int64_t kTasksPerThread = 4;
 
-std::int64_t accumulator_bytes(const ConvProblem& p) {
-  return static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-}
-
 std::int64_t channel_units(const ConvProblem& p) { return std::max<std::int64_t>(1, p.out_channels / kChannelUnit); }
 
 // The i-th of `parts` parts.
@@ -75,7 +71,7 @@ Mode choose_mode(const ConvProblem& p, const Device::Traits& traits) {
 // Bytes of the input behind `rows` rows of a block: what must stay in L2 for the kernel rows to share it.
 std::int64_t input_bytes(const ConvProblem& p, const Blocking& b, std::int64_t rows) {
   return reach(p, 0, 1) * reach(p, 1, rows) * reach(p, 2, block_columns(p, b)) * block_channels(p, b) *
-         accumulator_bytes(p);
+         accumulator_bytes(p.dtype);
 }
 
 // Scratch of the largest block.
@@ -83,12 +79,12 @@ std::size_t scratch_bytes(const ConvProblem& p, const Blocking& b) {
   if (b.mode == Mode::direct) return 0;
   const std::int64_t channels = block_channels(p, b), slack = kFlatVectors * kMaxLanes;
   const std::int64_t columns = reach(p, 2, block_columns(p, b)), lines = reach(p, 0, 1) * reach(p, 1, b.band);
-  std::int64_t line = columns * (channels + kLineBytes / accumulator_bytes(p)), sums = 0;
+  std::int64_t line = columns * (channels + kLineBytes / accumulator_bytes(p.dtype)), sums = 0;
   if (b.mode == Mode::flat) {
     line += p.stride[2] * (2 * slack + 5 * channels + kMaxLanes);
     sums = kMaxFlatRows * (block_columns(p, b) * channels + slack);
   }
-  return static_cast<std::size_t>(round_up((lines * line + sums) * accumulator_bytes(p), 256));
+  return static_cast<std::size_t>(round_up((lines * line + sums) * accumulator_bytes(p.dtype), 256));
 }
 
 // `parts`: the blocks, or the shares.
@@ -161,7 +157,7 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.narrow = shared_cache_is_slow(traits) && p.bytes_moved() > traits.threads * static_cast<double>(traits.l2_bytes);
   fit_cache(p, traits, b);
   b.weight_row_length = weight_row_length(p, lanes_of(traits, p.dtype));
-  b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * b.weight_row_length * accumulator_bytes(p), 256));
+  b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * b.weight_row_length * accumulator_bytes(p.dtype), 256));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
   const std::int64_t wanted = traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread);
   feed_threads(p, traits, wanted, b);

@@ -100,8 +100,7 @@ double copying_seconds(const ConvProblem& p, const Device::Traits& t, std::int64
   if (flat && (repeated || p.stride[2] > 1)) return kPixelSeconds * pixels / t.threads;
   if (!flat && !repeated) return 0;
   // Written and read, in L2; repeated channels are fetched first, and L2 has no room where the arrays fill it.
-  const double bytes =
-      pixels * static_cast<double>(p.out_channels) * static_cast<double>(size_bytes(accumulator(p.dtype)));
+  const double bytes = pixels * static_cast<double>(p.out_channels) * static_cast<double>(accumulator_bytes(p.dtype));
   const bool room = flat || p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
   return (flat ? 2 : 3) * bytes / (room ? t.cache_bytes_per_second : t.shared_cache_bytes_per_second);
 }

@@ -22,7 +22,7 @@ struct Region {
 // Elements from pixel to pixel of a copy, so far apart that they do not crowd a set of L1.
 inline std::int64_t staged_pixel(const ConvProblem& p, std::int64_t channels) {
   constexpr std::int64_t kFewSets = 4;
-  const auto bytes = static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
+  const std::int64_t bytes = accumulator_bytes(p.dtype);
   return channels + (crowd_sets(channels * bytes, kFewSets) ? kLineBytes / bytes : 0);
 }
 

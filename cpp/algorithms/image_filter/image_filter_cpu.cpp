@@ -21,12 +21,12 @@ constexpr std::int64_t kPiecePixels = 2048, kPieceRows = 64, kTasksAThread = 8;
 constexpr std::size_t kStageBytes = 384 << 10;  // stays in L2
 
 void set_piece(Layout& s, std::int64_t rows) {
-  const auto element = static_cast<std::int64_t>(size_bytes(accumulator(s.p.dtype)));
   s.piece_rows = std::min(rows, s.p.output[1]);
   const std::int64_t tile = kMostVectors * s.lanes;  // the last tile of a row sums this many outputs at most
   s.staged_width = round_up(s.piece_pixels, s.lanes) + tile + dilated(s.p.kernel[2], s.p.dilation[2]);
   s.staged_rows = inputs_under(s.p, 1, s.piece_rows);
-  const std::int64_t rows_bytes = checked_mul(checked_mul(s.staged_rows, s.p.kernel[0]), s.staged_width * element);
+  const std::int64_t rows_bytes =
+      checked_mul(checked_mul(s.staged_rows, s.p.kernel[0]), s.staged_width * accumulator_bytes(s.p.dtype));
   s.stage_bytes = static_cast<std::size_t>(round_up(rows_bytes, 256));
 }
 

@@ -18,7 +18,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   s.rows = s.p.batch * s.p.output[0] * s.p.output[1];
   s.copied = size_bytes(s.p.dtype) == 2 || s.p.in_channels < lanes;
   s.fetched = !s.copied && s.p.kernel[0] == 1 && comes_from_memory(context.traits, s.p);
-  const auto element = static_cast<std::int64_t>(size_bytes(accumulator(s.p.dtype)));
+  const std::int64_t element = accumulator_bytes(s.p.dtype);
   const std::int64_t terms_and_mark = checked_add(checked_mul(lanes, s.terms()), 1);
   s.packed_bytes = static_cast<std::size_t>(round_up(checked_mul(s.vectors * element, terms_and_mark), 256));
   s.slots = context.traits.threads;

@@ -16,10 +16,6 @@ constexpr std::int64_t kPartialBytes = 16 << 20;  // of all chunks' sums togethe
 constexpr std::int64_t kUnitBytes = 256 << 10;    // a unit's sums stay in L2
 constexpr std::int64_t kTasksPerThread = 4;
 
-std::int64_t accumulator_bytes(const ConvProblem& p) {
-  return static_cast<std::int64_t>(size_bytes(accumulator(p.dtype)));
-}
-
 // Outputs a segment, of which every tap meets kBlockTerms: one in `period` where the input is dilated.
 std::int64_t segment_outputs(const ConvProblem& p, std::int64_t pixels_in_vector) {
   constexpr std::int64_t kMaxPeriod = 8;
@@ -54,7 +50,7 @@ Form choose_form(const ConvProblem& p, std::int64_t lanes) {
 // With AVX-512 a core waits less for L2, and a copy pays only where they all fall into one set.
 bool crowds_sets(const ConvProblem& p, const Shape& s) {
   constexpr std::int64_t kWorthCopy = 32;
-  const std::int64_t sets = s.lanes * accumulator_bytes(p) < 64 ? 8 : 1;
+  const std::int64_t sets = s.lanes * accumulator_bytes(p.dtype) < 64 ? 8 : 1;
   const auto crowded = [&](std::int64_t channels) {
     return crowd_sets(channels * static_cast<std::int64_t>(size_bytes(p.dtype)), sets);
   };
@@ -73,7 +69,7 @@ Unit largest_unit(const ConvProblem& p, const Partition& q) {
 void set_sizes(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
   q.sums_bytes = static_cast<std::size_t>(
-      round_up(u.taps.size() * u.rows.size() * u.vectors.size() * q.shape.lanes * accumulator_bytes(p), 256));
+      round_up(u.taps.size() * u.rows.size() * u.vectors.size() * q.shape.lanes * accumulator_bytes(p.dtype), 256));
   q.scratch_bytes = scratch_bytes(p, q.shape, u);
   q.tasks = q.by_chunk ? q.units() * q.shape.chunks : q.units();
 }
@@ -136,7 +132,7 @@ Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
   s.storable = s.blocks == 1 && !all_groups && !s.merged && s.vector_channels >= s.lanes &&
                p.output_dtype == accumulator(p.dtype);
-  const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p));
+  const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p.dtype));
   s.chunks =
       std::clamp<std::int64_t>(std::min(ceil_div(s.blocks, kBlocksPerChunk), kPartialBytes / bytes), 1, kMaxChunks);
   return s;
@@ -153,7 +149,7 @@ UnitChannels unit_channels(const ConvProblem& p, const Shape& s, const Unit& u) 
 }
 
 std::int64_t copy_pitch(const ConvProblem& p, const Shape& s, std::int64_t channels) {
-  const std::int64_t line = kLineBytes / accumulator_bytes(p);
+  const std::int64_t line = kLineBytes / accumulator_bytes(p.dtype);
   return channels <= s.lanes ? s.lanes : (ceil_div(channels, line) | 1) * line;
 }
 
@@ -165,7 +161,8 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
   const UnitChannels channels = unit_channels(p, s, largest);
   const std::int64_t elements =
       columns * copy_pitch(p, s, channels.x.size()) + outputs * copy_pitch(p, s, channels.dy.size());
-  return static_cast<std::size_t>(round_up((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p), 256));
+  return static_cast<std::size_t>(
+      round_up((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p.dtype), 256));
 }
 
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
