@@ -14,13 +14,6 @@
 namespace vkconv::bindings {
 namespace {
 
-DeviceArray::Extents dense_strides(const DeviceArray::Extents& shape) {
-  DeviceArray::Extents stride(shape.size());
-  std::int64_t next = 1;
-  for (std::size_t i = shape.size(); i-- > 0; next *= shape[i]) stride[i] = next;
-  return stride;
-}
-
 // The entries of a key, one an axis: an ellipsis stands for whole axes, and so do the axes at the end.
 std::vector<py::object> entries_of(py::handle key, std::size_t ndim) {
   std::vector<py::object> entries;

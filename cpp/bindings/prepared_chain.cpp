@@ -10,6 +10,7 @@
 #include "bindings/public_class.h"
 #include "bindings/without_gil.h"
 #include "core/checked.h"
+#include "core/strided_array.h"
 
 namespace vkconv::bindings {
 namespace {
@@ -19,12 +20,8 @@ Array without_memory(DType dtype, const std::vector<std::int64_t>& shape) {
   Array a;
   a.dtype = dtype;
   a.ndim = static_cast<int>(shape.size());
-  std::copy(shape.begin(), shape.end(), a.shape.begin());
-  std::int64_t elements = 1;
-  for (int i = a.ndim - 1; i >= 0; --i) {
-    a.stride[i] = elements;
-    elements = checked_mul(elements, shape[i]);
-  }
+  std::ranges::copy(shape, a.shape.begin());
+  std::ranges::copy(dense_strides(shape), a.stride.begin());
   return a;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/checked.h"
 #include "core/view.h"
 
 namespace vkconv {
@@ -47,10 +48,18 @@ inline Span span_of(const StridedArray& a) {
 }
 
 // Row-major strides without gaps.
+template <class Extents>
+Extents dense_strides(const Extents& extent) {
+  Extents stride = extent;
+  std::int64_t next = 1;
+  for (std::size_t i = extent.size(); i-- > 0; next = checked_mul(next, extent[i])) stride[i] = next;
+  return stride;
+}
+
+// The array, dense, elsewhere.
 inline StridedArray packed(StridedArray a, std::byte* data) {
   a.data = data;
-  std::int64_t next = 1;
-  for (std::size_t i = a.extent.size(); i-- > 0; next *= a.extent[i]) a.stride[i] = next;
+  a.stride = dense_strides(a.extent);
   return a;
 }
 
