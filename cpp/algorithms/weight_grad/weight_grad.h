@@ -1,7 +1,7 @@
 // What the plan (weight_grad_cpu.cpp) hands to the code compiled once per instruction set (weight_grad_simd.cpp).
 //
 // The gradient of one tap is a matrix product whose long axis is the output pixels: dw[k] = x_k^T dy. Its sums are
-// cut at fixed places, whatever runs them: a block is at most kBlockTerms pixels a tap and is summed in registers, a
+// cut at fixed places, whatever runs them: a block is at most kBlockPixels pixels a tap and is summed in registers, a
 // chunk is a run of blocks, and the sums of chunks are added in order.
 #pragma once
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace vkconv::cpu::weight_grad {
 
-inline constexpr std::int64_t kBlockTerms = 64;    // pixels summed in registers
+inline constexpr std::int64_t kBlockPixels = 64;   // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
 inline constexpr std::int64_t kMaxTileRows = 14;

@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // What the kernels read: line l, column c at base[l] + (c - first) * pixel, from `channel` on.
 template <class T>
 struct Columns {
-  const T* base[kBlockTerms];
+  const T* base[kBlockPixels];
   std::int64_t first = 0, pixel = 0, channel = 0;
   bool in_place = false;
   const T* at(std::int64_t line, std::int64_t column) const { return base[line] + (column - first) * pixel; }
@@ -144,7 +144,7 @@ class BlockOperands {
   const In* x_base_;
   const In* dy_base_;
   T* scratch_;
-  Line lines_[kBlockTerms];
+  Line lines_[kBlockPixels];
 };
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE

@@ -16,11 +16,11 @@ constexpr std::int64_t kPartialBytes = 16 << 20;  // of all chunks' sums togethe
 constexpr std::int64_t kUnitBytes = 256 << 10;    // a unit's sums stay in L2
 constexpr std::int64_t kTasksPerThread = 4;
 
-// Outputs a segment, of which every tap meets kBlockTerms: one in `period` where the input is dilated.
+// Outputs a segment, of which every tap meets kBlockPixels: one in `period` where the input is dilated.
 std::int64_t segment_outputs(const ConvProblem& p, std::int64_t pixels_in_vector) {
   constexpr std::int64_t kMaxPeriod = 8;
   const std::int64_t period = p.input_dilation[2] / std::gcd(p.stride[2], p.input_dilation[2]);
-  return kBlockTerms * pixels_in_vector * std::min(period, kMaxPeriod);
+  return kBlockPixels * pixels_in_vector * std::min(period, kMaxPeriod);
 }
 
 double lanes_used(std::int64_t channels, std::int64_t lanes) {
@@ -125,10 +125,10 @@ Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   s.lines = p.batch * p.output[0] * p.output[1];
   // Outputs of a line that some tap does not count: one lane sums them, whatever the pixels of a vector.
   const std::int64_t borders = p.output[2] - whole_outputs(p, 2).size();
-  const std::int64_t pixels = borders > kBlockTerms ? 1 : s.pixels;
+  const std::int64_t pixels = borders > kBlockPixels ? 1 : s.pixels;
   s.segments = ceil_div(p.output[2], segment_outputs(p, pixels));
-  const std::int64_t lines = kBlockTerms / std::max({borders, ceil_div(p.output[2], pixels), std::int64_t{1}});
-  s.lines_per_block = s.form == Form::lanes ? 1 : std::clamp<std::int64_t>(lines, 1, kBlockTerms);
+  const std::int64_t lines = kBlockPixels / std::max({borders, ceil_div(p.output[2], pixels), std::int64_t{1}});
+  s.lines_per_block = s.form == Form::lanes ? 1 : std::clamp<std::int64_t>(lines, 1, kBlockPixels);
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
   s.storable = s.blocks == 1 && !all_groups && !s.merged && s.vector_channels >= s.lanes &&
                p.output_dtype == accumulator(p.dtype);

@@ -16,7 +16,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only. Those of a block out of
 // memory come while the block before is multiplied.
-constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBlockTerms : 12; }
+constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBlockPixels : 12; }
 
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
@@ -129,7 +129,7 @@ class UnitSums : BlockOperands<T, In> {
     if (w.count == 0 && !stores_) return;
     const bool out_vectors = shape_.form == Form::out_vectors;
     const Columns &of_rows = out_vectors ? x : dy, &of_vectors = out_vectors ? dy : x;
-    OuterSlice<T> slices[kBlockTerms];
+    OuterSlice<T> slices[kBlockPixels];
     OuterTile<T> tile;
     tile.slices = slices;
     tile.slice_count = w.count > 0 ? line_count_ : 0;
@@ -188,7 +188,7 @@ class UnitSums : BlockOperands<T, In> {
 
   void run_group_taps(const Columns& x, const Columns& dy, const Range& taps, T* sums) {
     GroupTile<T> tile;
-    OuterSlice<T> lines[kBlockTerms];
+    OuterSlice<T> lines[kBlockPixels];
     Walk first = walk(p_, 2, taps.begin, outputs_);
     if (p_.input_dilation[2] == 1) {
       first = {outputs_.begin, 1, outputs_.begin * p_.stride[2] + taps.begin * p_.dilation[2] - p_.pad_lo[2],
