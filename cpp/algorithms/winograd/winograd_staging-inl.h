@@ -27,15 +27,6 @@ HWY_INLINE void with_simd_type(DType dtype, F f) {
   f(float{});
 }
 
-template <class T>
-HWY_INLINE void widen(const T* HWY_RESTRICT x, std::int64_t count, float* HWY_RESTRICT y) {
-  const hn::ScalableTag<float> d;
-  const std::int64_t lanes = hn::Lanes(d);
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, x + i), d, y + i);
-  if (i < count) store_n(load_n(d, x + i, count - i), d, y + i, count - i);
-}
-
 // Fetches the pixels to the right of the block, which the next one reads; short ones follow each other closely enough.
 inline void stage_pixels(const winograd::PixelBlock& block) {
   with_simd_type(block.dtype, [&](auto zero) {
@@ -46,7 +37,7 @@ inline void stage_pixels(const winograd::PixelBlock& block) {
         const T* from = reinterpret_cast<const T*>(block.from) + h * block.row_stride + w * block.pixel_stride;
         for (std::int64_t c = 0; c + kLineValues<T> <= block.channels; c += kLineValues<T>)
           hwy::Prefetch(from + ahead + c);
-        widen(from, block.channels, block.to + h * block.to_row_stride + w * block.to_pixel_stride);
+        widen_run(from, block.channels, block.to + h * block.to_row_stride + w * block.to_pixel_stride);
       }
   });
 }
