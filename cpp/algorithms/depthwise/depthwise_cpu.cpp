@@ -8,6 +8,7 @@
 #include "algorithms/registry_cpu.h"
 #include "cpu/estimates.h"
 #include "cpu/job.h"
+#include "cpu/lines.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
@@ -15,10 +16,10 @@ namespace depthwise {
 namespace {
 
 void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::int64_t row_length, std::byte* to) {
-  constexpr std::int64_t kLeast = 4096;  // weights a task, about 1 us
-  constexpr std::int64_t kLine = 16;     // channels, so that no two tasks write one line
+  constexpr std::int64_t kLeast = 4096;                               // weights a task, about 1 us
+  const std::int64_t line = kLineBytes / accumulator_bytes(p.dtype);  // channels, so that no two tasks write one
   const std::int64_t even = ceil_div(p.out_channels, std::int64_t{thread_pool().size()});
-  const std::int64_t size = round_up(std::max(even, ceil_div(kLeast, p.taps())), kLine);
+  const std::int64_t size = round_up(std::max(even, ceil_div(kLeast, p.taps())), line);
   thread_pool().run(ceil_div(p.out_channels, size), [&](std::int64_t part) {
     const Range channels{part * size, std::min((part + 1) * size, p.out_channels)};
     pack_weights(p, weight, channels, row_length, to);

@@ -10,6 +10,7 @@
 #include "core/geometry.h"
 #include "core/orientation.h"
 #include "core/problem.h"
+#include "cpu/lines.h"
 
 namespace vkconv::cpu::winograd {
 
@@ -108,7 +109,7 @@ struct PanelLayout {
 };
 PanelLayout panel_layout(const Geometry& g, std::int64_t columns);
 
-inline constexpr std::int64_t kLineFloats = 16;  // of a line of memory
+inline constexpr std::int64_t kLineFloats = kLineBytes / std::int64_t{sizeof(float)};
 
 // Whether vectors fill lines, so that panels that another thread reads can be written past the caches.
 constexpr bool streams_panels(std::int64_t lanes) { return lanes % kLineFloats == 0; }
