@@ -8,6 +8,11 @@
 
 namespace vkconv {
 
+// The tap (kd, kh, kw) that is number `i` of a kernel's.
+constexpr Extent3 tap_at(const Extent3& kernel, std::int64_t i) {
+  return {i / (kernel[1] * kernel[2]), i / kernel[2] % kernel[1], i % kernel[2]};
+}
+
 // Input element that tap `k` of output `o` reads, or -1 when it falls on padding or between dilated elements.
 inline std::int64_t input_index(const ConvProblem& p, int axis, std::int64_t o, std::int64_t k) {
   const std::int64_t position = o * p.stride[axis] + k * p.dilation[axis] - p.pad_lo[axis];

@@ -39,6 +39,8 @@ struct WeightView {
     v.tap[axis] *= step;
     return v;
   }
+  // Elements from the first tap to (kd, kh, kw).
+  std::int64_t offset(const Extent3& k) const { return k[0] * tap[0] + k[1] * tap[1] + k[2] * tap[2]; }
   WeightView mirrored(const Extent3& kernel, DType t) const {
     WeightView v = *this;
     for (int a = 0; a < 3; ++a)

@@ -15,6 +15,7 @@
 
 #include "core/geometry.h"
 #include "core/view.h"
+#include "cpu/output_row.h"
 #include "cpu/pack-inl.h"
 #include "cpu/simd-inl.h"
 
@@ -60,13 +61,11 @@ class InputRows {
 
   void collect(Range rows) {
     for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      const std::int64_t oh = r % p_.output[1], od = r / p_.output[1] % p_.output[0],
-                         n = r / p_.output[1] / p_.output[0];
-      const Range kd = taps_inside(p_, 0, od), kh = taps_inside(p_, 1, oh);
-      for (std::int64_t d = kd.begin; d < kd.end; ++d)
-        for (std::int64_t h = kh.begin; h < kh.end; ++h)
-          keys_.push_back(key(n, od * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
-                              oh * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]));
+      const OutputRow out(p_, r);
+      for (std::int64_t kd = out.kd.begin; kd < out.kd.end; ++kd)
+        for (std::int64_t kh = out.kh.begin; kh < out.kh.end; ++kh)
+          keys_.push_back(key(out.n, out.d * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
+                              out.h * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]));
     }
     std::sort(keys_.begin(), keys_.end());
     keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());

@@ -121,10 +121,9 @@ void pack_terms(const WeightView<const T*>& weight, const Extent3& kernel, std::
   }
   for (std::int64_t begin = terms.begin, end; begin < terms.end; begin = end) {
     const std::int64_t i = begin / run;
-    const std::int64_t d = i / (outer[1] * outer[2]), h = i / outer[2] % outer[1], w = i % outer[2];
     end = std::min({terms.end, (i + 1) * run, begin + kPackedTogether});
-    pack_run(from + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2] + (begin - i * run) * weight.in,
-             weight.out, weight.in, end - begin, count, to + (begin - terms.begin) * columns, columns);
+    pack_run(from + weight.offset(tap_at(outer, i)) + (begin - i * run) * weight.in, weight.out, weight.in, end - begin,
+             count, to + (begin - terms.begin) * columns, columns);
   }
 }
 

@@ -178,10 +178,7 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
     auto* const first = all + v * s.terms() * s.lanes;
     auto* to = first;
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
-      const std::int64_t d = tap / (p.kernel[1] * p.kernel[2]), h = tap / p.kernel[2] % p.kernel[1],
-                         w = tap % p.kernel[2];
-      const T* from =
-          reinterpret_cast<const T*>(weight.data) + d * weight.tap[0] + h * weight.tap[1] + w * weight.tap[2];
+      const T* from = reinterpret_cast<const T*>(weight.data) + weight.offset(tap_at(p.kernel, tap));
       for (std::int64_t c = 0; c < in; ++c)
         for (std::int64_t lane = 0; lane < s.lanes; ++lane, ++to) {
           const std::int64_t group = v * s.vector_groups + lane / out;

@@ -36,7 +36,7 @@ class MatrixVector {
     const auto& stride = a_.input.stride;
     const T* from = reinterpret_cast<const T*>(a_.input.data) + at.row.n * stride[0];
     for (std::int64_t tap = 0; tap * in < s_.terms; ++tap) {
-      const Extent3 k = tap_at(tap), o{at.row.d, at.row.h, at.w};
+      const Extent3 k = tap_at(p_.kernel, tap), o{at.row.d, at.row.h, at.w};
       const T* x = from;
       for (std::size_t i = 0; i < 3 && !s_.spread; ++i)
         x += (o[i] * p_.stride[i] + k[i] * p_.dilation[i] - p_.pad_lo[i]) * stride[1 + i];
@@ -50,7 +50,7 @@ class MatrixVector {
     const Range rows{first, std::min(p_.out_channels_per_group(), first + s_.task_rows)};
     const std::int64_t group = index / s_.tasks_a_part() / s_.parts;
     const T* weight = reinterpret_cast<const T*>(a_.weight.data) + group * a_.weight.group;
-    if (s_.spread) weight += offset(tap_of(part));
+    if (s_.spread) weight += a_.weight.offset(tap_of(part));
     const bool columns = a_.weight.out == 1 && !side_by_side_;
     const std::int64_t step = columns ? kColumns : kRowsTogether;
     for (std::int64_t r = rows.begin; r < rows.end; r += step) {
@@ -75,16 +75,10 @@ class MatrixVector {
     const std::int64_t pixel = s_.spread ? vector * s_.parts + part : vector;
     return {OutputRow(p_, pixel / p_.output[2]), pixel % p_.output[2]};
   }
-  Extent3 tap_at(std::int64_t tap) const {
-    return {tap / (p_.kernel[1] * p_.kernel[2]), tap / p_.kernel[2] % p_.kernel[1], tap % p_.kernel[2]};
-  }
   // The one that an output of a spread kernel meets.
   Extent3 tap_of(std::int64_t part) const {
     const Place at = place(0, part);
     return {at.row.kd.begin, at.row.kh.begin, taps_inside(p_, 2, at.w).begin};
-  }
-  std::int64_t offset(const Extent3& tap) const {
-    return tap[0] * a_.weight.tap[0] + tap[1] * a_.weight.tap[1] + tap[2] * a_.weight.tap[2];
   }
   A* window(std::int64_t group, std::int64_t vector) const {
     return windows_ + (group * s_.vectors + vector) * s_.terms;
@@ -110,7 +104,7 @@ class MatrixVector {
   void copy_rows(const Block& block, T* to) const {
     const std::int64_t in = p_.in_channels_per_group();
     for (std::int64_t tap = 0; tap * in < s_.terms; ++tap) {
-      const T* from = block.weight + (s_.spread ? 0 : offset(tap_at(tap)));
+      const T* from = block.weight + (s_.spread ? 0 : a_.weight.offset(tap_at(p_.kernel, tap)));
       for (std::int64_t c = 0; c < in; ++c)
         for (std::int64_t r = 0; r < block.rows.size(); ++r)
           to[r * s_.terms + tap * in + c] = from[r * a_.weight.out + c * a_.weight.in];
@@ -152,7 +146,8 @@ class MatrixVector {
       // Terms of one tap, from a lane to the last one.
       const std::int64_t lane = k % kLanes;
       count = std::min({s_.terms - k, in - k % in, kLanes - lane});
-      const T* weight = block.weight + (s_.spread ? 0 : offset(tap_at(k / in))) + k % in * a_.weight.in;
+      const T* weight =
+          block.weight + (s_.spread ? 0 : a_.weight.offset(tap_at(p_.kernel, k / in))) + k % in * a_.weight.in;
       for (std::int64_t vector = 0; vector < s_.vectors; ++vector) {
         const A* x = window(block.group, vector) + k;
         A* sums = chain + (vector * kLanes + lane) * kColumns;

@@ -55,9 +55,7 @@ void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* su
   const std::int64_t row_step = s.form == Form::out_vectors ? weight.in : weight.out;
   Out* group = reinterpret_cast<Out*>(weight.data) + u.group * weight.group;
   for (std::int64_t tap = u.taps.begin; tap < u.taps.end; ++tap) {
-    const std::int64_t kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1],
-                       kd = tap / p.kernel[2] / p.kernel[1];
-    Out* at = group + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2];
+    Out* at = group + weight.offset(tap_at(p.kernel, tap));
     for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row, sums += u.vectors.size() * s.lanes)
       for (const LaneRun& run : runs) {
         if constexpr (std::is_same_v<T, Out>)

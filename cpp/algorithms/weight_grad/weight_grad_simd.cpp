@@ -60,9 +60,7 @@ class UnitSums : BlockOperands<T, In> {
     const std::int64_t row_step = out_vectors ? weight.in : weight.out;
     T* first = reinterpret_cast<T*>(weight.data) + unit_.group * weight.group + unit_.rows.begin * row_step;
     run_block(0, [&](std::int64_t tap) {
-      const std::int64_t kw = tap % p_.kernel[2], kh = tap / p_.kernel[2] % p_.kernel[1],
-                         kd = tap / p_.kernel[2] / p_.kernel[1];
-      return Sums{first + kd * weight.tap[0] + kh * weight.tap[1] + kw * weight.tap[2], weight.tap[2], row_step};
+      return Sums{first + weight.offset(tap_at(p_.kernel, tap)), weight.tap[2], row_step};
     });
   }
 
