@@ -14,6 +14,7 @@
 
 #include "algorithms/registry_cpu.h"
 #include "algorithms/winograd/winograd_execution.h"
+#include "core/planner.h"
 #include "cpu/estimates.h"
 
 namespace vkconv::cpu {
@@ -53,7 +54,7 @@ double mean_seconds(const Geometry& g, const Traits& traits, double share, doubl
 
 // The same geometry for every batch, thread count and limit, so that results do not depend on them. The weights of deep
 // tiles are so many that the time to transform them counts where such tiles may apply.
-std::optional<Geometry> choose_geometry(const ConvProblem& p, const Traits& device) {
+std::optional<Geometry> search_geometry(const ConvProblem& p, const Traits& device) {
   const Traits traits = one_thread(device);
   ConvProblem single = p;
   single.batch = 1;
@@ -73,6 +74,10 @@ std::optional<Geometry> choose_geometry(const ConvProblem& p, const Traits& devi
     best->positions *= p.batch;
   }
   return best;
+}
+
+std::optional<Geometry> choose_geometry(const ConvProblem& p, const Context<Device>& c) {
+  return c.planner.remembered({p, "winograd", 0}, [&] { return search_geometry(p, c.traits); });
 }
 
 class WinogradPlan final : public Plan<Device> {
@@ -115,7 +120,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
-  const auto g = choose_geometry(p, context.traits);
+  const auto g = choose_geometry(p, context);
   if (!g)
     return Support::no(
         "no tile fits: it needs an axis without dilation that has two taps or more in a phase of its stride");
@@ -133,7 +138,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
 // channels at a time, which takes four times as long.
 double seconds(const ConvProblem& p, const Context<Device>& context) {
   constexpr double kMoreForPieces = 3;
-  const Geometry g = *choose_geometry(p, context.traits);
+  const Geometry g = *choose_geometry(p, context);
   const Traits& t = context.traits;
   const auto blocking = [&](bool prepared) {
     return *choose_blocking(g, t, register_tile(t, DType::f32), prepared, context.workspace_limit_bytes);
@@ -151,7 +156,7 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
   // The kernels of this process, whatever machine was described.
   const RegisterTile tile = register_tile(DType::f32);
-  const Geometry g = *choose_geometry(p, context.traits);
+  const Geometry g = *choose_geometry(p, context);
   const auto prepared = choose_blocking(g, context.traits, tile, true, context.workspace_limit_bytes);
   const auto per_call = choose_blocking(g, context.traits, tile, false, context.workspace_limit_bytes);
   return std::make_shared<WinogradPlan>(g, *prepared, *per_call);
