@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import machine
 
 HEADER = Path(__file__).parents[1] / "cpp" / "cpu" / "rates.h"
-CORE = ("f32_flops_per_second", "f64_flops_per_second", "bf16_flops_per_second")
+CORE = ("f32_flops_per_second", "f64_flops_per_second", "bf16_flops_per_second", "bf16_tile_flops_per_second")
+BF16 = slice(2, 4)  # of CORE
 MEMORY = (
     "cache_bytes_per_second",
     "shared_cache_bytes_per_second",
@@ -47,7 +48,7 @@ struct CoreRates {{
   int family;
   std::string_view isa;  // Highway's name
   double f32_flops_per_second, f64_flops_per_second;
-  double bf16_flops_per_second;  // of the dot product instruction; 0: there is none
+  double bf16_flops_per_second, bf16_tile_flops_per_second;  // of the dot product, of matrix tiles; 0: there is none
 }};
 
 inline constexpr CoreRates kCoreRates[] = {{
@@ -83,14 +84,17 @@ class Row(NamedTuple):
     rates: list[float]
 
     def replaces(self, other: Row) -> bool:
-        """Processors of one family may differ in the dot product, which the newer ones have."""
+        """Processors of one family may differ in the instructions for bfloat16, which the newer ones have."""
         same = (self.vendor, self.family, self.isa) == (other.vendor, other.family, other.isa)
-        return same and (not self.isa or (self.rates[-1] > 0) == (other.rates[-1] > 0))
+        return same and (not self.isa or self.has_bf16() == other.has_bf16())
+
+    def has_bf16(self) -> list[bool]:
+        return [rate > 0 for rate in self.rates[BF16]]
 
     def order(self) -> tuple[str, int, int, float]:
         """Newer families and wider vectors first."""
         width = INSTRUCTION_SETS.index(self.isa) if self.isa else 0
-        return self.vendor, -self.family, width, -self.rates[-1]
+        return self.vendor, -self.family, width, -sum(self.rates[BF16])
 
     def text(self) -> str:
         key = [f'"{self.vendor}"', str(self.family)] + ([f'"{self.isa}"'] if self.isa else [])
@@ -161,7 +165,7 @@ def main() -> int:
             continue
         vendor, rates = measured
         if isa != "AVX3":
-            rates["bf16_flops_per_second"] = 0.0
+            rates.update(dict.fromkeys(CORE[BF16], 0.0))
         update(vendor, isa, CORE, rates)
         if not host_is_told:
             update(vendor, "", MEMORY, rates)

@@ -32,6 +32,7 @@ DeviceEntry cpu_entry() {
           {{"instruction_set", t.isa},
            {"threads", std::to_string(cpu::num_threads())},
            {"bf16_dot", t.bf16_dot ? "yes" : "no"},
+           {"bf16_tiles", t.bf16_tiles ? "yes" : "no"},
            {"l1", kib(t.l1_bytes)},
            {"l2", kib(t.l2_bytes)},
            {"l3", kib(t.l3_bytes)}}};

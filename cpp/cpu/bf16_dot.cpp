@@ -6,20 +6,11 @@
 #include <utility>
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "cpu/bf16_finish-inl.h"
 
-HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")
+HWY_PUSH_ATTRIBUTES(VKCONV_BF16_ATTRIBUTES)
 namespace vkconv::cpu {
 namespace {
-
-template <class F, int... i>
-inline __attribute__((always_inline)) void unroll(std::integer_sequence<int, i...>, F f) {
-  (f(std::integral_constant<int, i>()), ...);
-}
-template <int n, class F>
-inline __attribute__((always_inline)) void unroll(F f) {
-  unroll(std::make_integer_sequence<int, n>(), f);
-}
 
 using Kernels = GemmKernels<hwy::bfloat16_t, float>;
 using Tile = Kernels::Tile;
@@ -27,22 +18,12 @@ using Terms = Kernels::Terms;
 using Part = Kernels::Part;
 constexpr int kPrefetchPairs = 12, kLanes = kDotTile.lanes;
 
-inline __attribute__((always_inline)) __m512 finished(const GemmFinish<hwy::bfloat16_t, float>& f, __m512 v,
-                                                      std::int64_t row, std::int64_t column) {
-  if (f.addend) v = _mm512_add_ps(v, _mm512_loadu_ps(f.addend + row * f.addend_stride + column));
-  if (f.bias) v = _mm512_add_ps(v, _mm512_loadu_ps(f.bias + column));
-  // Of a NaN and a number, these give the second operand. (GCC 12 warns of the unmasked ones' undefined operand.)
-  constexpr __mmask16 kAll = 0xffff;
-  v = _mm512_maskz_max_ps(kAll, _mm512_set1_ps(f.low), v);
-  return _mm512_maskz_min_ps(kAll, _mm512_set1_ps(f.high), v);
-}
-
 template <int kRows, int kVectors>
 inline __attribute__((always_inline)) void multiply(const Tile& t, const Terms& terms, const Part& part,
                                                     std::int64_t tile, std::int64_t panel) {
   __m512 sum[kRows][kVectors];
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = _mm512_setzero_ps(); });
+  unroll_pairs<kRows>([&](auto r) __attribute__((always_inline)) {
+    unroll_pairs<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = _mm512_setzero_ps(); });
   });
   const std::int64_t first = part.first_row + tile * kRows;
   for (std::int64_t s = 0; s < terms.slice_count; ++s) {
@@ -50,45 +31,30 @@ inline __attribute__((always_inline)) void multiply(const Tile& t, const Terms& 
     const hwy::bfloat16_t *a3 = a + 3 * t.lda, *a6 = a + 6 * t.lda, *a9 = a + 9 * t.lda, *a12 = a + 12 * t.lda;
     for (std::int64_t k = 0; k < terms.kc; k += 2, b += 2 * kVectors * kLanes) {
       __m512i column[kVectors];
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      unroll_pairs<kVectors>([&](auto v) __attribute__((always_inline)) {
         column[v] = _mm512_loadu_si512(b + 2 * v * kLanes);
         _mm_prefetch(reinterpret_cast<const char*>(b + 2 * (kPrefetchPairs * kVectors + v) * kLanes), _MM_HINT_T0);
       });
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      unroll_pairs<kRows>([&](auto r) __attribute__((always_inline)) {
         int pair;
         const hwy::bfloat16_t* row = r < 3 ? a : r < 6 ? a3 : r < 9 ? a6 : r < 12 ? a9 : a12;
         std::memcpy(&pair, row + r % 3 * t.lda + k, sizeof pair);
         const auto x = (__m512bh)_mm512_set1_epi32(pair);
-        unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        unroll_pairs<kVectors>([&](auto v) __attribute__((always_inline)) {
           sum[r][v] = _mm512_dpbf16_ps(sum[r][v], x, (__m512bh)column[v]);
         });
       });
     }
   }
-  const auto* f = part.finish;
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const std::int64_t row = first + r, column = panel * kVectors * kLanes;
-    float* c = t.c + row * t.ldc + column;
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      constexpr int kFirst = v * kLanes;
-      __m512& value = sum[r][v];
-      if (part.accumulate) value = _mm512_add_ps(_mm512_loadu_ps(c + kFirst), value);
-      if (f) value = finished(*f, value, row, column + kFirst);
-      if (!f || !f->rounded) _mm512_storeu_ps(c + kFirst, value);
-    });
-    if (!f || !f->rounded) return;
-    auto* to = f->rounded + row * f->rounded_stride + column;
-    if constexpr (kVectors == 2)
-      _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(sum[r][1], sum[r][0]));
-    else
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(sum[r][0]));
+  unroll_pairs<kRows>([&](auto r) __attribute__((always_inline)) {
+    finish_row<kVectors>(t, part, first + r, panel * kVectors * kLanes, sum[r]);
   });
 }
 
 template <int kRows, int kVectors>
 void dot_kernel(const Tile& t, const Terms* chains, const Part& part) {
   for (std::int64_t tile = 0; tile < part.tiles; ++tile) {
-    fetch_rows<kRows, 1>(t, chains, part, tile);
+    fetch_rows<1>(t, chains, part, tile, kRows);
     for (std::int64_t panel = part.first_panel; panel < part.panels_end; ++panel)
       multiply<kRows, kVectors>(t, *chains, part, tile, panel);
   }
@@ -108,8 +74,7 @@ namespace vkconv::cpu {
 
 bool bf16_dot_available() { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw"); }
 
-template <>
-const Kernels& gemm_kernels<hwy::bfloat16_t, float>() {
+const Kernels& bf16_dot_kernels() {
   const std::make_integer_sequence<int, kDotTile.most_rows(2)> rows;
   static const Kernels made{kDotTile, 2, {dot_kernels<1>(rows), dot_kernels<2>(rows)}};
   return made;
@@ -124,8 +89,7 @@ namespace vkconv::cpu {
 bool bf16_dot_available() { return false; }
 
 // Never used: not available.
-template <>
-const GemmKernels<hwy::bfloat16_t, float>& gemm_kernels<hwy::bfloat16_t, float>() {
+const GemmKernels<hwy::bfloat16_t, float>& bf16_dot_kernels() {
   static const GemmKernels<hwy::bfloat16_t, float> none{};
   return none;
 }

@@ -14,6 +14,7 @@ namespace vkconv::cpu {
 inline constexpr RegisterTile kDotTile{16, {14, 14, 0, 0}};
 
 bool bf16_dot_available();
+const GemmKernels<hwy::bfloat16_t, float>& bf16_dot_kernels();
 
 // Terms a block for a sum of `terms`: as long as lets the errors of all its chains add up to that of one chain of
 // kBlockTerms, sqrt(terms * kBlockTerms), in multiples of that. Twice as fast as FMA, the products between two blocks

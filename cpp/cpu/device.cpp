@@ -14,6 +14,8 @@
 
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_tiles.h"
+#include "cpu/gemm_kernels.h"
 #include "cpu/processor.h"
 #include "cpu/rates.h"
 #include "cpu/thread_pool.h"
@@ -87,6 +89,7 @@ void set_rates(Traits& t, const Processor& processor) {
   t.f32_flops_per_second = grown(measured * core.f32_flops_per_second, kFlopsGrowth);
   t.f64_flops_per_second = grown(measured * core.f64_flops_per_second, kFlopsGrowth);
   t.bf16_flops_per_second = grown(measured * core.bf16_flops_per_second, kFlopsGrowth);
+  t.bf16_tile_flops_per_second = grown(measured * core.bf16_tile_flops_per_second, kFlopsGrowth);
   const HostRates& host = host_rates(processor);
   t.cache_bytes_per_second = t.threads * host.cache_bytes_per_second;
   t.shared_cache_bytes_per_second = grown(measured * host.shared_cache_bytes_per_second, kSharedCacheGrowth);
@@ -101,8 +104,9 @@ Traits host_traits() {
   t.threads = usable_processors();
   const auto targets = hwy::SupportedTargets();
   t.isa = hwy::TargetName(targets & -targets);  // the lowest set bit is the best target
-  t.vector_bytes = t.isa.starts_with("AVX3") ? 64 : t.isa == "AVX2" ? 32 : 16;
+  t.vector_bytes = static_cast<int>(register_tile(DType::f32).lanes * sizeof(float));
   t.bf16_dot = bf16_dot_available();
+  t.bf16_tiles = bf16_tiles_available();
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
@@ -130,9 +134,9 @@ double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std:
 }
 
 Traits one_thread(Traits t) {
-  for (double* rate :
-       {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second, &t.memory_bytes_per_second,
-        &t.cache_bytes_per_second, &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
+  for (double* rate : {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second,
+                       &t.bf16_tile_flops_per_second, &t.memory_bytes_per_second, &t.cache_bytes_per_second,
+                       &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
     *rate /= t.threads;
   t.threads = 1;
   return t;

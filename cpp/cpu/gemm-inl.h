@@ -268,7 +268,7 @@ template <class T, int kRows, int kVectors, int kChains, bool kSpread = false>
 HWY_NOINLINE void micro_kernel(const GemmTile<T>& t, const GemmTerms<T>* chains, const GemmPart<T>& part) {
   constexpr int kPanels = panels_of(kVectors);
   for (std::int64_t tile = 0; tile < part.tiles; ++tile) {
-    fetch_rows<kRows, kChains>(t, chains, part, tile);
+    fetch_rows<kChains>(t, chains, part, tile, kRows);
     for (std::int64_t panel = part.first_panel; panel + kPanels <= part.panels_end; panel += kPanels)
       multiply<T, kRows, kVectors, kChains, kSpread>(t, chains, part, tile, panel);
   }

@@ -111,14 +111,15 @@ struct GemmPart {
 // the panels that the rows meet. The hardware follows runs of memory one after the other, not those of a tile side by
 // side: rows out of memory come up to 1.4 times as fast so. A tile at a time, since more fetches than the core can have
 // on their way would hold up its products.
-template <int kRows, int kChains, class T, class C>
+template <int kChains, class T, class C>
 inline __attribute__((always_inline)) void fetch_rows(const GemmTile<T, C>& t, const GemmTerms<T>* chains,
-                                                      const GemmPart<T, C>& part, std::int64_t tile) {
+                                                      const GemmPart<T, C>& part, std::int64_t tile,
+                                                      std::int64_t rows) {
   if (t.rows_ahead == 0 || part.first_panel > 0) return;
-  const std::int64_t first = part.first_row + tile * kRows + t.rows_ahead;
+  const std::int64_t first = part.first_row + tile * rows + t.rows_ahead;
   for (const GemmTerms<T>* chain = chains; chain < chains + kChains; ++chain)
     for (std::int64_t s = 0; s < chain->slice_count; ++s)
-      for (std::int64_t row = first; row < first + kRows; ++row)
+      for (std::int64_t row = first; row < first + rows; ++row)
         fetch_run<kIntoL2>(chain->slices[s].a + row * t.lda, chain->kc * static_cast<std::int64_t>(sizeof(T)));
 }
 

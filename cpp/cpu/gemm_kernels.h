@@ -1,5 +1,5 @@
 // Matrix products of any size out of micro-kernels, which are compiled once for every instruction set: those of
-// gemm-inl.h and bf16_dot.h, behind function pointers of the set in use.
+// gemm-inl.h, bf16_dot.h and bf16_tiles.h, behind function pointers of the set in use.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -11,13 +11,15 @@
 
 namespace vkconv::cpu {
 
+inline constexpr std::int64_t kMostTileRows = 32;  // of any micro-kernel
+
 template <class T, class C = T>
 struct GemmKernels {
   using Tile = GemmTile<T, C>;
   using Terms = GemmTerms<T>;
   using Part = GemmPart<T, C>;
   // Micro-kernels of 1, 2, ... rows.
-  using Rows = std::array<void (*)(const Tile&, const Terms* chains, const Part&), 14>;
+  using Rows = std::array<void (*)(const Tile&, const Terms* chains, const Part&), kMostTileRows>;
 
   RegisterTile shape;
   std::int64_t granule = 1;       // terms that go together
@@ -26,6 +28,7 @@ struct GemmKernels {
   // faster.
   std::int64_t twin_rows = 0;
   Rows twins{};
+  void (*release)() = nullptr;  // gives back what the calls of a thread hold; null: nothing
   // Of each of the two: their part of a panel must stay in L1, since tiles half as high meet it twice as often.
   static constexpr std::int64_t kMostTwinTerms = kBlockTerms * 3 / 2;
 
@@ -55,6 +58,11 @@ struct GemmKernels {
   }
 
  private:
+  // Whether a tile meets a line of A again after those of many other rows.
+  bool rows_crowd(const Tile& tile) const {
+    constexpr auto kElement = static_cast<std::int64_t>(sizeof(T));
+    return granule * kElement < kLineBytes && crowd_sets(tile.lda * kElement);
+  }
   // Panels of two vectors go in pairs as far as they do, where the wide tiles are high enough.
   void one_chain(const Tile& tile, const Terms& terms, std::int64_t rows, int vectors, bool accumulate,
                  const GemmFinish<T, C>* finish) const {
@@ -63,7 +71,7 @@ struct GemmKernels {
     const auto cut_by = [&](int width) {
       const std::int64_t most = shape.most_rows(width);
       cut(tile, &terms, 1, part, rows, width, kernels[static_cast<std::size_t>(width - 1)],
-          crowd_sets(tile.lda * static_cast<std::int64_t>(sizeof(T))) ? std::min(most, kCrowdedRows) : most, next);
+          rows_crowd(tile) ? std::min(most, kCrowdedRows) : most, next);
     };
     const bool wide = vectors == 2 && fills_wide_tiles(rows, shape.most_rows(2 * kWidePanels));
     const std::int64_t paired = wide ? tile.panels / kWidePanels * kWidePanels : 0;
@@ -108,15 +116,13 @@ struct GemmKernels {
   }
 };
 
-// float and double, and pairs of bf16 whose sums are float, where bf16_dot_available().
-template <class T, class C = T>
-const GemmKernels<T, C>& gemm_kernels();
+// float and double.
+template <class T>
+const GemmKernels<T>& gemm_kernels();
 template <>
 const GemmKernels<float>& gemm_kernels<float>();
 template <>
 const GemmKernels<double>& gemm_kernels<double>();
-template <>
-const GemmKernels<hwy::bfloat16_t, float>& gemm_kernels<hwy::bfloat16_t, float>();
 
 // Of the processor in use.
 inline RegisterTile register_tile(DType accumulator) {

@@ -24,19 +24,25 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // The input rows (n, id, ih) of one task as pixels of type X: in place, or copied into scratch. A copy widens halves,
-// unless X is T, has zeros where the kernel reaches past the ends of a row and behind an odd number of channels that is
-// to be even, and starts on a cache line: vectors that cross lines load at a quarter of the rate.
+// unless X is T, has zeros where the kernel reaches past the ends of a row and behind channels that are to be more, and
+// starts on a cache line: vectors that cross lines load at a quarter of the rate. Where taps are channels, each output
+// has a pixel of its own: all that a row of taps reads.
 template <class T, class X = Accumulator<T>>
 class InputRows {
  public:
   // `rows` are output rows (n, od, oh) counted through, `columns` output columns; both hold one element at least. Of
   // the channels `read` are copied, to pixels of that many, or of `channels` where these are more.
   InputRows(const ConvProblem& p, const View<std::byte*>& input, Range rows, Range columns, std::byte* scratch,
-            bool copy, Range read, std::int64_t channels = 0)
-      : p_(p), input_(input), copied_(copy), read_(read), channels_(std::max(channels, read.size())) {
+            bool copy, Range read, std::int64_t channels = 0, bool taps_are_channels = false)
+      : p_(p),
+        input_(input),
+        copied_(copy),
+        taps_are_channels_(taps_are_channels),
+        read_(read),
+        channels_(std::max(channels, read.size())) {
     if (!copy) return;
-    first_ = columns.begin * p_.stride[2] - p_.pad_lo[2];
-    width_ = inputs_under(p_, 2, columns.size());
+    first_ = taps_are_channels ? columns.begin : columns.begin * p_.stride[2] - p_.pad_lo[2];
+    width_ = taps_are_channels ? columns.size() : inputs_under(p_, 2, columns.size());
     copy_ = reinterpret_cast<X*>(scratch);
     collect(rows);
     for (std::size_t i = 0; i < keys_.size(); ++i)
@@ -73,10 +79,13 @@ class InputRows {
 
   void copy_row(std::int64_t key, X* to) const {
     const std::int64_t h = key % p_.input[1], d = key / p_.input[1] % p_.input[0], n = key / p_.input[1] / p_.input[0];
+    const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
+                    h * input_.stride[2] + read_.begin;
+    if constexpr (!std::is_same_v<X, Accumulator<T>>)
+      if (taps_are_channels_) return copy_taps(from, to);
     const std::int64_t begin = std::clamp<std::int64_t>(-first_, 0, width_);
     const std::int64_t end = std::clamp<std::int64_t>(p_.input[2] - first_, begin, width_);
-    const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
-                    h * input_.stride[2] + (first_ + begin) * input_.stride[3] + read_.begin;
+    from += (first_ + begin) * input_.stride[3];
     std::fill(to, to + begin * channels_, X{});
     std::fill(to + end * channels_, to + width_ * channels_, X{});
     to += begin * channels_;
@@ -99,7 +108,8 @@ class InputRows {
     constexpr std::int64_t kWord = 4;
     const std::int64_t in = read_.size();
     std::int64_t i = 0;
-    if (in < kWord && input_.stride[3] == in) {
+    for (; fills_vectors() && i < pixels; ++i) copy_padded(from + i * input_.stride[3], in, to + i * channels_);
+    if (in < kWord && channels_ <= kWord && input_.stride[3] == in) {
       // A word a pixel, where all of it is this row's; the next pixel overwrites what is behind its own.
       const std::uint64_t own = (std::uint64_t{1} << (16 * in)) - 1;
       for (; i + kWord < pixels; ++i) {
@@ -115,9 +125,38 @@ class InputRows {
     }
   }
 
+  // Pixel after pixel, from pixel 0 of a row.
+  void copy_taps(const T* row, X* to) const {
+    const std::int64_t in = read_.size(), step = p_.dilation[2] * input_.stride[3], taps = p_.kernel[2];
+    const Range whole = step == in && fills_vectors() ? whole_outputs(p_, 2) : Range{};
+    for (std::int64_t w = first_; w < first_ + width_; ++w, to += channels_) {
+      const T* from = row + (w * p_.stride[2] - p_.pad_lo[2]) * input_.stride[3];
+      if (whole.contains(w)) {
+        copy_padded(from, taps * in, to);
+        continue;
+      }
+      const Range inside = taps_inside(p_, 2, w);
+      std::fill(to, to + channels_, X{});
+      for (std::int64_t k = inside.begin; k < inside.end; ++k) std::copy_n(from + k * step, in, to + k * in);
+    }
+  }
+
+  using Bits = hn::ScalableTag<std::uint16_t>;  // of halves
+  bool fills_vectors() const { return channels_ % static_cast<std::int64_t>(hn::Lanes(Bits())) == 0; }
+  // `count` values, and zeros behind them.
+  void copy_padded(const T* from, std::int64_t count, X* to) const {
+    const Bits d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    for (std::int64_t i = 0; i < channels_; i += lanes) {
+      const auto some = hn::FirstN(d, static_cast<std::size_t>(std::clamp<std::int64_t>(count - i, 0, lanes)));
+      const auto v = hn::MaskedLoad(some, d, reinterpret_cast<const std::uint16_t*>(from) + i);
+      hn::StoreU(v, d, reinterpret_cast<std::uint16_t*>(to) + i);
+    }
+  }
+
   const ConvProblem& p_;
   const View<std::byte*>& input_;
-  const bool copied_;
+  const bool copied_, taps_are_channels_;
   const Range read_;                // channels that are copied
   const std::int64_t channels_;     // of a copied pixel
   std::vector<std::int64_t> keys_;  // of the copied rows, ascending

@@ -153,30 +153,39 @@ bool all_finite(const T* values, std::int64_t count) {
   return hn::AllTrue(d, hn::Eq(all, hn::Zero(d))) && rest == 0;
 }
 
-// The panel of the bf16 dot product: to[k / 2][columns][2]. An odd number of channels is followed by one of zeros.
+// The panel of the micro-kernels of bf16 pairs: to[k / 2][columns][2]. The channels of every tap, or of every row of
+// taps (`rows`), are followed by zeros, so that they are `padded`, an even number.
 template <class T>
-void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, std::int64_t first,
-                std::int64_t count, T* to, std::int64_t columns) {
+void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, bool rows,
+                std::int64_t padded, std::int64_t first, std::int64_t count, T* to, std::int64_t columns) {
   const auto even = [](std::int64_t stride) { return stride % 2 == 0; };
-  if (in_channels % 2 == 0 && weight.in == 1 && even(weight.out) &&
-      std::all_of(weight.tap.begin(), weight.tap.end(), even)) {
-    // Pairs are whole: they are packed as if each were one float.
-    const WeightView<const float*> pairs{reinterpret_cast<const float*>(weight.data),
+  // Pairs that are whole are packed as if each were one float.
+  const bool whole = in_channels % 2 == 0 && weight.in == 1 && even(weight.out) &&
+                     std::all_of(weight.tap.begin(), weight.tap.end(), even);
+  const auto pack_whole = [&](const T* data, const Extent3& taps) {
+    const WeightView<const float*> pairs{reinterpret_cast<const float*>(data),
                                          0,
                                          weight.out / 2,
                                          1,
                                          {weight.tap[0] / 2, weight.tap[1] / 2, weight.tap[2] / 2}};
-    return pack_panel(pairs, kernel, in_channels / 2, first, count, reinterpret_cast<float*>(to), columns);
-  }
-  const std::int64_t taps = kernel[0] * kernel[1] * kernel[2];
-  for (std::int64_t tap = 0; tap < taps; ++tap) {
-    const T* from = weight.data + first * weight.out + tap / (kernel[1] * kernel[2]) * weight.tap[0] +
-                    tap / kernel[2] % kernel[1] * weight.tap[1] + tap % kernel[2] * weight.tap[2];
-    for (std::int64_t c = 0; c < in_channels; c += 2)
-      for (std::int64_t o = 0; o < columns; ++o, to += 2) {
-        to[0] = o < count ? from[o * weight.out + c * weight.in] : T{};
-        to[1] = o < count && c + 1 < in_channels ? from[o * weight.out + (c + 1) * weight.in] : T{};
-      }
+    pack_panel(pairs, taps, in_channels / 2, first, count, reinterpret_cast<float*>(to), columns);
+  };
+  if (whole && in_channels == padded) return pack_whole(weight.data, kernel);
+  const Extent3 run{1, 1, rows ? kernel[2] : 1};
+  const std::int64_t along = kernel[2] / run[2], runs = kernel[0] * kernel[1] * along, terms = run[2] * in_channels;
+  for (std::int64_t i = 0; i < runs; ++i, to += padded * columns) {
+    const T* data = weight.data + i / (kernel[1] * along) * weight.tap[0] + i / along % kernel[1] * weight.tap[1] +
+                    i % along * weight.tap[2];
+    std::fill(to + terms / 2 * 2 * columns, to + padded * columns, T{});
+    if (whole) {
+      pack_whole(data, run);
+      continue;
+    }
+    for (std::int64_t k = 0; k < terms; ++k) {
+      const T* from = data + first * weight.out + k / in_channels * weight.tap[2] + k % in_channels * weight.in;
+      for (std::int64_t o = 0; o < columns; ++o)
+        to[(k / 2 * columns + o) * 2 + k % 2] = o < count ? from[o * weight.out] : T{};
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_tiles.h"
 #include "cpu/device.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/memory.h"
@@ -19,23 +20,22 @@
 namespace vkconv::tools {
 
 // Operations a second of one core in a tile of the largest size and one chain of additions, its operands in L1.
-template <class T, class C = T>
-double tile_rate() {
-  constexpr std::int64_t kTerms = 64, kRepeats = 400;
-  const auto& kernels = cpu::gemm_kernels<T, C>();
+template <class T, class C>
+double tile_rate(const cpu::GemmKernels<T, C>& kernels, std::int64_t terms = 64) {
+  constexpr std::int64_t kRepeats = 400;
   const cpu::RegisterTile& shape = kernels.shape;
   const std::int64_t panels = shape.panels(), vectors = shape.vectors(), rows = shape.most_rows(panels * vectors);
-  const std::int64_t panel = vectors * shape.lanes * kTerms, columns = panels * vectors * shape.lanes;
-  std::vector<T> a(static_cast<std::size_t>(rows * kTerms)), b(static_cast<std::size_t>(panels * panel));
+  const std::int64_t panel = vectors * shape.lanes * terms, columns = panels * vectors * shape.lanes;
+  std::vector<T> a(static_cast<std::size_t>(rows * terms)), b(static_cast<std::size_t>(panels * panel));
   std::vector<C> c(static_cast<std::size_t>(rows * columns));
   const cpu::GemmSlice<T> slice{a.data(), b.data()};
-  cpu::GemmTile<T, C> tile{{&slice, 1, kTerms}, kTerms, c.data(), columns};
+  cpu::GemmTile<T, C> tile{{&slice, 1, terms}, terms, c.data(), columns};
   tile.panels = panels;
   tile.panel_stride = panel;
   const double seconds = shortest_seconds([&] {
     for (std::int64_t i = 0; i < kRepeats; ++i) kernels.chain(tile, rows, static_cast<int>(vectors), false);
   });
-  return 2.0 * static_cast<double>(rows * columns * kTerms * kRepeats) / seconds;
+  return 2.0 * static_cast<double>(rows * columns * terms * kRepeats) / seconds;
 }
 
 // Bytes a second when each of `threads` threads calls `pass` with two arrays of `bytes`, over and over.
@@ -85,9 +85,11 @@ inline void print_rates() {
   const int threads = cpu::num_threads();
   const auto print = [](const char* name, double value) { std::printf("%s %.6g\n", name, value); };
   std::printf("vendor %s\nfamily %d\nthreads %d\n", processor.vendor.c_str(), processor.family, threads);
-  print("f32_flops_per_second", tile_rate<float>());
-  print("f64_flops_per_second", tile_rate<double>());
-  print("bf16_flops_per_second", cpu::bf16_dot_available() ? tile_rate<hwy::bfloat16_t, float>() : 0);
+  constexpr std::int64_t kTerms = 256;  // that make the rate of tiles
+  print("f32_flops_per_second", tile_rate(cpu::gemm_kernels<float>()));
+  print("f64_flops_per_second", tile_rate(cpu::gemm_kernels<double>()));
+  print("bf16_flops_per_second", cpu::bf16_dot_available() ? tile_rate(cpu::bf16_dot_kernels()) : 0);
+  print("bf16_tile_flops_per_second", cpu::bf16_tiles_available() ? tile_rate(cpu::bf16_tile_kernels(), kTerms) : 0);
   print("cache_bytes_per_second", copy_rate(1, traits.l2_bytes / 4));
   print("shared_cache_bytes_per_second", copy_rate(1, 3 * traits.l2_bytes));
   print("shared_cache_read_bytes_per_second", read_rate(threads, 3 * traits.l2_bytes) / threads);

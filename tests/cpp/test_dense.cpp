@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/geometry.h"
+#include "cpu/bf16_dot.h"
 #include "cpu_test.h"
 #include "targets.h"
 
@@ -133,6 +134,7 @@ TEST(Dense, Bfloat16IsMultipliedByTheFasterInstruction) {
   for (const double share : {0.5, 1.0, 2.0}) {
     cpu::Traits traits = cpu::host_traits();
     traits.bf16_flops_per_second = share * traits.f32_flops_per_second;
+    traits.bf16_tiles = false;
     CpuPlanner planner(registry<cpu::Device>(), traits);
     const bool pairs = traits.bf16_dot && traits.vector_bytes >= 64 && share >= 1;
     for (const char* text : {"fwd_bf16_n1c64o64_i2x30_k1x1", "fwd_bf16_n1c3o40_i9x31_k5x5_p2x2_s2x2",
@@ -145,6 +147,35 @@ TEST(Dense, Bfloat16IsMultipliedByTheFasterInstruction) {
                 tools::run_cpu(p, integers, planner, "reference"));
     }
   }
+}
+
+// With tiles, which emulated ones stand in for where there are none.
+CpuPlanner make_tile_planner() {
+  cpu::Traits traits = cpu::host_traits();
+  traits.bf16_tiles = true;
+  traits.bf16_tile_flops_per_second = 32 * traits.f32_flops_per_second;
+  return CpuPlanner(registry<cpu::Device>(), traits);
+}
+bool tiles_can_run() { return cpu::bf16_dot_available() && cpu::host_traits().vector_bytes >= 64; }
+
+// Tiles take 32 channels together, or as many taps and channels. Groups of other numbers of channels do without.
+TEST(Dense, Bfloat16TilesMatchReference) {
+  if (!tiles_can_run()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
+  CpuPlanner planner = make_tile_planner();
+  const auto layout_of = [&](const ConvProblem& p) { return planner.plan({p, "implicit_gemm"})->weight_layout(); };
+  for (const char* text : {"fwd_bf16_n1c64o64_i2x30_k1x1", "fwd_bf16_n2c32o100_i5x47_k3x3_p1x1_bias_relu",
+                           "fwd_bf16_n1c3o40_i9x31_k5x5_p2x2_s2x2", "fwd_bf16_n1c24o70_i6x9_k3x3_p1x1_add",
+                           "fwd_bf16>f32_n1c5o33_i4x4x9_k2x3x3_p1x1x1_add", "fwd_bf16_n1c96o33g3_i4x19_k3x3_p1x1_relu",
+                           "fwd_bf16_n1c700o40_i3x40_k3x3_d2x2_p2x2", "fwd_bf16_n2c3o33_i20x9_k4x7_p3x3_d1x2_relu",
+                           "fwd_bf16_n1c1o16_i300_k90_p45_s4", "fwd_bf16>f32_n1c1200o20_i2x9_k3x3_p1x1_bias"}) {
+    SCOPED_TRACE(text);
+    const ConvProblem p = parse_problem(text);
+    EXPECT_TRUE(layout_of(p).starts_with("tiles"));
+    const auto integers = tools::make_arrays(p, Data::small_integers);
+    EXPECT_EQ(tools::run_cpu(p, integers, planner, "implicit_gemm"), tools::run_cpu(p, integers, planner, "reference"));
+  }
+  EXPECT_FALSE(layout_of(parse_problem("fwd_bf16_n1c80o80g2_i4x19_k3x3_p1x1")).starts_with("tiles"));
+  EXPECT_TRUE(layout_of(parse_problem("fwd_bf16_n1c64o64_i2x30_k1x1_highest")).starts_with("panels"));
 }
 
 TEST(Dense, EstimatesCountProductsInsideTheInput) {
@@ -261,28 +292,35 @@ TEST(Dense, PointwiseViews) {
   }
 }
 
+void expect_padding_skipped(const char* text, const char* algorithm, CpuPlanner& planner) {
+  const ConvProblem p = parse_problem(text);
+  auto arrays = tools::make_arrays(p, Data::random);
+  for (double& x : arrays.input) x = std::abs(x) + 0.5;
+  // The first tap of every output channel meets padding at the low border only.
+  const std::int64_t a_channel = p.taps() * p.in_channels_per_group();
+  for (std::int64_t o = 0; o < p.out_channels; ++o)
+    arrays.weight[static_cast<std::size_t>(o * a_channel)] = std::numeric_limits<double>::infinity();
+  const auto expected = tools::run_cpu(p, arrays, planner, "reference");
+  for (const std::size_t limit : {kDefaultWorkspaceLimitBytes, std::size_t{24} << 10}) {
+    const auto got = tools::run_cpu(p, arrays, planner, algorithm, limit);
+    SCOPED_TRACE(std::string(text) + " " + algorithm);
+    tools::expect_same_infinities(expected, got);
+  }
+}
+
 TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
+  CpuPlanner planner = make_planner();
   for (const char* text :
        {"fwd_f32_n1c3o5_i6x7_k3x3_p1x1", "fwd_f32_n1c4o4g2_i9_k5_p4", "fwd_f32_n1c1o1_i9x9_k3x3_p1x1",
         "fwd_f32_n1c40o2_i5_k3_p1", "fwd_f32_n1c8o8g2_i6x6_k3x3_p1x1", "fwd_f32_n1c32o3_i5x20_k3x3_p1x1",
         "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1", "fwd_f16_n1c32o32g8_i5x20_k3x3_p1x1",
-        "fwd_f32_n1c32o32g8_i7x40_k3x3_s2x2_p1x1", "fwd_bf16_n1c3o40_i5x20_k3x3_p1x1"}) {
-    const ConvProblem p = parse_problem(text);
-    CpuPlanner planner = make_planner();
-    auto arrays = tools::make_arrays(p, Data::random);
-    for (double& x : arrays.input) x = std::abs(x) + 0.5;
-    // The first tap of every output channel meets padding at the low border only.
-    const std::int64_t a_channel = p.taps() * p.in_channels_per_group();
-    for (std::int64_t o = 0; o < p.out_channels; ++o)
-      arrays.weight[static_cast<std::size_t>(o * a_channel)] = std::numeric_limits<double>::infinity();
-    const auto expected = tools::run_cpu(p, arrays, planner, "reference");
-    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"})
-      for (const std::size_t limit : {kDefaultWorkspaceLimitBytes, std::size_t{24} << 10}) {
-        const auto got = tools::run_cpu(p, arrays, planner, algorithm, limit);
-        SCOPED_TRACE(std::string(text) + " " + algorithm);
-        tools::expect_same_infinities(expected, got);
-      }
-  }
+        "fwd_f32_n1c32o32g8_i7x40_k3x3_s2x2_p1x1", "fwd_bf16_n1c3o40_i5x20_k3x3_p1x1"})
+    for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) expect_padding_skipped(text, algorithm, planner);
+  if (!tiles_can_run()) return;
+  CpuPlanner tiles = make_tile_planner();
+  for (const char* text : {"fwd_bf16_n1c3o40_i5x20_k3x3_p1x1_relu", "fwd_bf16>f32_n1c3o20_i5x20_k3x3_p1x1",
+                           "fwd_bf16_n1c24o20_i5x20_k1x3_p0x1", "fwd_bf16_n1c32o32_i2x6_k1x3_p0x1_bias"})
+    expect_padding_skipped(text, "implicit_gemm", tiles);
 }
 
 // All halves times four weights: every result, rounded, subnormal or infinite, is the reference's.

@@ -56,6 +56,20 @@ TEST(Estimates, SiblingsThatCachesHoldPayNothing) {
   EXPECT_GT(Device::scattered_seconds(t, large, 11, 11, 4), Device::scattered_seconds(t, large, 2, 2, 4));
 }
 
+// Winograd saves float32 products; tiles multiply bfloat16 six times as fast.
+TEST(Estimates, Bfloat16TakesMatrixTiles) {
+  Traits t = described("GenuineIntel");
+  for (const bool tiles : {false, true}) {
+    t.bf16_tiles = tiles;
+    tools::CpuPlanner planner(registry<Device>(), t);
+    for (const char* text : {"fwd_bf16_n1c64o64_i56x56_k3x3_p1x1", "fwd_bf16_n1c320o320_i64x64_k3x3_p1x1",
+                             "fwd_bf16_n1c3o64_i224x224_k7x7_s2x2_p3x3"}) {
+      const std::string plan = planner.plan({parse_problem(text), ""})->describe();
+      EXPECT_EQ(plan.starts_with("winograd"), !tiles) << text << " " << plan;
+    }
+  }
+}
+
 // One panel of weights is packed by one thread, while matrix_vector packs none. Of many outputs packing is a small
 // part.
 TEST(Estimates, AFewPixelsDoNotPayForPacking) {

@@ -15,6 +15,7 @@
 
 #include "core/half.h"
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_tiles.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/pack-inl.h"
@@ -232,8 +233,7 @@ TEST(Gemm, BlocksGrowWithTheSum) {
 }
 
 // Small integers are exact in bf16, so every sum is.
-TEST(Gemm, Bf16DotProduct) {
-  if (!bf16_dot_available()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
+void check_pairs(const GemmKernels<hwy::bfloat16_t, float>& kernels) {
   const auto bf16 = [](int v) {
     const float f = static_cast<float>(v);
     std::uint32_t bits;
@@ -245,29 +245,44 @@ TEST(Gemm, Bf16DotProduct) {
   };
   std::mt19937 random(1);
   const auto digit = [&] { return static_cast<int>(random() % 7) - 3; };
-  const auto& kernels = gemm_kernels<hwy::bfloat16_t, float>();
-  for (std::int64_t rows = 1; rows <= 2 * kDotTile.most_rows(2) + 3; ++rows)
-    for (const int vectors : {1, 2})
-      for (const std::int64_t kc : {2, 64, 134}) {
-        const std::int64_t columns = vectors * kDotTile.lanes;
+  const std::int64_t lanes = kernels.shape.lanes;
+  for (std::int64_t rows = 1; rows <= 2 * kernels.shape.most_rows(2) + 3; ++rows)
+    for (const auto& [vectors, panels] : {std::pair{1, 1}, {2, 1}, {2, 2}, {2, 3}})
+      for (const std::int64_t kc : {kernels.granule, 2 * kernels.granule, 64 + 96 * kernels.granule}) {
+        const std::int64_t width = vectors * lanes, columns = panels * width;
         std::vector<int> a(static_cast<std::size_t>(rows * kc)), b(static_cast<std::size_t>(kc * columns));
         std::vector<hwy::bfloat16_t> pa, pb(b.size());
         for (int& v : a) pa.push_back(bf16(v = digit()));
-        for (std::size_t i = 0; i < b.size(); ++i) {
-          const std::size_t k = i / static_cast<std::size_t>(columns), o = i % static_cast<std::size_t>(columns);
-          pb[(k / 2 * static_cast<std::size_t>(columns) + o) * 2 + k % 2] = bf16(b[i] = digit());
+        for (std::int64_t i = 0; i < kc * columns; ++i) {
+          const std::int64_t k = i / columns, panel = i % columns / width, o = i % width;
+          const std::int64_t at = panel * kc * width + (k / 2 * width + o) * 2 + k % 2;
+          pb[static_cast<std::size_t>(at)] = bf16(b[static_cast<std::size_t>(i)] = digit());
         }
         std::vector<float> c(static_cast<std::size_t>(rows * columns), 5);
         const GemmSlice<hwy::bfloat16_t> slice{pa.data(), pb.data()};
-        kernels.tile({{&slice, 1, kc}, kc, c.data(), columns}, rows, vectors, true);
+        GemmTile<hwy::bfloat16_t, float> tile{{&slice, 1, kc}, kc, c.data(), columns};
+        tile.panels = panels;
+        tile.panel_stride = kc * width;
+        kernels.tile(tile, rows, vectors, true);
         for (std::int64_t i = 0; i < rows * columns; ++i) {
           int sum = 5;
           for (std::int64_t k = 0; k < kc; ++k)
             sum += a[static_cast<std::size_t>(i / columns * kc + k)] *
                    b[static_cast<std::size_t>(k * columns + i % columns)];
-          ASSERT_EQ(static_cast<float>(sum), c[static_cast<std::size_t>(i)]) << rows << " rows, kc " << kc;
+          ASSERT_EQ(static_cast<float>(sum), c[static_cast<std::size_t>(i)])
+              << rows << " rows, " << panels << " panels, kc " << kc;
         }
       }
+}
+
+TEST(Gemm, Bf16DotProduct) {
+  if (!bf16_dot_available()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
+  check_pairs(bf16_dot_kernels());
+}
+
+TEST(Gemm, Bf16Tiles) {
+  if (!bf16_dot_available()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
+  check_pairs(bf16_tile_kernels());  // emulated ones where it has none
 }
 
 }  // namespace

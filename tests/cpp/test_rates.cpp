@@ -27,6 +27,8 @@ TEST(Rates, VendorsHaveTheirOwn) {
   EXPECT_NE(amd.f32_flops_per_second, intel.f32_flops_per_second);
   EXPECT_GT(amd.bf16_flops_per_second, amd.f32_flops_per_second);
   EXPECT_LT(intel.bf16_flops_per_second, intel.f32_flops_per_second);
+  EXPECT_GT(intel.bf16_tile_flops_per_second, 4 * intel.f32_flops_per_second);
+  EXPECT_EQ(amd.bf16_tile_flops_per_second, 0);
 }
 
 TEST(Rates, NewerProcessorsOfAVendorHaveTheirOwn) {

@@ -11,30 +11,38 @@
 #include "core/orientation.h"
 #include "core/pixel_row.h"
 #include "cpu/device.h"
-#include "cpu/gemm.h"
+#include "cpu/gemm_kernels.h"
 
 namespace vkconv::cpu {
 
 // In one call of the micro-kernel: panels, and rows times panels.
 inline constexpr std::int64_t kMostTogether = 4, kMostRowsTogether = 56;
+inline constexpr std::int64_t kMostRows = kMostTogether * kMostTileRows;  // times panels, of tiles that high
+
+// What multiplies bf16: nothing, so that it is widened, the dot product of pairs, or matrix tiles.
+enum class Bf16Unit { none, dot, tiles };
 
 struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
   ConvProblem original;  // with its own axes
+  // What the input's rows are of: p, but of few channels for tiles, where every pixel of p is one of a copy, with all
+  // that its output reads of a row of taps: p has no taps along W.
+  ConvProblem read;
+  bool taps_are_channels = false;
   // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
   std::shared_ptr<const DenseLayout> one_row;
   RegisterTile tile;
   std::int64_t columns = 0;                      // of a panel: two vectors or three
   std::int64_t panels = 0;                       // a group; the last one may have fewer
-  std::int64_t in = 0;                           // channels of a tap: the dot product adds one of zeros to odd ones
+  std::int64_t in = 0;                           // channels of a tap, with the zeros that fill pairs or tiles
   std::int64_t terms = 0;                        // rows of a panel
   std::vector<Range> tap_reach;                  // along W: the outputs whose tap kw is inside the input
   std::int64_t row_tiles = 0;                    // tiles along W
   std::int64_t rows = 0;                         // batch * OD * OH
   std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
   std::int64_t task_panels = 1;                  // and its panels
-  bool dot = false;                              // bf16 is multiplied as it is, by the dot product
+  Bf16Unit unit = Bf16Unit::none;                // other than none: bf16 is multiplied as it is
   bool copied = false;                           // the input rows of a task are copied into scratch first
   bool fetched = false;                          // rows of the input are fetched ahead of the tiles
   bool shared_weights = false;                   // weights of a call are packed once, not by every task that uses them

@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_tiles.h"
 #include "cpu/staging.h"
 #include "cpu/streaming.h"
 
@@ -73,8 +74,42 @@ bool worth_a_copy(const ConvProblem& p) {
   return ends && reuse >= kCopyReuse && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
-// Some processors have the dot product at half the rate of multiply-adds.
-bool dot_pays(const Traits& t) { return t.bf16_dot && t.bf16_flops_per_second >= t.f32_flops_per_second; }
+// With the taps along W as channels: each output reads a pixel of its own.
+ConvProblem with_taps_as_channels(ConvProblem p) {
+  p.in_channels *= p.kernel[2];
+  p.kernel[2] = p.stride[2] = p.dilation[2] = 1;
+  p.pad_lo[2] = 0;
+  p.input[2] = p.output[2];
+  return p;
+}
+
+// Whether tiles then have much fewer zeros.
+bool fills_tiles(const ConvProblem& p) {
+  const std::int64_t in = p.in_channels_per_group(), taps = p.kernel[2];
+  return p.groups == 1 && 2 * taps * round_up(in, kTileTerms) >= 3 * round_up(taps * in, kTileTerms);
+}
+
+// The fastest for so many channels, with the zeros that fill its pairs or tiles. Some processors have the dot product
+// at half the rate of multiply-adds. Of several groups, pixels are copied with no zeros between them.
+Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t, RegisterTile tile) {
+  if (p.dtype != DType::bf16 || p.precision == Precision::highest || tile.lanes != kDotTile.lanes)
+    return Bf16Unit::none;
+  const std::int64_t in = p.in_channels_per_group();
+  const auto rate = [&](bool available, double flops_per_second, std::int64_t channels, std::int64_t terms) {
+    if (!available || (p.groups > 1 && in % terms != 0)) return 0.0;
+    return flops_per_second * static_cast<double>(channels) / static_cast<double>(round_up(channels, terms));
+  };
+  const std::int64_t tile_channels = fills_tiles(p) ? in * p.kernel[2] : in;
+  const double tiles = rate(t.bf16_tiles, t.bf16_tile_flops_per_second, tile_channels, kTileTerms);
+  const double dot = rate(t.bf16_dot, t.bf16_flops_per_second, in, 2);
+  if (tiles > std::max(dot, t.f32_flops_per_second)) return Bf16Unit::tiles;
+  return dot > 0 && t.bf16_flops_per_second >= t.f32_flops_per_second ? Bf16Unit::dot : Bf16Unit::none;
+}
+
+// Terms that a unit takes together.
+std::int64_t terms_together(Bf16Unit unit) {
+  return unit == Bf16Unit::tiles ? kTileTerms : unit == Bf16Unit::dot ? 2 : 1;
+}
 
 // All pixels of a pointwise problem as one row, if they are more than one row has and that one more than a pixel.
 std::optional<ConvProblem> one_row(const ConvProblem& p) {
@@ -89,22 +124,24 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.original = problem;
   if (const auto row = one_row(problem)) s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile));
   s.orientation = long_rows(problem, std::min<std::int64_t>(tile.most_rows(2), 7));
-  s.p = s.orientation.apply(problem);
+  s.p = s.read = s.orientation.apply(problem);
+  s.unit = bf16_unit(s.p, context.traits, tile);
+  s.taps_are_channels = s.unit == Bf16Unit::tiles && fills_tiles(s.p);
+  if (s.taps_are_channels) s.p = with_taps_as_channels(s.p);
   const ConvProblem& p = s.p;
   const std::int64_t in = p.in_channels_per_group();
-  s.dot = p.dtype == DType::bf16 && p.precision != Precision::highest && dot_pays(context.traits) &&
-          tile.lanes == kDotTile.lanes && (in % 2 == 0 || p.groups == 1);
-  s.tile = s.dot ? kDotTile : tile;
+  s.tile = s.unit == Bf16Unit::tiles ? kMatrixTile : s.unit == Bf16Unit::dot ? kDotTile : tile;
   s.columns = s.tile.vectors() * s.tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
-  s.in = s.dot ? round_up(in, 2) : in;
+  s.in = round_up(in, terms_together(s.unit));
   s.terms = p.taps() * s.in;
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) s.tap_reach.push_back(outputs_inside(p, 2, k));
   s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.tile.vectors()));
   s.rows = p.batch * p.output[0] * p.output[1];
-  s.copied = s.dot ? s.in > in : size_bytes(p.dtype) == 2 || worth_a_copy(p);
-  s.fetched = is_pointwise(p) && p.groups == 1 && comes_from_memory(context.traits, p);
-  const DType multiplied = s.dot ? p.dtype : accumulator(p.dtype);
+  const bool widened = s.unit == Bf16Unit::none && size_bytes(p.dtype) == 2;
+  s.copied = widened || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(p));
+  s.fetched = is_pointwise(p) && p.groups == 1 && (s.unit == Bf16Unit::tiles || comes_from_memory(context.traits, p));
+  const DType multiplied = s.unit == Bf16Unit::none ? accumulator(p.dtype) : p.dtype;
   s.panel_bytes = static_cast<std::size_t>(
       round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
   const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);

@@ -14,6 +14,7 @@
 
 #include "algorithms/implicit_gemm/dense.h"
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_tiles.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
@@ -29,19 +30,27 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 // unless `marked`, which only layouts with copied rows read.
 template <class T, class X>
 void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64_t panel, bool marked, X* to) {
-  const ConvProblem& p = s.p;
+  const ConvProblem& p = s.read;
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
   const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
   const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
   if constexpr (std::is_same_v<X, Accumulator<T>>)
     pack_panel(w, p.kernel, in, first, count, to, columns);
   else
-    pack_pairs(w, p.kernel, in, first, count, to, columns);
+    pack_pairs(w, p.kernel, in, s.taps_are_channels, s.in, first, count, to, columns);
   const hn::CappedTag<Accumulator<T>, 1> one;
   store(hn::Set(one, !marked || all_finite(to, s.mark(panel)) ? 1 : 0), one, to + s.mark(panel));
 }
 
-// T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16 for its dot product.
+template <class X, class A>
+const GemmKernels<X, A>& kernels_of(const DenseLayout& s) {
+  if constexpr (std::is_same_v<X, A>)
+    return gemm_kernels<A>();
+  else
+    return s.unit == Bf16Unit::tiles ? bf16_tile_kernels() : bf16_dot_kernels();
+}
+
+// T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16.
 template <class T, class Out, class X>
 class Dense {
  public:
@@ -76,9 +85,9 @@ class Dense {
     const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
     const Range groups{panels.begin / s_.panels, ceil_div(panels.end, s_.panels)};
-    const std::int64_t in = p_.in_channels_per_group();
-    const Input input(p_, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied,
-                      {groups.begin * in, groups.end * in}, s_.in * groups.size());
+    const std::int64_t in = s_.read.in_channels_per_group();
+    const Input input(s_.read, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied,
+                      {groups.begin * in, groups.end * in}, s_.in * groups.size(), s_.taps_are_channels);
     std::vector<Row> lines;
     lines.reserve(static_cast<std::size_t>(rows.size()));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
@@ -92,6 +101,7 @@ class Dense {
         for (std::int64_t i = 0; i < count; ++i)
           run_panels(panels_of(first + i, 1, packed + i * s_.panel_stride(sizeof(X))), lines, tiles, input);
     }
+    if (kernels_.release) kernels_.release();
   }
 
  private:
@@ -100,6 +110,7 @@ class Dense {
   // Whether the micro-kernel can store a part of a vector, and whether it rounds to the output's type.
   static constexpr bool kPartialVectors = kMaskedMemory && std::is_same_v<X, A>;
   static constexpr bool kRounds = !std::is_same_v<Out, A> && std::is_same_v<Out, typename Finish::Rounded>;
+  static constexpr std::int64_t kMostSums = std::is_same_v<X, A> ? kMostRowsTogether : kMostRows;  // rows times panels
 
   // Panels that meet a tile together, and their outputs.
   struct Panels {
@@ -154,15 +165,14 @@ class Dense {
   template <int kVectors>
   void run_tiles(const Panels& panels, const Row& row, Range w, const Input& input, bool direct) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    HWY_ALIGN A sums[kMostRowsTogether * kVectors * HWY_MAX_BYTES / sizeof(A)];
+    HWY_ALIGN A sums[kMostSums * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
     Tile tile;
     tile.c = direct && !kRounds ? reinterpret_cast<A*>(to.out) : sums;
     tile.ldc = direct && !kRounds ? to.out_stride : columns;
     const Finish finish = finish_of(to);
     if (direct && !plain_) tile.finish = &finish;
-    // The dot product's longer chains are for outputs of 16 bits, whose rounding covers theirs.
-    tile.block = s_.dot && !std::is_same_v<Out, A> ? dot_block_terms(s_.terms) : block_terms(s_.terms);
+    tile.block = block();
     tile.panels = panels.count;
     tile.panel_stride = s_.panel_stride(sizeof(X));
     if (panels.output_channel == 0 && s_.fetched) tile.rows_ahead = w.size();
@@ -175,6 +185,14 @@ class Dense {
     if (direct && !bounds_) activate_rows(tile.c, tile.ldc, w.size(), panels.channels, p_.epilogue);
   }
 
+  // Longest chains of terms. Pairs' longer ones are for outputs of 16 bits, whose rounding covers theirs; a tile adds
+  // its terms to a sum in two additions.
+  std::int64_t block() const {
+    const bool pairs = s_.unit != Bf16Unit::none && !std::is_same_v<Out, A>;
+    const std::int64_t terms = pairs ? dot_block_terms(s_.terms) : block_terms(s_.terms);
+    return s_.unit == Bf16Unit::tiles ? terms * kTileTerms / 2 : terms;
+  }
+
   Finish finish_of(const TileStore<A, Out>& to) const {
     Finish f;
     f.addend = to.addend, f.addend_stride = to.addend_stride, f.bias = to.bias;
@@ -185,7 +203,7 @@ class Dense {
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
   bool takes_all_taps(Range w, const Panels& panels) const {
-    return (s_.copied && panels.finite) || reads_inside(p_, 2, w);
+    return (s_.copied && panels.finite) || reads_inside(s_.read, 2, w);
   }
 
   // The sums of tiles that reach padding: taps along W that reach the same rows go together.
@@ -196,8 +214,11 @@ class Dense {
       std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
     const auto finish = std::exchange(tile.finish, nullptr);
     A* const c = tile.c;
+    if constexpr (!std::is_same_v<X, A>)
+      if (s_.taps_are_channels) sum_inside<kVectors>(row, w, input, panels, tile);
     const auto reach = [&](std::int64_t k) { return common(s_.tap_reach[static_cast<std::size_t>(k)], w); };
-    for (std::int64_t k = 0, next; k < p_.kernel[2] && !row.outside(); k = next) {
+    const std::int64_t taps = s_.taps_are_channels || row.outside() ? 0 : p_.kernel[2];
+    for (std::int64_t k = 0, next; k < taps; k = next) {
       const Range rows = reach(k);
       for (next = k + 1; next < p_.kernel[2]; ++next)
         if (const Range r = reach(next); r.begin != rows.begin || r.end != rows.end) break;
@@ -208,6 +229,24 @@ class Dense {
     tile.c = c;
     tile.finish = finish;
     if (finish) kernels_.tile(tile, w.size(), kVectors, true);
+  }
+
+  // Adds the taps inside the input, one by one, where they are channels.
+  template <int kVectors>
+  void sum_inside(const Row& row, Range w, const Input& input, const Panels& panels, const Tile& tile) const {
+    const std::int64_t columns = kVectors * s_.tile.lanes, in = s_.read.in_channels_per_group();
+    for (std::int64_t r = 0; r < w.size(); ++r) {
+      const Range taps = taps_inside(s_.read, 2, w.begin + r);
+      for (const auto& line : row.lines)
+        for (std::int64_t k = taps.begin * in; k < taps.end * in; ++k) {
+          const A x = widened(line.x + (w.begin + r) * input.pixel_stride() + k);
+          for (std::int64_t i = 0; i < panels.count; ++i) {
+            const X* b = panels.b + i * s_.panel_stride(sizeof(X)) + (line.term + k / 2 * 2) * columns + k % 2;
+            A* sums = tile.c + r * tile.ldc + i * columns;
+            for (std::int64_t o = 0; o < columns; ++o) sums[o] += x * widened(b + 2 * o);
+          }
+        }
+    }
   }
 
   // Adds taps kw of `taps` over the `rows` outputs from w on; all of them are inside the input.
@@ -245,7 +284,7 @@ class Dense {
   const ConvProblem& p_;
   const Operands<Device>& a_;
   const std::byte* packed_;
-  const GemmKernels<X, A>& kernels_ = gemm_kernels<X, A>();
+  const GemmKernels<X, A>& kernels_ = kernels_of<X, A>(s_);
   const std::optional<Bounds> bounds_ = bounds_of(p_.epilogue);
   // Whether the outputs are the sums, and whether the micro-kernel can store them. It rounds after the activation, and
   // keeps sums of several chains in the output meanwhile, which may be the addend.
@@ -280,7 +319,7 @@ void with_dense_types(const DenseLayout& s, F f) {
     using T = decltype(in);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if constexpr (std::is_same_v<T, hwy::bfloat16_t>)
-      if (s.dot) return f(in, out, in);
+      if (s.unit != Bf16Unit::none) return f(in, out, in);
 #endif
     f(in, out, Accumulator<T>{});
   });

@@ -29,7 +29,10 @@ struct DenseKernel {
   }
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_dense(s, w, packed); }
   static std::size_t packed_bytes(const Layout& s) { return s.packed_bytes(); }
-  static std::string layout_name(const Layout& s) { return (s.dot ? "pairs" : "panels") + std::to_string(s.columns); }
+  static std::string layout_name(const Layout& s) {
+    const char* names[] = {"panels", "pairs", "tiles"};  // by unit
+    return names[static_cast<int>(s.unit)] + std::to_string(s.columns);
+  }
 };
 
 struct GroupedKernel {
@@ -135,7 +138,9 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double peak = s.dot ? c.traits.bf16_flops_per_second : flops_per_second(c.traits, accumulator(p.dtype));
+  const double peak = s.unit == Bf16Unit::tiles ? c.traits.bf16_tile_flops_per_second
+                      : s.unit == Bf16Unit::dot ? c.traits.bf16_flops_per_second
+                                                : flops_per_second(c.traits, accumulator(p.dtype));
   const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));
   const double rate = peak * std::min(1.0, tile_rows / rows_for_peak);
   // Padding is skipped, but along W where a copy of the rows has its zeros.
