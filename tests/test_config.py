@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -96,6 +97,25 @@ def test_with_device_is_of_one_thread():
         thread.join()
         assert used_device() == name
     assert seen == ["cpu"]
+
+
+def test_with_device_is_of_one_task():
+    names = [d.name for d in vkconv.devices() if not d.unusable]
+    vkconv.set_default_device("cpu")
+
+    async def uses(name: str, seconds: float) -> list[str]:
+        seen = []
+        with vkconv.device(name):
+            for _ in range(2):
+                await asyncio.sleep(seconds)
+                seen.append(used_device())
+        return seen
+
+    async def both() -> list[list[str]]:
+        return await asyncio.gather(uses(names[-1], 0.02), uses("cpu", 0.015))
+
+    assert asyncio.run(both()) == [[names[-1]] * 2, ["cpu"] * 2]
+    assert used_device() == "cpu"
 
 
 def test_set_default_device_is_of_the_process():

@@ -18,8 +18,22 @@ namespace py = pybind11;
 
 constexpr std::string_view kCpu = "cpu", kVulkan = "vulkan", kVulkanPrefix = "vulkan:";
 
-// Names of the devices of this thread's `with` blocks, already resolved.
-thread_local std::vector<std::string> stack;
+// Resolved names of the devices of the `with` blocks around a caller, a tuple: of the context, which threads and tasks
+// of asyncio have each of their own. The variable is never destroyed.
+PyObject* blocks_variable() {
+  static PyObject* const variable = PyContextVar_New("vkconv.device", nullptr);
+  if (!variable) throw py::error_already_set();
+  return variable;
+}
+py::tuple blocks() {
+  PyObject* names = nullptr;
+  if (PyContextVar_Get(blocks_variable(), nullptr, &names) < 0) throw py::error_already_set();
+  return names ? py::reinterpret_steal<py::tuple>(names) : py::tuple();
+}
+void set_blocks(const py::object& names) {
+  if (!py::reinterpret_steal<py::object>(PyContextVar_Set(blocks_variable(), names.ptr())))
+    throw py::error_already_set();
+}
 
 DeviceEntry cpu_entry() {
   const cpu::Traits t = cpu::host_traits();
@@ -116,9 +130,9 @@ void DeviceTable::set_default(std::string_view name) {
   default_ = std::move(resolved);
 }
 
-void DeviceTable::push(std::string_view name) { stack.push_back(resolve(name)); }
+void DeviceTable::push(std::string_view name) { set_blocks(blocks() + py::make_tuple(resolve(name))); }
 void DeviceTable::pop() {
-  if (!stack.empty()) stack.pop_back();
+  if (const py::tuple names = blocks(); !names.empty()) set_blocks(names[py::slice(0, -1, 1)]);
 }
 
 std::shared_ptr<Backend> DeviceTable::find(const std::string& name) {
@@ -129,7 +143,10 @@ std::shared_ptr<Backend> DeviceTable::find(const std::string& name) {
 }
 
 OpenDevice DeviceTable::open(std::string_view name) {
-  std::string wanted = !name.empty() ? std::string(name) : !stack.empty() ? stack.back() : default_name();
+  std::string wanted(name);
+  if (const py::tuple names = wanted.empty() ? blocks() : py::tuple(); !names.empty())
+    wanted = names[names.size() - 1].cast<std::string>();
+  if (wanted.empty()) wanted = default_name();
   if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};
   wanted = resolve(wanted);
   if (auto backend = find(wanted)) return {std::move(wanted), std::move(backend)};

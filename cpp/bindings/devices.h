@@ -47,7 +47,7 @@ class DeviceTable {
   // VKCONV_DEVICE or set_default(); without either a discrete or integrated GPU if there is one, else the CPU.
   std::string default_name();
   void set_default(std::string_view name);
-  // Devices of `with device(name):` in this thread, innermost last.
+  // Devices of `with device(name):` around the caller, in its thread or its task of asyncio, innermost last.
   void push(std::string_view name);
   void pop();
 

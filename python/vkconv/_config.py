@@ -73,7 +73,7 @@ def set_default_device(name: str) -> None:
 
 
 class device:  # noqa: N801 - used like a function
-    """Use a device in a ``with`` block, in this thread.
+    """Use a device in a ``with`` block, in this thread or task of asyncio. Blocks end in the opposite order.
 
     Examples
     --------
