@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -66,56 +65,6 @@ def test_devices():
 def test_the_default_is_a_real_gpu_or_the_cpu():
     real = [d.name for d in vkconv.devices() if d.kind in ("discrete", "integrated") and not d.unusable]
     assert printed("print(vkconv.default_device())") == (real[0] if real else "cpu")
-
-
-def test_with_device():
-    vkconv.set_default_device("cpu")
-    names = [d.name for d in vkconv.devices() if not d.unusable]
-    for name in names:
-        with vkconv.device(name) as block:
-            assert block.name == name and used_device() == name
-            with vkconv.device("cpu"):
-                assert used_device() == "cpu"
-            assert used_device() == name
-            assert vkconv.explain(vkconv.conv2d, X, W, device="cpu").device == "cpu"
-        assert used_device() == "cpu"
-    with pytest.raises(KeyError), vkconv.device(names[-1]):
-        raise KeyError
-    assert used_device() == "cpu"
-    with pytest.raises(ValueError, match="device"), vkconv.device("gpu"):
-        pass
-    assert used_device() == "cpu"
-
-
-def test_with_device_is_of_one_thread():
-    name = [d.name for d in vkconv.devices() if not d.unusable][-1]
-    vkconv.set_default_device("cpu")
-    seen: list[str] = []
-    with vkconv.device(name):
-        thread = threading.Thread(target=lambda: seen.append(used_device()))
-        thread.start()
-        thread.join()
-        assert used_device() == name
-    assert seen == ["cpu"]
-
-
-def test_with_device_is_of_one_task():
-    names = [d.name for d in vkconv.devices() if not d.unusable]
-    vkconv.set_default_device("cpu")
-
-    async def uses(name: str, seconds: float) -> list[str]:
-        seen = []
-        with vkconv.device(name):
-            for _ in range(2):
-                await asyncio.sleep(seconds)
-                seen.append(used_device())
-        return seen
-
-    async def both() -> list[list[str]]:
-        return await asyncio.gather(uses(names[-1], 0.02), uses("cpu", 0.015))
-
-    assert asyncio.run(both()) == [[names[-1]] * 2, ["cpu"] * 2]
-    assert used_device() == "cpu"
 
 
 def test_set_default_device_is_of_the_process():
