@@ -175,7 +175,7 @@ double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int6
 
 // Vector operations at the rate of the FMA units.
 double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kShare = 0.6, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
+  constexpr double kShare = 0.75, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
   const double flops_an_operation = 2.0 * static_cast<double>(lanes);
   const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / flops_an_operation;
   const NarrowLayout s = narrow_layout(p, c, lanes);
