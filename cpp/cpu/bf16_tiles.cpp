@@ -173,32 +173,32 @@ Ahead ahead_of(const Tile& t, const Terms& chain, const Part& part, std::int64_t
 }
 
 // The products of a tile's rows, from `row` on, by a panel or two.
-template <class Amx, int kHigh, int kWide>
+template <class Unit, int kHigh, int kWide>
 void multiply(const Tile& t, const Terms& terms, std::int64_t row, int rows, std::int64_t panel, Ahead& ahead,
               Sums<kWide>& sums) {
   using R = Registers<kHigh, kWide>;
   constexpr int kPair = 2 * kPanelVectors<kWide> * kLanes;  // values of a pair of terms
   const int upper = upper_rows(rows);
-  unroll_pairs<R::kSums>([](auto i) __attribute__((always_inline)) { Amx::template clear<i>(); });
+  unroll_pairs<R::kSums>([](auto i) __attribute__((always_inline)) { Unit::template clear<i>(); });
   for (std::int64_t s = 0; s < terms.slice_count; ++s) {
     const hwy::bfloat16_t* a = terms.slices[s].a + row * t.lda;
     const hwy::bfloat16_t* b = terms.slices[s].b + panel * t.panel_stride;
     for (std::int64_t k = 0; k < terms.kc; k += kTileTerms, b += kTileTerms / 2 * kPair) {
       ahead.fetch();
       unroll_pairs<kHigh>([&](auto h) __attribute__((always_inline)) {
-        Amx::template load<R::kA + h>(a + h * upper * t.lda + k, t.lda * kElement);
+        Unit::template load<R::kA + h>(a + h * upper * t.lda + k, t.lda * kElement);
       });
       unroll_pairs<kWide>([&](auto v) __attribute__((always_inline)) {
         constexpr int kB = R::kB + v % R::kBs;
-        Amx::template load<kB>(b + v / 2 * t.panel_stride + v % 2 * 2 * kLanes, kPair * kElement);
+        Unit::template load<kB>(b + v / 2 * t.panel_stride + v % 2 * 2 * kLanes, kPair * kElement);
         unroll_pairs<kHigh>([&](auto h) __attribute__((always_inline)) {
-          Amx::template multiply<h * kWide + v, R::kA + h, kB>();
+          Unit::template multiply<h * kWide + v, R::kA + h, kB>();
         });
       });
     }
   }
   unroll_pairs<R::kSums>([&](auto i) __attribute__((always_inline)) {
-    Amx::template store<i>(sums.row[i / kWide * upper][i % kWide], sizeof sums.row[0]);
+    Unit::template store<i>(sums.row[i / kWide * upper][i % kWide], sizeof sums.row[0]);
   });
 }
 
@@ -216,20 +216,20 @@ void finish(const Tile& t, const Part& part, std::int64_t row, int rows, std::in
 // That of the thread, which takes 80 ns to change; null: the registers are released.
 thread_local const Configuration* configured = nullptr;
 
-template <class Amx>
+template <class Unit>
 void configure(const Configuration* c) {
-  if (configured != c) Amx::configure(*c);
+  if (configured != c) Unit::configure(*c);
   configured = c;
 }
-template <class Amx>
+template <class Unit>
 void release() {
-  Amx::release();
+  Unit::release();
   configured = nullptr;
 }
 
 // Tiles of two registers by two go panel by panel, those of one by four take two at a time. Sums are finished while the
 // next are made: the registers wait for their last products before they can be stored.
-template <class Amx, int kHigh, int kWide>
+template <class Unit, int kHigh, int kWide>
 void run_tiles(const Tile& t, const Terms& chain, const Part& part, std::int64_t panels_end, int rows) {
   Sums<kWide> sums[2];
   struct {
@@ -244,7 +244,7 @@ void run_tiles(const Tile& t, const Terms& chain, const Part& part, std::int64_t
     const std::int64_t row = part.first_row + tile * rows;
     Ahead ahead = ahead_of(t, chain, part, tile, rows, panels_end / panels_of(kWide));
     for (std::int64_t panel = part.first_panel; panel < panels_end; panel += panels_of(kWide), odd = !odd) {
-      multiply<Amx, kHigh, kWide>(t, chain, row, rows, panel, ahead, sums[odd]);
+      multiply<Unit, kHigh, kWide>(t, chain, row, rows, panel, ahead, sums[odd]);
       finish_last();
       last = {row, panel, &sums[odd]};
     }
@@ -252,26 +252,29 @@ void run_tiles(const Tile& t, const Terms& chain, const Part& part, std::int64_t
   finish_last();
 }
 
-template <class Amx, int kRows, int kVectors>
+template <class Unit, int kRows, int kVectors>
 void tile_kernel(const Tile& t, const Terms* chains, const Part& part) {
   constexpr int kHigh = kRows > kRegisterRows ? 2 : 1, kWide = kHigh == 2 && kVectors > 2 ? 2 : kVectors;
   static constexpr Configuration kConfiguration = configuration_of<kRows, kWide>();
-  configure<Amx>(&kConfiguration);
+  configure<Unit>(&kConfiguration);
   const std::int64_t rest = (part.panels_end - part.first_panel) % panels_of(kVectors);
-  run_tiles<Amx, kHigh, kWide>(t, *chains, part, part.panels_end - rest, kRows);
+  run_tiles<Unit, kHigh, kWide>(t, *chains, part, part.panels_end - rest, kRows);
 }
 
-template <class Amx, int kVectors, int... i>
+template <class Unit, int kVectors, int... i>
 Kernels::Rows tile_kernels(std::integer_sequence<int, i...>) {
-  return {tile_kernel<Amx, i + 1, kVectors>...};
+  return {tile_kernel<Unit, i + 1, kVectors>...};
 }
 
-template <class Amx>
+template <class Unit>
 Kernels tile_kernels() {
   const std::make_integer_sequence<int, kMatrixTile.most_rows(2)> rows;
-  return {
-      kMatrixTile, kTileTerms, {tile_kernels<Amx, 1>(rows), tile_kernels<Amx, 2>(rows), {}, tile_kernels<Amx, 4>(rows)},
-      0,           {},         release<Amx>};
+  return {kMatrixTile,
+          kTileTerms,
+          {tile_kernels<Unit, 1>(rows), tile_kernels<Unit, 2>(rows), {}, tile_kernels<Unit, 4>(rows)},
+          0,
+          {},
+          release<Unit>};
 }
 
 // Linux gives a process the registers' state when it asks for it.
