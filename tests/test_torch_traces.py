@@ -1,9 +1,11 @@
-"""What a trace of a module would freeze: buffers, modes, random numbers and the order of memory."""
+"""What a trace of a module would freeze or lose: buffers, modes, random numbers, the order of memory, containers."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import pytest
 
@@ -203,3 +205,57 @@ def test_layers_may_give_none():
         torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
     compiled = torch.compile(vt.accelerate(model), backend="eager")
     torch.testing.assert_close(compiled(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+Named = namedtuple("Named", "image other")
+
+
+@dataclass
+class Data:
+    image: torch.Tensor
+    other: torch.Tensor
+
+
+@dataclass
+class Doubling(Data):
+    def __post_init__(self) -> None:
+        self.image = self.image * 2
+
+
+class Special(list):
+    """A list of another class."""
+
+
+CONTAINERS = {
+    "dict": (lambda m, y: {"a": [y]}, True),
+    "ordered dict": (lambda m, y: OrderedDict(b=y, a=[m.second(y)]), True),
+    "named tuple": (lambda m, y: Named(m.second(y), y), True),
+    "named tuples in a list": (lambda m, y: [Named(y, Named(y, m.second(y)))], True),
+    "dataclass": (lambda m, y: Data(m.second(y), [y]), True),
+    "dataclass with code": (lambda m, y: Doubling(m.second(y), y), False),
+    "dict with a default": (lambda m, y: defaultdict(list, a=y), False),
+    "counter": (lambda m, y: Counter(a=y), False),
+    "list of another class": (lambda m, y: Special([y]), False),
+    "result of torch.max": (lambda m, y: torch.return_types.max((y, m.second(y))), False),
+}
+
+
+def tensors_in(value) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else vars(value).values() if isinstance(value, Data) else value
+    return [t for item in items for t in tensors_in(item)]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+@torch.no_grad()
+def test_results_keep_their_types_and_memory_formats(name):
+    code, traced = CONTAINERS[name]
+    model, fast, is_trace = made(code)
+    assert is_trace == traced
+    got, want = fast(image()), model(image())
+    assert type(got) is type(want)
+    assert not isinstance(got, dict) or list(got) == list(want)
+    for a, b in zip(tensors_in(got), tensors_in(want), strict=True):
+        assert a.stride() == b.stride()
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

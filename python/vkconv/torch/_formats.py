@@ -61,10 +61,14 @@ def return_in_format(graph: fx.Graph) -> None:
     """What reads the results of the graph finds the memory format that it would have without vkconv."""
     input = next(node for node in graph.nodes if node.op == "placeholder")
     output = next(node for node in graph.nodes if node.op == "output")
-    for node in output.all_input_nodes:
-        if node.op not in ("placeholder", "get_attr"):
-            with graph.inserting_before(output):
-                output.replace_input_with(node, graph.call_function(in_format_of, (input, node)))
+    readers = [output]
+    for reader in readers:
+        for node in reader.all_input_nodes:
+            if isinstance(node.target, type):  # a named tuple, dataclass or ordered dictionary of results
+                readers.append(node)
+            elif node.op not in ("placeholder", "get_attr"):
+                with graph.inserting_before(reader):
+                    reader.replace_input_with(node, graph.call_function(in_format_of, (input, node)))
 
 
 def in_format_of(input: Any, result: Any) -> Any:

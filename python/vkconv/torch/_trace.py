@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import inspect
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +22,8 @@ from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
 _SIMPLE = (bool, int, float, str)
-_DICTIONARIES = ("builtins", "collections", "torch.fx.immutable_collections")
+_CONTAINERS = (dict, list, tuple, torch.Size, fx.immutable_collections.immutable_dict,
+               fx.immutable_collections.immutable_list)  # fmt: skip
 _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
 
 
@@ -79,9 +82,18 @@ class _Tracer(fx.Tracer):
         return function, [module, first, *(root_fn.__defaults__ or ())[-len(others) :]] if others else arguments
 
     def create_arg(self, a: Any) -> Any:
-        if issubclass(type(a), dict) and type(a).__module__ not in _DICTIONARIES:
-            raise TypeError(f"a trace would make a dictionary of {type(a)}")
+        kind = type(a)
+        if kind is OrderedDict:
+            return self.create_node("call_function", kind, (self.create_arg(list(map(list, a.items()))),), {})
+        other = issubclass(kind, (dict, list, tuple)) and kind not in _CONTAINERS and not hasattr(kind, "_fields")
+        if other or (dataclasses.is_dataclass(kind) and not _holds_arguments(kind)):
+            raise TypeError(f"a trace would make something else of {kind}")
         return super().create_arg(a)
+
+
+def _holds_arguments(kind: type) -> bool:
+    """Whether the fields of a dataclass are what its instances were made of."""
+    return all(f.init for f in dataclasses.fields(kind)) and not hasattr(kind, "__post_init__")
 
 
 class MissingError(TypeError):
