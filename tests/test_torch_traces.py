@@ -116,6 +116,15 @@ NUMBERS = {
     "Python's": lambda m, y: y * random.random(),
     "PyTorch's, in Python": lambda m, y: y * torch.rand(()).item(),
     "of the result's shape": lambda m, y: y + torch.randn_like(y),
+    "for every element": lambda m, y: y.clone().exponential_(),
+    "dropout": lambda m, y: F.dropout(y, training=True),
+    "dropout by default": lambda m, y: F.dropout(m.second(y)),
+    "dropout in place": lambda m, y: F.dropout(m.second(y), 0.5, True, True),
+    "dropout of torch": lambda m, y: torch.dropout(y, 0.5, train=True),
+    "alpha dropout": lambda m, y: F.alpha_dropout(y, 0.5, True),
+    "dropout of channels": lambda m, y: F.dropout2d(y, 0.5, True),
+    "dropout of channels' features": lambda m, y: F.feature_alpha_dropout(y, 0.5, True),
+    "slopes": lambda m, y: F.rrelu(y - 1, training=True),
 }
 
 
@@ -131,6 +140,12 @@ def test_random_numbers_are_drawn_in_every_call(code):
     (want, other), got = results
     assert not torch.equal(want, other)
     torch.testing.assert_close(got, [want, other], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("drop", [F.dropout, F.alpha_dropout, torch.dropout], ids=["F", "F, alpha", "torch"])
+def test_dropout_that_does_nothing_is_traced(drop):
+    assert made(lambda m, y: m.second(drop(y, 0.5, False)))[2]
+    assert made(lambda m, y: m.second(drop(y, 0.5, m.training)))[2]
 
 
 ORDER = {

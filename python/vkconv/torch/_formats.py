@@ -15,14 +15,22 @@ from vkconv.torch._prepared import Prepared
 
 _IN_MEMORY = frozenset((
     "as_strided", "as_strided_", "data_ptr", "is_contiguous", "resize_", "set_", "storage", "stride", "untyped_storage",
-    "view_as_complex", "bernoulli", "bernoulli_", "normal_", "rand_like", "randint_like", "randn_like", "uniform_",
+    "view_as_complex", "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
+    "native_dropout", "normal_", "rand_like", "randint_like", "randn_like", "random_", "uniform_",
 ))  # fmt: skip
+_DROPOUTS = frozenset(("alpha_dropout", "alpha_dropout_", "dropout", "dropout_"))
 
 
 def asks_for_format(graph: fx.Graph) -> bool:
     """Whether code that reads tensors, or draws random ones, in the order of their memory would find another one where
     channels come last."""
-    return not _IN_MEMORY.isdisjoint(map(name_of, graph.nodes))
+    return any(name_of(n) in _IN_MEMORY or (name_of(n) in _DROPOUTS and _trains(n)) for n in graph.nodes)
+
+
+def _trains(dropout: fx.Node) -> bool:
+    """Whether it may draw a number for every element. `torch` and `torch.nn.functional` have two names for that."""
+    named = [value for name, value in dropout.kwargs.items() if name in ("training", "train")]
+    return False not in (*dropout.args[2:3], *named)
 
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
