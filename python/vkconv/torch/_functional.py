@@ -65,10 +65,19 @@ def _pytorchs(input: Tensor) -> bool:
     return not has_strides(input) or not (input.is_floating_point() or input.is_complex())
 
 
+_REFUSALS = (ArithmeticError, AttributeError, IndexError, RuntimeError, TypeError, ValueError)
+
+
 def _refused(theirs: Callable[..., Tensor], *arguments: object) -> None:
     """Raises what PyTorch raises for arguments that it refuses too."""
     with torch.no_grad():
         theirs(*arguments)
+
+
+def _in_dtype_of(input: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The bias, where it has another dtype, which PyTorch takes in some calls."""
+    other = isinstance(bias, Tensor) and isinstance(input, Tensor) and bias.dtype != input.dtype
+    return bias.to(input.dtype) if bias is not None and other else None
 
 
 def _conv(
@@ -87,9 +96,11 @@ def _conv(
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
         pads = _nonnegative(pads_of(padding, weight.shape[2:], strides, dilations))
         return _batched(lambda x: apply(_ops.conv, x, weight, bias, strides, pads, dilations, groups), input, rank)
-    except (AttributeError, RuntimeError, TypeError, ValueError):
+    except _REFUSALS:
         _refused(_CONV[rank], input, weight, bias, stride, padding, dilation, groups)
-        raise
+        if (same := _in_dtype_of(input, bias)) is None:
+            raise
+    return _conv(rank, input, weight, same, stride, padding, dilation, groups)
 
 
 def conv1d(
@@ -181,12 +192,16 @@ def _conv_transpose(
                 (n - 1) * s - 2 * p + d * (k - 1) + e + 1
                 for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, weight.shape[2:], extra, strict=True)
             ]
+            if min(spatial) < 1:  # which PyTorch refuses or not, depending on its algorithm
+                return _TRANSPOSED[rank](x, weight, bias, stride, padding, output_padding, groups, dilation)
             return apply(_ops.conv_input_grad, x, weight, bias, spatial, strides, sides, dilations, groups)
 
         return _batched(run, input, rank)
-    except (AttributeError, RuntimeError, TypeError, ValueError):
+    except _REFUSALS:
         _refused(_TRANSPOSED[rank], input, weight, bias, stride, padding, output_padding, groups, dilation)
-        raise
+        if (same := _in_dtype_of(input, bias)) is None:
+            raise
+    return _conv_transpose(rank, input, weight, same, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose1d(
