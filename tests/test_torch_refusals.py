@@ -1,4 +1,4 @@
-"""Calls that PyTorch refuses, and calls at the edge of those: functions of vkconv.torch do what PyTorch's do."""
+"""Calls that PyTorch refuses and calls at the edge of those, with and without numbers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402, N812 - after the skip
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from vkconv import torch as vt  # noqa: E402
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> torch.Tensor:
-    return torch.arange(torch.Size(shape).numel(), device=device).reshape(shape).to(dtype) / 8
+    return torch.arange(torch.Size(shape).numel(), device=device).reshape(shape).div(8).to(dtype)
 
 
 def outcome(call, module, *arguments):
@@ -78,3 +80,102 @@ def test_a_bias_of_another_dtype_has_its_gradient():
     b = numbers(2, dtype=torch.float64).requires_grad_()
     (grad,) = torch.autograd.grad(vt.conv_transpose2d(numbers(1, 2, 3, 3), numbers(2, 2, 2, 2), b).sum(), b)
     assert torch.equal(grad, torch.full_like(b, 16))
+
+
+def mismatches():
+    """Calls whose operands do not fit: a function's or an operator's name, shapes of operands, arguments."""
+    conv = [((2, 3, 7, 7), (6, 4, 3, 3)), ((2, 3, 7, 2), (6, 3, 3, 3)), ((2, 3, 0, 7), (6, 3, 1, 1)),
+            ((2, 3, 7, 7), (6, 3, 3)), ((2, 3, 7, 7), (6, 3, 3, 3, 3)), ((2, 3, 7, 7), (6, 3, 3, 3), (5,)),
+            ((2, 3, 7, 7), (6, 3, 0, 1)), ((2, 3, 7, 7), (6, 3, 3, 3), (6, 1))]  # fmt: skip
+    yield from (("conv2d", shapes, {}) for shapes in conv)
+    for name, n in (("groups", 3), ("groups", 2), ("groups", 0), ("groups", -1), ("stride", 0), ("dilation", 0)):
+        yield "conv2d", ((2, 3, 7, 7), (4, 1, 3, 3)), {name: n}
+        yield "conv_transpose2d", ((2, 3, 7, 7), (4, 1, 3, 3), (2,)), {name: n}
+        yield "conv_transpose2d", ((2, 3, 7, 7), (4, 1, 3, 3)), {name: n}
+    yield from (("conv_transpose2d", ((2, 3, 7, 7), (3, 4, 3, 3), bias), {}) for bias in ((3,), (4, 1)))
+
+
+@pytest.mark.parametrize("wide", [None, 0, 1, 2], ids=["shapes", "input", "weight", "bias"])
+@pytest.mark.parametrize("where", ["meta", "fake"])
+def test_calls_without_numbers_refuse_what_calls_with_numbers_do(where, wide):
+    """Shapes that do not fit, or one operand of another dtype."""
+    calls = list(mismatches())
+    if wide is not None:
+        calls = [
+            ("conv2d", ((2, 3, 7, 7), (3, 3, 3, 3), (3,)), {}),
+            ("conv_transpose2d", ((2, 3, 7, 7), (3, 3, 3, 3)), {}),
+        ]
+
+    def result(name, shapes, options, device="cpu"):
+        dtypes = [torch.float64 if i == wide else torch.float32 for i in range(len(shapes))]
+        operands = [torch.ones(s, dtype=d, device=device) for s, d in zip(shapes, dtypes, strict=True)]
+        return outcome(lambda m: getattr(m, name)(*operands, **options), vt)
+
+    for call in calls[: 1 if wide == 2 else None]:
+        assert isinstance(result(*call), Exception), call
+        if where == "meta":
+            assert isinstance(result(*call, device="meta"), Exception), call
+        else:
+            with FakeTensorMode():
+                assert isinstance(result(*call), Exception), call
+
+
+IMAGE, WEIGHT, GRAD, FLOAT, DOUBLE = (2, 3, 7, 7), (6, 3, 3, 3), (2, 6, 5, 5), torch.float32, torch.float64
+GEOMETRY = [1, 1], [0] * 4, [1, 1]
+REFUSED = {  # an operator, shapes, dtypes unless all are float32, what comes before the geometry, groups
+    "channels": ("conv", (IMAGE, (6, 4, 3, 3)), (), [None], 1),
+    "channel of a group": ("conv", ((2, 4, 7, 7), (6, 1, 3, 3)), (), [None], 2),
+    "groups": ("conv", (IMAGE, WEIGHT), (), [None], 2),
+    "groups of the output": ("conv", ((2, 4, 7, 7), (6, 1, 3, 3)), (), [None], 4),
+    "no groups": ("conv", (IMAGE, WEIGHT), (), [None], 0),
+    "kernel": ("conv", ((2, 3, 7, 2), WEIGHT), (), [None], 1),
+    "dtype": ("conv", (IMAGE, WEIGHT), (FLOAT, DOUBLE), [None], 1),
+    "integers": ("conv", (IMAGE, WEIGHT), (torch.int64, FLOAT), [None], 1),
+    "bias": ("conv", (IMAGE, WEIGHT, (5,)), (), [], 1),
+    "dtype of the bias": ("conv", (IMAGE, WEIGHT, (6,)), (FLOAT, FLOAT, DOUBLE), [], 1),
+    "dtype of the bias of halves": ("conv", (IMAGE, WEIGHT, (6,)), (torch.float16, torch.float16, DOUBLE), [], 1),
+    "gradient's channels": ("conv_input_grad", ((2, 5, 5, 5), WEIGHT), (), [None, [7, 7]], 1),
+    "gradient's extents": ("conv_input_grad", (GRAD, WEIGHT), (), [None, [9, 7]], 1),
+    "gradient's dtype": ("conv_input_grad", (GRAD, WEIGHT), (DOUBLE, FLOAT), [None, [7, 7]], 1),
+    "transposed, bias": ("conv_input_grad", (GRAD, WEIGHT, (4,)), (), [[7, 7]], 1),
+    "batches": ("conv_weight_grad", (GRAD, (3, 3, 7, 7)), (), [[3, 3]], 1),
+    "gradient's groups": ("conv_weight_grad", (GRAD, IMAGE), (), [[3, 3]], 2),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operators_refuse_in_the_same_words(name):
+    operator, shapes, dtypes, rest, groups = REFUSED[name]
+
+    def refused(device):
+        given = dtypes or [FLOAT] * len(shapes)
+        operands = [numbers(*s, dtype=d, device=device) for s, d in zip(shapes, given, strict=True)]
+        with pytest.raises((TypeError, ValueError)) as error:
+            getattr(torch.ops.vkconv, operator)(*operands, *rest, *GEOMETRY, groups)
+        return error.type, str(error.value)
+
+    assert refused("meta") == refused("cpu")
+
+
+def test_prepared_layers_refuse_without_numbers():
+    for layer in (nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(3, 4, 3)):
+        fast = vt.accelerate(nn.Sequential(layer, nn.ReLU()).eval()).to("meta")
+        assert fast(torch.empty(2, 3, 7, 7, device="meta")).shape[1] == 4
+        for shape in [(2, 5, 7, 7), *([(2, 3, 2, 2)] if type(layer) is nn.Conv2d else [])]:
+            with pytest.raises((RuntimeError, ValueError)):
+                fast(torch.empty(shape, device="meta"))
+
+
+def test_symbols_for_extents_are_not_bound():
+    w, b = numbers(4, 3, 3, 3), numbers(4)
+    image = torch.export.Dim("height", min=3, max=64)
+
+    class Both(nn.Module):
+        def forward(self, x):
+            y = vt.conv2d(x, w, b, stride=2, padding=1)
+            return vt.conv_transpose2d(y, w, stride=2, output_padding=1)
+
+    program = torch.export.export(Both(), (numbers(2, 3, 6, 5),), dynamic_shapes={"x": {2: image}})
+    for height in (5, 12):
+        x = numbers(2, 3, height, 5)
+        torch.testing.assert_close(program.module()(x), Both()(x))

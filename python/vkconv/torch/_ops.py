@@ -1,8 +1,8 @@
 """The operators `vkconv::conv`, `vkconv::conv_input_grad` and `vkconv::conv_weight_grad` of PyTorch.
 
-Each is registered with a fake, so that torch.compile can trace it; their derivatives are in _autograd.py. Shapes are
-PyTorch's, (N, C, spatial...) and (O, C / groups, kernel...); every result but the weight gradient has the memory format
-`channels_last`. `pads` are the low sides of all spatial axes, then the high sides.
+Each is registered with a fake, by the rules of _shapes.py, so that torch.compile can trace it; their derivatives are in
+_autograd.py. Shapes are PyTorch's, (N, C, spatial...) and (O, C / groups, kernel...); every result but the weight
+gradient has the memory format `channels_last`. `pads` are the low sides of all spatial axes, then the high sides.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 import vkconv
 from vkconv._types import Array
+from vkconv.torch import _shapes
 from vkconv.torch._arrays import channels_first, channels_last, side_by_side, to_array
 
 
@@ -64,12 +65,9 @@ def _(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    rank = len(stride)
-    spatial = [
-        (input.shape[2 + a] + pads[a] + pads[rank + a] - dilation[a] * (weight.shape[2 + a] - 1) - 1) // stride[a] + 1
-        for a in range(rank)
-    ]
-    return empty_channels_last(input, input.shape[0], spatial, weight.shape[0])
+    return empty_channels_last(
+        input, *_shapes.conv(input, weight, bias, _shapes.Window(stride, pads, dilation, groups))
+    )
 
 
 @torch.library.custom_op("vkconv::conv_input_grad", mutates_args=(), device_types="cpu")
@@ -130,7 +128,8 @@ def _(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    return empty_channels_last(grad, grad.shape[0], spatial, weight.shape[1] * groups)
+    window = _shapes.Window(stride, pads, dilation, groups)
+    return empty_channels_last(grad, *_shapes.input_grad(grad, weight, bias, spatial, window))
 
 
 @torch.library.custom_op("vkconv::conv_weight_grad", mutates_args=(), device_types="cpu")
@@ -167,4 +166,4 @@ def _(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    return grad.new_empty((grad.shape[1], input.shape[1] // groups, *kernel))
+    return grad.new_empty(_shapes.weight_grad(grad, input, kernel, _shapes.Window(stride, pads, dilation, groups)))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import vkconv
 from vkconv._types import Activation, PaddingMode
-from vkconv.torch import _ops
+from vkconv.torch import _ops, _shapes
 from vkconv.torch._arrays import (
     channels_first,
     channels_last,
@@ -179,6 +179,11 @@ class Prepared(nn.Module, StandIn):
         g, (rows, columns, *kernel) = self.geometry, self.layer.weight.shape
         spatial = g.output_extents(input.shape[2:], kernel or (1,))  # a linear layer has one tap
         return input.shape[0], spatial, columns * g.groups if g.transposed else rows
+
+    def in_channels(self) -> int:
+        rows, columns, *_ = self.layer.weight.shape
+        channels: int = rows if self.geometry.transposed else columns * self.geometry.groups
+        return channels
 
     def packed(self) -> Any:
         """The packed weights of now."""
@@ -369,7 +374,10 @@ def prepared_conv_add(input: Tensor, addend: Tensor, handle: int) -> Tensor:
 
 
 def _fake(input: Tensor, handle: int) -> Tensor:
-    return _ops.empty_channels_last(input, *of_handle(handle).output_shape(input))
+    prepared = of_handle(handle)
+    batch, spatial, channels = prepared.output_shape(input)
+    _shapes.require_prepared(input, prepared.in_channels(), spatial)
+    return _ops.empty_channels_last(input, batch, spatial, channels)
 
 
 def _mapped(op: Any) -> Callable[..., tuple[Tensor, int]]:
