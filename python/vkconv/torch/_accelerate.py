@@ -29,8 +29,10 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     call, squeeze-and-excitation blocks among them. Linear layers are convolutions with a kernel of one tap; one with
     nothing to fold beside it stays PyTorch's, which is as fast. Parts that `torch.fx` cannot trace keep their code, and
     their convolutions are replaced one by one; so do parts that change or ask for the modes of autocast and gradients,
-    draw random numbers or know where those of a tensor lie. A trace holds for calls that give the options of a
-    `forward`, if any, their defaults.
+    draw random numbers, know where those of a tensor lie, or change more than their result and buffers: attributes,
+    containers, arrays, and the variables that their functions name. What else they do, like printing or writing files,
+    happens while a trace is made and not in calls. It holds for calls that give the options of a `forward`, if any,
+    their defaults.
 
     The copy has the modules, parameters and `state_dict` of the model; only what their `forward` runs is another. It
     follows changes: weights that are loaded or written are packed again, and what is folded is folded anew when a child

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
+from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
 from vkconv.torch._modules import plain
 from vkconv.torch._writes import IN_PLACE, Writes
@@ -51,10 +53,12 @@ class _Tracer(fx.Tracer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.modes = _modes()
+        self.modes, self.proxies = _modes(), list[weakref.ref[fx.Proxy]]()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
+        made = _Proxy(node, self)
+        self.proxies.append(weakref.ref(made))
+        return made
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _modes() != self.modes:
@@ -125,30 +129,39 @@ def trace(module: nn.Module) -> fx.Graph | None:
         return None
     if any(m.training for m in module.modules()):
         return None
-    with _one_at_a_time:
+    with _one_at_a_time, without_collections():
         return _traced(module)
 
 
 def _traced(module: nn.Module) -> fx.Graph | None:
-    before = {m: {k: (v, _content(v)) for k, v in vars(m).items()} for m in module.modules()}
+    """The graph that two traces agree about. Where code asks for modes, they do not."""
     try:
-        with _no_questions_of_type():
-            graph = _certain_graph(module)
-    except Exception:  # whatever user code raises on meeting a proxy
-        graph = None
-    restored = _restored(before)
-    if graph is None or restored or asks_for_format(graph) or not Writes(module, graph).are_kept():
+        state = State((module,))
+    except Exception:  # of objects that stand for others
         return None
-    return graph
-
-
-def _certain_graph(module: nn.Module) -> fx.Graph | None:
-    """The one that two traces agree about. Where code asks for modes or draws random numbers, they do not."""
     graphs = []
-    for other in (True, False):
-        with torch.set_grad_enabled(other), torch.autocast("cpu", torch.bfloat16, enabled=other):
-            graphs.append(_Tracer().trace(module))
+    for mode in (True, False):
+        graph = _graph_in_mode(module, state, mode)
+        if graph is None or asks_for_format(graph) or not Writes(module, graph).are_kept():
+            return None
+        graphs.append(graph)
     return graphs[0] if str(graphs[0]) == str(graphs[1]) else None
+
+
+def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | None:
+    """None where code raises an exception on meeting a proxy, or does more than compute, which is taken back."""
+    with torch.set_grad_enabled(mode), torch.autocast("cpu", torch.bfloat16, enabled=mode), WritesRefused() as writes:
+        tracer = _Tracer()
+        try:
+            with _no_questions_of_type():
+                graph = tracer.trace(module)
+        except Exception:  # whatever user code raises
+            graph = None
+    proxies = tracer.proxies
+    del tracer
+    changed = state.restore()
+    held = take_back(proxies)
+    return None if writes.any or changed or held else graph
 
 
 def _modes() -> tuple[Any, ...]:
@@ -174,31 +187,3 @@ def _no_questions_of_type() -> Iterator[None]:
         yield
     finally:
         builtins.isinstance = plainly
-
-
-def _content(value: Any) -> dict[Any, Any] | None:
-    """What a dictionary or list holds: caches are filled in place."""
-    if isinstance(value, dict):
-        return dict(value)
-    return dict(enumerate(value)) if isinstance(value, list) else None
-
-
-def _same(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
-    return a.keys() == b.keys() and all(a[k] is b[k] for k in a)
-
-
-def _restored(before: dict[nn.Module, dict[str, tuple[Any, Any]]]) -> bool:
-    """Whether the trace changed what a module keeps, which is then put back."""
-    changed = False
-    for module, attributes in before.items():
-        values = {k: v for k, (v, _) in attributes.items()}
-        if not _same(vars(module), values):
-            changed = True
-            vars(module).clear()
-            vars(module).update(values)
-        for value, content in attributes.values():
-            if content is not None and not _same(_content(value) or {}, content):
-                changed = True
-                value.clear()
-                value.update(content) if isinstance(value, dict) else value.extend(content.values())
-    return changed
