@@ -168,6 +168,25 @@ def test_what_float64_cannot_hold(name, mode):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4"])
+@pytest.mark.parametrize("method", ["auto", "direct", "fft"])
+@pytest.mark.filterwarnings("error")
+def test_sums_beyond_the_type_wrap(dtype, method):
+    if method == "fft" and dtype in ("u4", "i4"):
+        pytest.skip("float64 does not hold the products")
+    ends = np.iinfo(dtype)
+    line, plane = (RNG.integers(ends.min, ends.max, s, dtype, endpoint=True) for s in (9, (5, 6)))
+    line[:3], plane[:2] = ends.min, ends.max
+    for name in ("convolve", "correlate"):
+        for a, b in ((line, line[:4]), (plane, plane[:3, :2])):
+            got = getattr(signal, name)(a, b, method=method)
+            want = getattr(scipy_signal, name)(a, b, method="direct")
+            assert got.dtype == dtype and np.array_equal(got, want)
+    for name, boundary in itertools.product(("convolve2d", "correlate2d"), ("fill", "wrap", "symm")):
+        got, want = (getattr(m, name)(plane, plane[:3, :2], "same", boundary, 7) for m in (signal, scipy_signal))
+        assert got.dtype == dtype and np.array_equal(got, want)
+
+
 def test_values_outside_have_the_type_of_the_result():
     a, b = np.arange(12, dtype=np.uint16).reshape(3, 4), np.ones((3, 3), np.uint16)
     got = signal.convolve2d(a, b, "same", fillvalue=2.5)

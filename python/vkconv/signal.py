@@ -5,7 +5,7 @@
     y = signal.convolve2d(image, kernel, mode='same', boundary='symm')
 
 Whichever is estimated to be faster computes: sums over the kernel, by the convolutions here, or Fourier transforms, by
-`scipy.fft` where SciPy is installed and `numpy.fft` otherwise. Integers are exact while sums fit float64's 53 bits.
+`scipy.fft` where SciPy is installed and `numpy.fft` otherwise. Integers are exact, and wrap where their type ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vkconv import _borders, _single_channel, _transforms
+from vkconv import _borders, _integers, _single_channel, _transforms
 from vkconv._explain import explain
 from vkconv._ops import conv_general
 from vkconv._types import Array, PaddingMode, PlainPads
@@ -71,9 +71,7 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
         made = _cut(_transforms.convolve(a, b, axes), starts, counts)
         if not np.isfinite(made.flat[0]):
             warnings.warn("Use of fft convolution spreads NaN and infinities over the result", RuntimeWarning, 2)
-    if result_type.kind in "iub":
-        made = np.rint(made)
-    return made.astype(result_type, copy=False)
+    return _integers.wrapped(made, result_type) if result_type.kind in "iub" else made.astype(result_type, copy=False)
 
 
 def correlate(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> Array:
