@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -200,6 +201,17 @@ def test_objects():
     assert np.array_equal(signal.convolve(a, b), want)
     plane = signal.convolve2d(a[None], b[None], fillvalue=5)
     assert plane.dtype == object and np.array_equal(plane[0, 2:-2], want[2:-2])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_four_axes_of_what_must_be_exact(mode):
+    a, b = RNG.integers(-(2**20), 2**20, (3, 4, 2, 5)), RNG.integers(-(2**20), 2**20, (2, 3, 1, 4))
+    for wide in (0, 2**30):  # sums that float64 holds, and others
+        got, want = signal.convolve(a + wide, b, mode), scipy_signal.convolve(a + wide, b, mode, "direct")
+        assert got.dtype == want.dtype and np.array_equal(got, want)
+    thirds = np.array([Fraction(int(n), 3) for n in a.flat], object).reshape(a.shape)
+    got = signal.convolve(thirds, b.astype(object), mode)
+    assert np.array_equal(got, scipy_signal.convolve(a, b, mode, "direct") * Fraction(1, 3))
 
 
 def test_the_order_of_bytes_is_no_type():

@@ -140,10 +140,10 @@ def choose_conv_method(in1: Any, in2: Any, mode: Mode = "full", measure: bool = 
     if measure:
         times = {method: _seconds_of(partial(convolve, a, b, mode, method)) for method in ("fft", "direct")}
         return min(times, key=lambda method: times[method]), times
+    if np.result_type(a, b).kind in "iubO" or a.ndim == 0 or a.size == 0 or b.size == 0:
+        return "direct"  # which is exact
     if a.ndim > _MOST_DIRECT_AXES:
         return "fft"
-    if np.result_type(a, b).kind in "iubO" or a.ndim == 0 or a.size == 0 or b.size == 0:
-        return "direct"
     itemsize = min(np.real(_floating(a[:0], b[:0])[0]).itemsize, 8)
     shape = _transforms.full_shape(a, b, range(a.ndim))
     return "direct" if _direct_seconds(a, b, mode, itemsize) <= _transforms.seconds(shape, itemsize) else "fft"
