@@ -71,7 +71,9 @@ def test_the_choice():
     image = normal(512, 512, dtype=np.float32)
     assert signal.choose_conv_method(image, normal(3, 3, dtype=np.float32), "same") == "direct"
     assert signal.choose_conv_method(image, normal(255, 255, dtype=np.float32), "same") == "fft"
-    assert signal.choose_conv_method(np.ones((512, 512), int), np.ones((255, 255), int)) == "direct"
+    whole = np.ones((512, 512), int)
+    assert signal.choose_conv_method(whole, whole[:255, :255]) == "fft"  # whose error rounding takes away
+    assert signal.choose_conv_method(whole * 2**40, whole[:255, :255] * 2**40) == "direct"  # and here it would not
     assert signal.choose_conv_method(np.ones((4,) * 4), np.ones((4,) * 4)) == "fft"
     a, b = normal(2, 3, 4, 5), normal(2, 2, 2, 2)
     near(signal.convolve(a, b), scipy_signal.convolve(a, b))
@@ -186,6 +188,21 @@ def test_sums_beyond_the_type_wrap(dtype, method):
     for name, boundary in itertools.product(("convolve2d", "correlate2d"), ("fill", "wrap", "symm")):
         got, want = (getattr(m, name)(plane, plane[:3, :2], "same", boundary, 7) for m in (signal, scipy_signal))
         assert got.dtype == dtype and np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtypes", ["? ?", "u1 u1", "i2 i2", "i4 i2", "i1 u4", "i8 i1", "u8 u1"])
+def test_transforms_of_integers_are_exact(dtypes):
+    """Of numbers as large as they can be, too, for which one operand is cut into pieces."""
+    kinds = [np.dtype(kind) for kind in dtypes.split()]
+    ends = [(0, 1) if kind == "?" else (np.iinfo(kind).min, np.iinfo(kind).max) for kind in kinds]
+    for low in (0, 1):
+        lines = [
+            RNG.integers(e[low], e[1], n, np.int64 if e[0] else np.uint64, endpoint=True).astype(kind)
+            for kind, e, n in zip(kinds, ends, (9000, 4000), strict=True)
+        ]
+        got = signal.convolve(*lines, method="fft")
+        want = np.convolve(*(v.astype(np.int64) for v in lines)).astype(np.result_type(*lines))
+        assert got.dtype == want.dtype and np.array_equal(got, want)
 
 
 def test_values_outside_have_the_type_of_the_result():

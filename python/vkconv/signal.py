@@ -64,6 +64,8 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
         method = choose_conv_method(a, b, mode)
     if method == "direct" and _needs_own_arithmetic(a, b, result_type):
         return _tap_by_tap(a, b, starts, counts, result_type)
+    if method == "fft" and result_type.kind in "iub":
+        return _cut(_integers.convolve(a, b, result_type), starts, counts)
     a, b = _floating(a, b)
     if method == "direct":
         made = _direct(a, b, starts, counts)
@@ -140,13 +142,18 @@ def choose_conv_method(in1: Any, in2: Any, mode: Mode = "full", measure: bool = 
     if measure:
         times = {method: _seconds_of(partial(convolve, a, b, mode, method)) for method in ("fft", "direct")}
         return min(times, key=lambda method: times[method]), times
-    if np.result_type(a, b).kind in "iubO" or a.ndim == 0 or a.size == 0 or b.size == 0:
-        return "direct"  # which is exact
+    kind = np.result_type(a, b).kind
+    if kind == "O" or a.ndim == 0 or a.size == 0 or b.size == 0:
+        return "direct"
     if a.ndim > _MOST_DIRECT_AXES:
-        return "fft"
+        return "direct" if kind in "iub" else "fft"
     itemsize = min(np.real(_floating(a[:0], b[:0])[0]).itemsize, 8)
-    shape = _transforms.full_shape(a, b, range(a.ndim))
-    return "direct" if _direct_seconds(a, b, mode, itemsize) <= _transforms.seconds(shape, itemsize) else "fft"
+    sums = _direct_seconds(a, b, mode, itemsize)
+    transforms = _transforms.seconds(_transforms.full_shape(a, b, range(a.ndim)), itemsize)
+    if kind in "iub" and sums > transforms:  # they are exact, or not taken; a piece has its own two
+        pieces = _integers.pieces(a, b)
+        transforms = transforms * (2 * pieces + 1) / 3 if pieces else math.inf
+    return "direct" if sums <= transforms else "fft"
 
 
 def _seconds_of(run: Callable[[], Any]) -> float:
@@ -274,8 +281,7 @@ def _needs_own_arithmetic(a: Array, b: Array, dtype: np.dtype[Any]) -> bool:
     """Objects, long doubles, and integers whose sums may be beyond those that float64 holds exactly."""
     if dtype.kind not in "iu":
         return dtype.kind == "O" or dtype.char in "gG"
-    largest = [float(np.abs(v.astype(np.float64)).max()) for v in (a, b)]
-    return largest[0] * largest[1] * min(a.size, b.size) > 2.0**53
+    return _integers.largest(a) * _integers.largest(b) * min(a.size, b.size) > 2**53
 
 
 def _tap_by_tap(a: Array, b: Array, starts: list[int], counts: list[int], dtype: np.dtype[Any]) -> Array:
