@@ -6,8 +6,6 @@ of any order with them. Arrays may have axes of a `vmap` before their own.
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from vkconv import _core
-from vkconv._axes import per_axis
 from vkconv._gradients import conv_input_grad, conv_weight_grad
 from vkconv._ops import conv_general
 from vkconv._types import Array, Axes, NumericPadding, Padding
@@ -23,13 +20,26 @@ from vkconv._types import Array, Axes, NumericPadding, Padding
 Pads = tuple[tuple[int, int], ...]
 
 
-def each(value: Axes, rank: int, name: str, least: float = -math.inf) -> tuple[int, ...]:
-    """One integer, of `least` or more, for each spatial axis."""
-    numbers = tuple(map(operator.index, per_axis(value, rank, name, one_for_all=True)))
-    for n in numbers:
-        if n < least:
-            raise ValueError(f"{name} is {n}, wanted at least {least}")
-    return numbers
+_LEAST_PADDING = -(2**62)  # the core's
+
+
+def each(value: Axes, rank: int, name: str, least: int = _LEAST_PADDING) -> tuple[int, ...]:
+    """One integer, of `least` or more, for each spatial axis; one in a sequence is all axes', as frameworks have it."""
+    if getattr(value, "ndim", None) == 0:  # an array that is a number
+        value = value.item()  # type: ignore[union-attr]
+    if _is_sequence(value) and len(value) == 1:  # type: ignore[arg-type]
+        value = (*value,) * rank  # type: ignore[misc]
+    return tuple(_core.parsed_axes(value, name, rank, least))
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _checked_groups(groups: int, flip: bool) -> int:
+    if not isinstance(flip, bool):
+        raise TypeError(f"flip must be a bool, got {type(flip).__name__}")
+    return _core.parsed_axes((groups,), "groups", 1, 1)[0]
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Geometry:
             pads = tuple(_core.resolved_pads(signal, kernel, strides, padding, dilations[0], None))
         else:
             pads = pairs(padding, rank)
-        return Geometry(strides, pads, *dilations, groups, flip)
+        return Geometry(strides, pads, *dilations, _checked_groups(groups, flip), flip)
 
     @staticmethod
     def transposed(
@@ -79,15 +89,21 @@ class Geometry:
                     f"padding {sides} leaves no output along spatial axis {axis}: it is taken from {whole} elements"
                 )
         pads = tuple((r - lo, r - hi + e) for r, (lo, hi), e in zip(reach, given, extra, strict=True))
-        return Geometry((1,) * rank, pads, dilations, strides, groups, True)
+        return Geometry((1,) * rank, pads, dilations, strides, _checked_groups(groups, True), True)
 
 
 def pairs(padding: NumericPadding, rank: int) -> Pads:
     """Padding in MLX's and vkconv's forms as one pair for each axis."""
-    if not isinstance(padding, int | np.integer) and len(padding) == 2 and not np.isscalar(padding[0]):
-        lo, hi = (each(side, rank, "padding") for side in padding)
-        return tuple(zip(lo, hi, strict=True))
-    return tuple((p, p) for p in each(padding, rank, "padding"))  # type: ignore[arg-type]
+    sides: Any = padding if _is_sequence(padding) else ()
+    if len(sides) == 0 or not _is_sequence(sides[0]):
+        return tuple((p, p) for p in each(padding, rank, "padding"))  # type: ignore[arg-type]
+    if len(sides) != 2:
+        count = f"{len(sides)} sequence{'' if len(sides) == 1 else 's'}"
+        raise ValueError(f"padding has {count}, wanted the pair (lo..., hi...)")
+    if not _is_sequence(sides[1]):
+        raise TypeError(f"padding must be a pair of sequences (lo..., hi...), got {type(sides[1]).__name__}")
+    lo, hi = (each(side, rank, "padding") for side in sides)
+    return tuple(zip(lo, hi, strict=True))
 
 
 def dilated(extent: int, dilation: int) -> int:

@@ -198,8 +198,11 @@ def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
     return made
 
 
-def _checked(x: jax.Array, w: jax.Array, rank: int) -> None:
-    check_ranks(rank, input=x, weight=w)
+def _checked(x: jax.Array, w: jax.Array, rank: int | None = None) -> None:
+    for name, array in (("input", x), ("weight", w)):
+        if not hasattr(array, "dtype") or not hasattr(array, "ndim"):
+            raise TypeError(f"{name} must be a JAX array, got {type(array).__name__}")
+    check_ranks(x.ndim - 2 if rank is None else rank, input=x, weight=w)
     if x.dtype != w.dtype:
         raise TypeError(f"input has dtype {x.dtype}, weight has {w.dtype}: they must agree")
 
@@ -221,7 +224,7 @@ def conv_general(
     >>> conv_general(jax.numpy.ones((1, 8, 8, 3)), jax.numpy.ones((4, 3, 3, 3)), stride=2).shape
     (1, 3, 3, 4)
     """
-    _checked(input, weight, input.ndim - 2)
+    _checked(input, weight)
     extents = input.shape[1:-1], weight.shape[1:-1]
     return _bound(input, weight, Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip))
 

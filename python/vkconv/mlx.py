@@ -140,6 +140,13 @@ def _own_conv(x: mx.array, w: mx.array, geometry: Geometry) -> mx.array:
     return _OWN["conv_general"](x, w, list(geometry.stride), (lo, hi), *dilations, geometry.groups, geometry.flip)
 
 
+def _checked(x: mx.array, w: mx.array, rank: int | None = None) -> None:
+    for name, array in (("input", x), ("weight", w)):
+        if not isinstance(array, mx.array):
+            raise TypeError(f"{name} must be an mlx.core.array, got {type(array).__name__}")
+    check_ranks(x.ndim - 2 if rank is None else rank, input=x, weight=w)
+
+
 def conv_general(
     input: mx.array,
     weight: mx.array,
@@ -153,6 +160,7 @@ def conv_general(
     stream: Any = None,
 ) -> mx.array:
     """`mlx.core.conv_general` by vkconv."""
+    _checked(input, weight)
     extents = input.shape[1:-1], weight.shape[1:-1]
     geometry = Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip)
     return _conv(geometry)(input, weight)
@@ -169,7 +177,7 @@ def _make_conv(rank: int) -> Callable[..., mx.array]:
         *,
         stream: Any = None,
     ) -> mx.array:
-        check_ranks(rank, input=input, weight=weight)
+        _checked(input, weight, rank)
         geometry = Geometry.of(input.shape[1:-1], weight.shape[1:-1], stride, padding, dilation, 1, groups)
         return _conv(geometry)(input, weight)
 
@@ -188,7 +196,7 @@ def _make_transpose(rank: int) -> Callable[..., mx.array]:
         *,
         stream: Any = None,
     ) -> mx.array:
-        check_ranks(rank, input=input, weight=weight)
+        _checked(input, weight, rank)
         kernel = weight.shape[1:-1]
         geometry = Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups)
         return _conv(geometry)(input, weight)
