@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -210,6 +211,21 @@ def test_jax_decides_what_is_right():
             vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))
 
 
+def test_both_forms_of_pairs():
+    """vkconv's and MLX's padding is (lo..., hi...), JAX's has a pair for each axis, which `pads` takes."""
+    x, w = operands()
+    want = jax.lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (2, 2)], dimension_numbers=NUMBERS)
+    near(vj.conv2d(x, w, pads=[(1, 1), (2, 2)]), want)
+    near(vj.conv_general(x, w, padding=((1, 2), (1, 2))), want)
+    for call in (vj.conv2d, vj.conv_general):
+        with pytest.raises(ValueError, match=r"padding is \[\(1, 1\), \(2, 2\)\], .* pads= takes JAX's pairs"):
+            call(x, w, 1, [(1, 1), (2, 2)])
+        with pytest.raises(ValueError, match="padding and pads are both given"):
+            call(x, w, 1, 1, pads=[(1, 1), (2, 2)])
+    with pytest.raises(ValueError, match="not JAX's pairs in a list"):
+        vj.conv_transpose2d(x, w, 1, [(1, 1), (2, 2)])
+
+
 def test_numbers_without_a_meaning_are_named():
     x, w = operands()
     with pytest.raises(ValueError, match="stride is 0, wanted at least 1"):
@@ -235,6 +251,17 @@ def test_symbolic_shapes(name):
     any_batch = jax.ShapeDtypeStruct(export.symbolic_shape("n, 7, 6, 4"), x.dtype)
     whole = jax.jit(lambda x: SYMBOLIC[name](x, w))
     near(export.export(whole)(any_batch).call(x), whole(x))
+
+
+def test_symbolic_spatial_extents():
+    export = pytest.importorskip("jax.export")
+    x, w = operands()
+    any_height = jax.ShapeDtypeStruct(export.symbolic_shape("n, h, 6, 4"), x.dtype)
+    for options in ({"padding": 1}, {"pads": [(2, 1), (0, 3)]}, {"padding": ((1, -1), (2, 0))}):
+        whole = jax.jit(partial(vj.conv2d, weight=w, stride=2, **options))
+        for heights in (7, 8, 9):
+            image = normal(2, heights, 6, 4)
+            near(export.export(whole)(any_height).call(image), whole(image))
 
 
 # ---- what XLA calls

@@ -21,6 +21,7 @@ Pads = tuple[tuple[int, int], ...]
 
 
 _LEAST_PADDING = -(2**62)  # the core's
+_LONG = 2**31  # an extent that every kernel fits
 
 
 def each(value: Axes, rank: int, name: str, least: int = _LEAST_PADDING) -> tuple[int, ...]:
@@ -56,16 +57,23 @@ class Geometry:
     @staticmethod
     def of(
         spatial: Sequence[int], kernel: Sequence[int], stride: Axes, padding: Padding, kernel_dilation: Axes = 1,
-        input_dilation: Axes = 1, groups: int = 1, flip: bool = False,
+        input_dilation: Axes = 1, groups: int = 1, flip: bool = False, pads: Sequence[tuple[int, int]] | None = None,
     ) -> Geometry:  # fmt: skip
+        """`pads`, if given, are instead of `padding`. Raises where an axis has no output."""
         rank = len(spatial)
         strides = each(stride, rank, "stride", 1)
         dilations = each(kernel_dilation, rank, "dilation", 1), each(input_dilation, rank, "input_dilation", 1)
-        if isinstance(padding, str):
-            signal = [dilated(n, e) for n, e in zip(spatial, dilations[1], strict=True)]
-            pads = tuple(_core.resolved_pads(signal, kernel, strides, padding, dilations[0], None))
-        else:
-            pads = pairs(padding, rank)
+        if pads is None and not isinstance(padding, str):
+            padding, pads = 0, pairs(padding, rank)
+        steps = strides
+        if not isinstance(padding, str):  # numbers depend on no extent, which may be a symbol of a trace
+            spatial, kernel = (
+                [n if isinstance(n, int | np.integer) else other for n in extents]
+                for extents, other in ((spatial, _LONG), (kernel, 1))
+            )
+            steps = (1,) * rank  # longer ones may leave the last elements of a padding unread, which cuts them off
+        signal = [dilated(n, e) for n, e in zip(spatial, dilations[1], strict=True)]
+        pads = tuple(_core.resolved_pads(signal, kernel, steps, padding, dilations[0], pads))
         return Geometry(strides, pads, *dilations, _checked_groups(groups, flip), flip)
 
     @staticmethod

@@ -28,7 +28,7 @@ from jax.interpreters import ad, batching, mlir
 from vkconv import _bilinear, _core
 from vkconv._axes import check_ranks
 from vkconv._bilinear import Geometry, named, output_extents
-from vkconv._types import Axes, NumericPadding, Padding
+from vkconv._types import Axes, NumericPadding, Padding, Pads
 
 __all__ = [
     "conv1d",
@@ -207,6 +207,12 @@ def _checked(x: jax.Array, w: jax.Array, rank: int | None = None) -> None:
         raise TypeError(f"input has dtype {x.dtype}, weight has {w.dtype}: they must agree")
 
 
+def _refuse_jaxs(padding: Any, hint: str) -> None:
+    """A list of tuples, which JAX reads as one pair for each axis, and vkconv and MLX as (lo..., hi...)."""
+    if isinstance(padding, list) and len(padding) > 0 and all(isinstance(pair, tuple) for pair in padding):
+        raise ValueError(f"padding is {padding!r}, wanted a pair (lo..., hi...) of sequences{hint}")
+
+
 def conv_general(
     input: jax.Array,
     weight: jax.Array,
@@ -216,8 +222,13 @@ def conv_general(
     input_dilation: Axes = 1,
     groups: int = 1,
     flip: bool = False,
+    *,
+    pads: Pads | None = None,
 ) -> jax.Array:
     """`vkconv.conv_general` of JAX arrays.
+
+    As there, `pads` has one pair for each axis, which `jax.lax` calls padding; a pair of sequences as `padding` is
+    (lo..., hi...). A list of tuples, as JAX's is written, is refused there.
 
     Examples
     --------
@@ -225,8 +236,11 @@ def conv_general(
     (1, 3, 3, 4)
     """
     _checked(input, weight)
-    extents = input.shape[1:-1], weight.shape[1:-1]
-    return _bound(input, weight, Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip))
+    _refuse_jaxs(padding, ": pads= takes JAX's pairs, one an axis")
+    geometry = Geometry.of(
+        input.shape[1:-1], weight.shape[1:-1], stride, padding, kernel_dilation, input_dilation, groups, flip, pads
+    )
+    return _bound(input, weight, geometry)
 
 
 def conv_general_dilated(
@@ -266,8 +280,9 @@ def conv_general_dilated(
     strides, dilations = tuple(window_strides), (tuple(rhs_dilation or ones), tuple(lhs_dilation or ones))
     if batch_group_count > 1:  # groups of images become groups of channels
         x = _groups_to_channels(x, batch_group_count)
-    sides: Any = padding.lower() if isinstance(padding, str) else tuple(zip(*padding, strict=True))
-    y = conv_general(x, w, strides, sides, *dilations, feature_group_count * batch_group_count)
+    sides: Any = {"padding": padding.lower()} if isinstance(padding, str) else {"pads": padding}
+    groups = feature_group_count * batch_group_count
+    y = conv_general(x, w, strides, kernel_dilation=dilations[0], input_dilation=dilations[1], groups=groups, **sides)
     back = np.argsort((numbers.out_spec[0], *numbers.out_spec[2:], numbers.out_spec[1]))
     return y.astype(result.dtype).transpose(*back)
 
@@ -285,9 +300,11 @@ def _make_conv(rank: int) -> Callable[..., jax.Array]:
         padding: Padding = 0,
         dilation: Axes = 1,
         groups: int = 1,
+        *,
+        pads: Pads | None = None,
     ) -> jax.Array:
         _checked(input, weight, rank)
-        return conv_general(input, weight, stride, padding, dilation, 1, groups)
+        return conv_general(input, weight, stride, padding, dilation, 1, groups, pads=pads)
 
     return named(conv, f"conv{rank}d", _DOC)
 
@@ -303,6 +320,7 @@ def _make_transpose(rank: int) -> Callable[..., jax.Array]:
         groups: int = 1,
     ) -> jax.Array:
         _checked(input, weight, rank)
+        _refuse_jaxs(padding, ", not JAX's pairs in a list")
         kernel = weight.shape[1:-1]
         return _bound(
             input,
