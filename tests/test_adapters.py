@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vkconv
+
 ADAPTERS = {"jax": ("jax.numpy", "asarray"), "mlx": ("mlx.core", "array"), "dask": ("dask.array", "from_array")}
 X, W = np.ones((1, 8, 8, 4), np.float32), np.ones((6, 3, 3, 4), np.float32)
 
@@ -65,3 +67,18 @@ def test_what_is_no_array_is_refused(adapter):
         for value in ([[1.0]], None, 3.0):
             with pytest.raises(TypeError, match=r"input must be an? .*array, got"):
                 getattr(module, name)(value, W)
+
+
+@pytest.mark.parametrize("word", ["same", "same_lower", "causal"])
+@pytest.mark.parametrize("stride", [1, 2, 5])
+def test_words_of_padding_leave_an_empty_axis_empty(adapter, word, stride):
+    call, w = adapter[1], np.ones((2, 4, 3, 3), np.float32)
+    for shape in ((2, 0, 6, 3), (2, 6, 0, 3), (2, 0, 0, 3)):
+        want = vkconv.conv2d(np.ones(shape, np.float32), w, stride, word)
+        got = np.asarray(call("conv2d", np.ones(shape, np.float32), w, stride, word))
+        assert got.shape == want.shape and got.dtype == want.dtype and got.size == 0
+    with pytest.raises(ValueError, match="weight has 4 input channels"):
+        call("conv2d", np.ones((1, 0, 6, 3), np.float32), W, stride, word)
+    for padding in (1, "valid"):
+        with pytest.raises(ValueError, match="input is smaller than the kernel along spatial axis 0: extent 0 with"):
+            call("conv2d", np.ones((1, 0, 6, 3), np.float32), w, stride, padding)

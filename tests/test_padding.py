@@ -133,3 +133,15 @@ def test_an_empty_axis_stays_empty_where_there_are_as_many_outputs_as_inputs(pad
     assert not vkconv.conv_weight_grad(grad, x, w.shape, **options).any()
     told = vkconv.explain(vkconv.conv2d, x, w, **options)
     assert vkconv.explain(told.problem).problem == told.problem
+
+
+@pytest.mark.parametrize("word", ["same", "same_lower", "causal"])
+@pytest.mark.parametrize("mode", ["zeros", "edge"])
+def test_windows_of_an_axis_that_words_leave_empty(word, mode):
+    options = {"stride": 2, "padding": word, "padding_mode": mode}
+    for shape in ((2, 0, 3), (2, 0, 5, 3), (2, 5, 0, 3)):
+        kernel = (4, 3)[: len(shape) - 2]
+        outputs = vkconv.conv_general(np.zeros(shape), np.zeros((1, *kernel, 3)), **options).shape[1:-1]
+        windows = vkconv.unfold(np.zeros(shape), kernel, **options)
+        assert windows.shape == (2, *outputs, *kernel, 3) and windows.size == 0
+        assert np.array_equal(vkconv.fold(windows, shape, **options), np.zeros(shape))

@@ -1,8 +1,8 @@
-"""Checks of arguments against the number of spatial axes."""
+"""What is said of each spatial axis: checks of arguments against their number, and extents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vkconv._types import Axes
@@ -32,3 +32,21 @@ def check_ranks(rank: int, **arrays: Any) -> None:
     for name, array in arrays.items():
         if array.ndim != rank + 2:
             raise ValueError(f"{name} has {array.ndim} dimensions, wanted {rank + 2}")
+
+
+def dilated(extent: int, dilation: int) -> int:
+    """What so many elements span, `dilation` apart."""
+    return (extent - 1) * dilation + 1 if extent else 0
+
+
+def output_extents(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    kernel_dilation: Sequence[int],
+    input_dilation: Sequence[int],
+) -> tuple[int, ...]:
+    """Of a convolution, along each spatial axis."""
+    axes = zip(spatial, kernel, stride, pads, kernel_dilation, input_dilation, strict=True)
+    return tuple((dilated(n, e) + lo + hi - dilated(k, d)) // s + 1 for n, k, s, (lo, hi), d, e in axes)

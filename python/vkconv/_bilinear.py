@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from vkconv import _core
+from vkconv._axes import dilated, output_extents
 from vkconv._gradients import conv_input_grad, conv_weight_grad
 from vkconv._ops import conv_general
 from vkconv._types import Array, Axes, NumericPadding, Padding
@@ -76,6 +78,10 @@ class Geometry:
         pads = tuple(_core.resolved_pads(signal, kernel, steps, padding, dilations[0], pads))
         return Geometry(strides, pads, *dilations, _checked_groups(groups, flip), flip)
 
+    def outputs(self, spatial: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
+        """0 along an axis without elements that a word of padding leaves empty."""
+        return output_extents(spatial, kernel, self.stride, self.pads, self.kernel_dilation, self.input_dilation)
+
     @staticmethod
     def transposed(
         spatial: Sequence[int], kernel: Sequence[int], stride: Axes, padding: NumericPadding, dilation: Axes,
@@ -114,22 +120,14 @@ def pairs(padding: NumericPadding, rank: int) -> Pads:
     return tuple(zip(lo, hi, strict=True))
 
 
-def dilated(extent: int, dilation: int) -> int:
-    """What so many elements span, `dilation` apart."""
-    return (extent - 1) * dilation + 1 if extent else 0
-
-
-def output_extents(
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    kernel_dilation: Sequence[int],
-    input_dilation: Sequence[int],
-) -> tuple[int, ...]:
-    """Of a convolution, along each spatial axis."""
-    axes = zip(spatial, kernel, stride, pads, kernel_dilation, input_dilation, strict=True)
-    return tuple((dilated(n, e) + lo + hi - dilated(k, d)) // s + 1 for n, k, s, (lo, hi), d, e in axes)
+@lru_cache(1024)
+def check_operands(
+    channels: int, weight_shape: tuple[int, ...], dtype: np.dtype[Any], weight_dtype: np.dtype[Any], groups: int
+) -> None:
+    """Raises what the core does where dtypes and channels do not fit each other, for arrays without values."""
+    weight = np.broadcast_to(np.zeros((), weight_dtype), weight_shape)
+    one_output = np.broadcast_to(np.zeros((), dtype), (1, *weight_shape[1:-1], channels))
+    _core.problem_of(lambda: conv_general(one_output, weight, groups=groups, device="cpu"))
 
 
 def named(function: Any, name: str, doc: str) -> Any:

@@ -5,13 +5,12 @@ The operations read their borders from the input itself, see cpp/core/border.h.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from vkconv import _core
-from vkconv._types import Array, Axes, Padding, PaddingMode, Pads, PlainPads
+from vkconv._types import Array, PaddingMode, PlainPads
 
 
 def sources(outside: Array, extent: int, name: str, axis: int) -> Array:
@@ -55,17 +54,3 @@ def bordered(input: Array, border: PlainPads, mode: PaddingMode, first_axis: int
         made[tuple(at)] = made[tuple(source)]
         inner[axis] = slice(None)
     return made
-
-
-def add(
-    input: Array,
-    kernel: Sequence[int],
-    stride: Axes,
-    padding: Padding,
-    dilation: Axes,
-    pads: Pads | None,
-    mode: PaddingMode,
-) -> Array:
-    """The input as windows without padding want it."""
-    border, kept = split(_core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads))
-    return bordered(input, border, mode)[kept]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vkconv._bilinear import output_extents
+from vkconv._axes import output_extents
 from vkconv._gradients import conv_input_grad, conv_weight_grad
 from vkconv._ops import conv_general
 from vkconv._types import Array

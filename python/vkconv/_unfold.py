@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vkconv import _core
-from vkconv._borders import add, sources
+from vkconv._axes import output_extents
+from vkconv._borders import bordered, sources, split
 from vkconv._types import Array, Axes, Padding, PaddingMode, Pads
 
 
@@ -47,7 +48,13 @@ def unfold(
     rank = input.ndim - 2
     kernel = _core.parsed_axes(kernel, "kernel", rank, 1)
     stride, dilation = _core.parsed_axes(stride, "stride", rank, 1), _core.parsed_axes(dilation, "dilation", rank, 1)
-    x = add(input, kernel, stride, padding, dilation, pads, padding_mode)
+    _core.parsed_border(padding_mode)
+    numbers = _core.resolved_pads(input.shape[1:-1], kernel, stride, padding, dilation, pads)
+    outputs = output_extents(input.shape[1:-1], kernel, stride, numbers, dilation, (1,) * rank)
+    if 0 in outputs:  # a word of padding leaves an empty axis empty
+        return np.empty((len(input), *outputs, *kernel, input.shape[-1]), input.dtype)
+    border, kept = split(numbers)
+    x = bordered(input, border, padding_mode)[kept]
     return np.ascontiguousarray(_windows(x, kernel, stride, dilation))
 
 
@@ -92,7 +99,7 @@ def fold(
     mode, _ = _core.parsed_border(padding_mode)
     numbers = _core.resolved_pads(input_shape[1:-1], kernel, stride, padding, dilation, pads)
     axes = list(zip(input_shape[1:-1], numbers, kernel, stride, dilation, strict=True))
-    outputs = [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, (lo, hi), k, s, d in axes]
+    outputs = output_extents(input_shape[1:-1], kernel, stride, numbers, dilation, (1,) * rank)
     wanted = (input_shape[0], *outputs, *kernel, input_shape[-1])
     if windows.shape != wanted:
         raise ValueError(f"windows has shape {windows.shape}, wanted {wanted}")

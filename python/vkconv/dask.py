@@ -20,8 +20,8 @@ import dask.array as da
 import numpy as np
 
 from vkconv import _core
-from vkconv._axes import check_ranks
-from vkconv._bilinear import Geometry, dilated, each, named
+from vkconv._axes import check_ranks, dilated
+from vkconv._bilinear import Geometry, each, named
 from vkconv._ops import conv_general as _conv
 from vkconv._types import Activation, Array, Axes, NumericPadding, Padding
 
@@ -84,9 +84,13 @@ def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activat
     rank = input.ndim - 2
     input = input.rechunk({input.ndim - 1: -1})
     extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks", 1)
-    tiles = [_Axis(input, weight, g, a).tiles(extent) for a, extent in enumerate(extents)]
     run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
-    _check(input, [t[0] for t in tiles], run)
+    _check(input, weight, g, run)
+    outputs = g.outputs(input.shape[1:-1], weight.shape[1:-1])
+    if 0 in outputs:
+        shape = (input.shape[0], *outputs, len(weight))
+        return da.zeros(shape, dtype=input.dtype, chunks=(input.chunks[0], *outputs, -1))
+    tiles = [_Axis(input, weight, g, a, outputs[a]).tiles(extents[a]) for a in range(rank)]
     blocks = np.empty([len(t) for t in tiles], object)
     for place in np.ndindex(*blocks.shape):
         blocks[place] = _block(input, [t[i] for t, i in zip(tiles, place, strict=True)], run, len(weight))
@@ -97,15 +101,12 @@ def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activat
 class _Axis:
     """One spatial axis: which input an interval of outputs sees."""
 
-    def __init__(self, input: Any, weight: Array, g: Geometry, a: int) -> None:
+    def __init__(self, input: Any, weight: Array, g: Geometry, a: int, outputs: int) -> None:
         self.extent, self.input_chunks = input.shape[1 + a], input.chunks[1 + a]
         self.stride, self.step, self.dilation = g.stride[a], g.input_dilation[a], g.kernel_dilation[a]
         self.reach = self.dilation * (weight.shape[1 + a] - 1)
-        self.lo, hi = g.pads[a]
-        signal = dilated(self.extent, self.step)
-        self.outputs = (signal + self.lo + hi - self.reach - 1) // self.stride + 1
-        if self.outputs < 1:
-            raise ValueError(f"input is smaller than the kernel along spatial axis {a}")
+        self.lo = g.pads[a][0]
+        self.outputs = outputs
 
     def tiles(self, chunk: int | None) -> list[tuple[slice, tuple[int, int], int]]:
         """For each chunk of outputs: the slice of the input, its pads, and how many outputs there are."""
@@ -122,11 +123,11 @@ class _Axis:
         return slice(begin, end), (begin * self.step - first, last + 1 - behind), stop - start
 
 
-def _check(input: Any, tiles: list[Any], run: Callable[..., Array]) -> None:
-    """Raise what the first block would raise, for dtypes and shapes that do not fit each other."""
-    extents = (t[0].stop - t[0].start for t in tiles)
-    block = np.empty((1, *extents, input.shape[-1]), input.dtype)  # its memory is not touched
-    _core.problem_of(lambda: run(block, pads=[t[1] for t in tiles]))
+def _check(input: Any, weight: Array, g: Geometry, run: Callable[..., Array]) -> None:
+    """Raise what a block would raise, for dtypes and channels that do not fit each other."""
+    pads = [(dilated(k, d) - 1, 0) for k, d in zip(weight.shape[1:-1], g.kernel_dilation, strict=True)]
+    pixel = np.empty((1,) * (input.ndim - 1) + input.shape[-1:], input.dtype)
+    _core.problem_of(lambda: run(pixel, pads=pads))
 
 
 def _block(input: Any, tiles: list[Any], run: Callable[..., Array], outputs: int) -> Any:

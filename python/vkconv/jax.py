@@ -27,7 +27,7 @@ from jax.interpreters import ad, batching, mlir
 
 from vkconv import _bilinear, _core
 from vkconv._axes import check_ranks
-from vkconv._bilinear import Geometry, named, output_extents
+from vkconv._bilinear import Geometry, named
 from vkconv._types import Axes, NumericPadding, Padding, Pads
 
 __all__ = [
@@ -106,12 +106,7 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
 
 
 def _output_shape(x: Sequence[int], w: Sequence[int], geometry: Geometry) -> Sequence[int]:
-    g = geometry
-    sizes = output_extents(x[1:-1], w[1:-1], g.stride, g.pads, g.kernel_dilation, g.input_dilation)
-    for axis, (extent, size) in enumerate(zip(x[1:-1], sizes, strict=True)):
-        if isinstance(size, int) and size < min(extent, 1):  # others are symbols
-            raise ValueError(f"input is smaller than the kernel along spatial axis {axis}")
-    return (x[0], *sizes, w[0])
+    return (x[0], *geometry.outputs(x[1:-1], w[1:-1]), w[0])
 
 
 def _input_shape(g: Sequence[int], w: Sequence[int], geometry: Geometry, extents: Sequence[int]) -> Sequence[int]:
@@ -190,6 +185,10 @@ def _by_jax(x: jax.Array, w: jax.Array, g: Geometry) -> jax.Array:
 def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
     if not _numbers_only(x, w):
         return _by_jax(x, w, geometry)
+    shape = _output_shape(x.shape, w.shape, geometry)
+    if 0 in shape[1:-1]:
+        _bilinear.check_operands(x.shape[-1], tuple(w.shape), np.dtype(x.dtype), np.dtype(w.dtype), geometry.groups)
+        return jax.numpy.zeros(shape, x.dtype)
     # An operand that is the same everywhere is cast to one that varies, whose cotangents are summed over the mesh.
     axes = [_mesh_axes(_typeof(operand)) for operand in (x, w)]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]

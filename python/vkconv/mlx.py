@@ -147,6 +147,15 @@ def _checked(x: mx.array, w: mx.array, rank: int | None = None) -> None:
     check_ranks(x.ndim - 2 if rank is None else rank, input=x, weight=w)
 
 
+def _result(x: mx.array, w: mx.array, geometry: Geometry) -> mx.array:
+    extents = geometry.outputs(x.shape[1:-1], w.shape[1:-1])
+    if 0 not in extents:
+        return _conv(geometry)(x, w)
+    dtypes = (_to_numpy(mx.zeros(1, a.dtype)).dtype for a in (x, w))
+    _bilinear.check_operands(x.shape[-1], tuple(w.shape), *dtypes, geometry.groups)
+    return mx.zeros((x.shape[0], *extents, w.shape[0]), x.dtype)
+
+
 def conv_general(
     input: mx.array,
     weight: mx.array,
@@ -163,7 +172,7 @@ def conv_general(
     _checked(input, weight)
     extents = input.shape[1:-1], weight.shape[1:-1]
     geometry = Geometry.of(*extents, stride, padding, kernel_dilation, input_dilation, groups, flip)
-    return _conv(geometry)(input, weight)
+    return _result(input, weight, geometry)
 
 
 def _make_conv(rank: int) -> Callable[..., mx.array]:
@@ -179,7 +188,7 @@ def _make_conv(rank: int) -> Callable[..., mx.array]:
     ) -> mx.array:
         _checked(input, weight, rank)
         geometry = Geometry.of(input.shape[1:-1], weight.shape[1:-1], stride, padding, dilation, 1, groups)
-        return _conv(geometry)(input, weight)
+        return _result(input, weight, geometry)
 
     return named(conv, f"conv{rank}d", _DOC)
 
@@ -199,7 +208,7 @@ def _make_transpose(rank: int) -> Callable[..., mx.array]:
         _checked(input, weight, rank)
         kernel = weight.shape[1:-1]
         geometry = Geometry.transposed(input.shape[1:-1], kernel, stride, padding, dilation, output_padding, groups)
-        return _conv(geometry)(input, weight)
+        return _result(input, weight, geometry)
 
     return named(conv_transpose, f"conv_transpose{rank}d", _DOC)
 
