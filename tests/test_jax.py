@@ -211,6 +211,28 @@ def test_jax_decides_what_is_right():
             vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))
 
 
+def test_shapes_are_checked_as_arrays_are():
+    """Where a function is only evaluated for its shapes."""
+    x, w = operands()
+    for weight, options, kind, message in (
+        (w[..., :3], {}, ValueError, "weight has 3 input channels per group, input has 4 in 1 group"),
+        (w[:5, ..., :2], {"groups": 2}, ValueError, "groups is 2, which does not divide the 5 output channels"),
+        (w[..., :1], {"groups": 3}, ValueError, "groups is 3, which does not divide the 4 channels of input"),
+        (w[:, :0], {}, ValueError, "kernel"),
+    ):
+        for name in ("conv2d", "conv_transpose2d"):
+            call = partial(getattr(vj, name), **options)
+            loss = lambda x, w, f=call: f(x, w).sum()  # noqa: E731
+            for run in (call, partial(jax.eval_shape, call), partial(jax.eval_shape, jax.grad(loss))):
+                with pytest.raises(kind, match=message):
+                    run(x, weight)
+    whole = x.astype("int32"), w.astype("int32")
+    for run in (vj.conv2d, partial(jax.eval_shape, vj.conv2d)):
+        with pytest.raises(TypeError, match="input has dtype int32"):
+            run(*whole)
+    assert jax.eval_shape(vj.conv2d, x, w).shape == vj.conv2d(x, w).shape
+
+
 def test_both_forms_of_pairs():
     """vkconv's and MLX's padding is (lo..., hi...), JAX's has a pair for each axis, which `pads` takes."""
     x, w = operands()

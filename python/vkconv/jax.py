@@ -185,9 +185,9 @@ def _by_jax(x: jax.Array, w: jax.Array, g: Geometry) -> jax.Array:
 def _bound(x: jax.Array, w: jax.Array, geometry: Geometry) -> jax.Array:
     if not _numbers_only(x, w):
         return _by_jax(x, w, geometry)
+    _bilinear.check_operands(x.shape[-1], tuple(w.shape), np.dtype(x.dtype), np.dtype(w.dtype), geometry.groups)
     shape = _output_shape(x.shape, w.shape, geometry)
     if 0 in shape[1:-1]:
-        _bilinear.check_operands(x.shape[-1], tuple(w.shape), np.dtype(x.dtype), np.dtype(w.dtype), geometry.groups)
         return jax.numpy.zeros(shape, x.dtype)
     # An operand that is the same everywhere is cast to one that varies, whose cotangents are summed over the mesh.
     axes = [_mesh_axes(_typeof(operand)) for operand in (x, w)]
