@@ -70,6 +70,24 @@ def test_axes_without_elements():
             assert y.shape == want.shape and np.array_equal(y.compute(scheduler="sync"), want)
 
 
+def test_one_layer_and_one_task_a_chunk():
+    x = da.ones((2, 12, 10, 9, 3), chunks=(1, 3, 5, 4, 3), dtype=np.float32)
+    w = np.ones((4, 3, 3, 3, 3), np.float32)
+    for y in (vd.conv3d(x, w, padding=1), vd.conv_transpose3d(x, w, 2), vd.conv3d(x, w, 2, chunks=2)):
+        assert len(y.dask.layers) == len(x.dask.layers) + 1
+        assert len(dict(y.dask)) == x.npartitions + y.npartitions
+    assert vd.conv3d(x, w).name == vd.conv3d(x, w).name != vd.conv3d(x, 2 * w).name
+
+
+def test_chunks_without_elements():
+    x, w = integers(1, 7, 2), integers(3, 2, 2)
+    lazy = da.from_array(x, ((1,), (3, 4), (2,)))
+    gaps = da.concatenate([lazy[:, :0], lazy[:, :3], lazy[:, :0], lazy[:, 3:], lazy[:, :0]], 1)
+    for chunks in (None, 1):
+        got = vd.conv1d(gaps, w, padding=1, chunks=chunks).compute(scheduler="sync")
+        assert np.array_equal(got, vkconv.conv1d(x, w, padding=1, device="cpu"))
+
+
 def test_only_what_is_seen_is_read():
     read = []
 

@@ -12,12 +12,16 @@ along that axis keep it small.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from itertools import accumulate, pairwise, product
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
 
 from vkconv import _core
 from vkconv._axes import check_ranks, dilated
@@ -81,6 +85,7 @@ def _lazy(input: Any) -> Any:
 
 
 def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activation: Any, chunks: Axes | None) -> Any:
+    """One layer with one task for each chunk of the output, whatever its window sees: layers cost more than tasks."""
     rank = input.ndim - 2
     input = input.rechunk({input.ndim - 1: -1})
     extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks", 1)
@@ -90,12 +95,28 @@ def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activat
     if 0 in outputs:
         shape = (input.shape[0], *outputs, len(weight))
         return da.zeros(shape, dtype=input.dtype, chunks=(input.chunks[0], *outputs, -1))
-    tiles = [_Axis(input, weight, g, a, outputs[a]).tiles(extents[a]) for a in range(rank)]
-    blocks = np.empty([len(t) for t in tiles], object)
-    for place in np.ndindex(*blocks.shape):
-        blocks[place] = _block(input, [t[i] for t, i in zip(tiles, place, strict=True)], run, len(weight))
-    # The axes of the grid of blocks are the spatial ones: those for batch and channels have one block each.
-    return da.block(blocks.reshape(1, *blocks.shape, 1).tolist())
+    axes = [_Axis(input, weight, g, a, outputs[a]).tiles(extents[a]) for a in range(rank)]
+    name = f"vkconv-{tokenize(input.name, weight, g, bias, activation, extents)}"
+    tasks = {}
+    for place in np.ndindex(*map(len, axes)):
+        tiles = [axis[i] for axis, i in zip(axes, place, strict=True)]
+        call = partial(_block, parts=[t.parts for t in tiles], pads=[t.pads for t in tiles], run=run)
+        seen = list(product(*(t.chunks for t in tiles)))
+        for n in range(len(input.chunks[0])):
+            key = (name, n, *place, 0)
+            tasks[key] = (call, [(input.name, n, *where, 0) for where in seen])
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[input])
+    made = (input.chunks[0], *(tuple(t.outputs for t in axis) for axis in axes), (len(weight),))
+    return da.Array(graph, name, chunks=made, dtype=input.dtype)
+
+
+class _Tile(NamedTuple):
+    """A chunk of outputs along one axis, and what it sees: chunks of the input, a part of each, and pads around."""
+
+    outputs: int
+    chunks: range
+    parts: list[slice]
+    pads: tuple[int, int]
 
 
 class _Axis:
@@ -107,20 +128,27 @@ class _Axis:
         self.reach = self.dilation * (weight.shape[1 + a] - 1)
         self.lo = g.pads[a][0]
         self.outputs = outputs
+        self.starts = [0, *accumulate(self.input_chunks[:-1])]
 
-    def tiles(self, chunk: int | None) -> list[tuple[slice, tuple[int, int], int]]:
-        """For each chunk of outputs: the slice of the input, its pads, and how many outputs there are."""
+    def tiles(self, chunk: int | None) -> list[_Tile]:
         size = max(1, max(self.input_chunks) * self.step // self.stride) if chunk is None else chunk
         starts = range(0, self.outputs, size)
         return [self._tile(start, min(start + size, self.outputs)) for start in starts]
 
-    def _tile(self, start: int, stop: int) -> tuple[slice, tuple[int, int], int]:
+    def _tile(self, start: int, stop: int) -> _Tile:
         first = start * self.stride - self.lo  # in steps of the dilated input
         last = (stop - 1) * self.stride - self.lo + self.reach
         begin = min(max(-(-first // self.step), 0), max(self.extent - 1, 0))
         end = min(max(last // self.step, begin) + 1, self.extent)
         behind = begin * self.step + dilated(end - begin, self.step)
-        return slice(begin, end), (begin * self.step - first, last + 1 - behind), stop - start
+        chunks = self._chunks_of(begin, end)
+        parts = [slice(max(begin - self.starts[i], 0), min(end - self.starts[i], self.input_chunks[i])) for i in chunks]
+        return _Tile(stop - start, chunks, parts, (begin * self.step - first, last + 1 - behind))
+
+    def _chunks_of(self, begin: int, end: int) -> range:
+        """Those that hold the elements begin .. end - 1; one of them where there are none."""
+        first = bisect_right(self.starts, begin) - 1
+        return range(first, max(bisect_left(self.starts, end), first + 1))
 
 
 def _check(input: Any, weight: Array, g: Geometry, run: Callable[..., Array]) -> None:
@@ -130,12 +158,19 @@ def _check(input: Any, weight: Array, g: Geometry, run: Callable[..., Array]) ->
     _core.problem_of(lambda: run(pixel, pads=pads))
 
 
-def _block(input: Any, tiles: list[Any], run: Callable[..., Array], outputs: int) -> Any:
-    window = (slice(None), *(t[0] for t in tiles), slice(None))
-    part = input[window]
-    part = part.rechunk({1 + a: -1 for a in range(len(tiles))})
-    chunks = (part.chunks[0], *((t[2],) for t in tiles), (outputs,))
-    return part.map_blocks(run, pads=[t[1] for t in tiles], dtype=input.dtype, chunks=chunks)
+def _block(chunks: list[Array], *, parts: list[list[slice]], pads: Any, run: Callable[..., Array]) -> Array:
+    """The outputs that see these `parts` along each axis of the chunks, which are in the order of their places."""
+    chunks = [_core.require_array(chunk, "input") for chunk in chunks]
+    windows = [(slice(None), *part) for part in product(*parts)]
+    if len(chunks) == 1:
+        return run(chunks[0][windows[0]], pads=pads)
+    ends = [list(accumulate(part.stop - part.start for part in along)) for along in parts]
+    x = np.empty((len(chunks[0]), *(e[-1] for e in ends), chunks[0].shape[-1]), chunks[0].dtype)
+    places = product(*([slice(lo, hi) for lo, hi in pairwise([0, *e])] for e in ends))
+    for chunk, window, place in zip(chunks, windows, places, strict=True):
+        target = (slice(None), *place)
+        x[target] = chunk[window]
+    return run(x, pads=pads)
 
 
 def _run(x: Array, *, pads: Any, weight: Array, geometry: Geometry, bias: Array | None, activation: Any) -> Array:
