@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from vkconv import ndimage
+from vkconv import _window, ndimage
 
 scipy_ndimage = pytest.importorskip("scipy.ndimage")
 
@@ -212,6 +212,37 @@ def test_uniform_filter_of_integers_is_exact():
     x = np.full((40,), 3)
     for size in (3, 7, 13):
         assert np.array_equal(ndimage.uniform_filter1d(x, size), x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("shape", "axis"), [((300,), 0), ((3, 150, 12), 1), ((20, 9), 0), ((1,), 0)])
+def test_long_uniform_filters(shape, axis, mode):
+    for dtype in DTYPES:
+        x = array(*shape, dtype=dtype)
+        for size, origin in ((64, 0), (67, -20), (100, 31), (331, 7)):
+            got, want = (
+                m.uniform_filter1d(v, size, axis, np.float64, mode, 1.5, origin)
+                for m, v in ((ndimage, x), (scipy_ndimage, x.astype(np.float64)))
+            )
+            assert np.abs(got - want).max() <= (1e-6 if dtype == np.float32 else 1e-13) * max(np.abs(want).max(), 1)
+    whole = np.full(shape, 7)
+    assert np.array_equal(ndimage.uniform_filter1d(whole, 101, axis, mode=mode, cval=7), whole)
+
+
+def test_long_windows_of_means_see_only_themselves():
+    x = array(2000)
+    x[1000], x[1100] = np.nan, np.inf
+    got = ndimage.uniform_filter1d(x, 65)
+    assert np.array_equal(np.flatnonzero(np.isnan(got)), np.arange(968, 1033))
+    assert np.array_equal(np.flatnonzero(np.isinf(got)), np.arange(1068, 1133))
+
+
+def test_long_uniform_filters_take_few_additions(monkeypatch):
+    lengths = []
+    filtered = _window._line_filter
+    monkeypatch.setattr(_window, "_line_filter", lambda x, w, *rest: lengths.append(len(w)) or filtered(x, w, *rest))
+    ndimage.uniform_filter1d(array(5000), 1001)
+    assert sum(lengths) < 100
 
 
 @pytest.mark.parametrize("name", ["correlate1d", "convolve1d"])

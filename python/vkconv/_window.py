@@ -29,6 +29,7 @@ _MODES: dict[str, Any] = {
     "grid-constant": "constant",
 }
 _MOST_ROUNDINGS = 64  # of a sum, in units of its last place
+_FEWEST_LONG = 64  # weights of one: sums of sums are faster
 _FEWEST_CHANNELS = 8  # that make a depthwise convolution worth its while
 
 
@@ -218,11 +219,31 @@ def _along_some(array: Array, kernel: Array, axes: list[int], pads: PlainPads, b
 def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, border: PaddingMode) -> Array:
     """Antisymmetric weights w are summed by parts: differences of neighbours times -(w[0] + ... + w[k]). Where the
     input is constant the sum is zero, as in SciPy, and not what rounding leaves of w x - w x."""
+    if len(kernel) >= _FEWEST_LONG and np.array_equal(kernel, np.ones_like(kernel)):
+        return _long_sums(array, kernel, axes[0], pads[0], border)
     if not _antisymmetric(kernel):
         return _line_filter(array, kernel, axes, pads, border)
     half = -np.cumsum(kernel[: len(kernel) // 2])
     steps = _line_filter(array, np.array([-1, 1], kernel.dtype), axes, pads, border)
     return _line_filter(steps, np.concatenate([half, half[::-1]]), axes, [(0, 0)], border)
+
+
+def _long_sums(array: Array, ones: Array, axis: int, pads: tuple[int, int], border: PaddingMode) -> Array:
+    """Sums of `short` neighbours, of which every `short`-th are summed, and the sum of what is left of the window: some
+    two roots of its length are the additions. Nothing is subtracted, as it is from running sums: roundings, infinities
+    and NaN stay in the windows that see them."""
+    size, extent = len(ones), array.shape[axis]
+    short = min(range(2, size), key=lambda n: n + size // n + size % n)
+    count, rest = divmod(size, short)
+    fill = -(extent + size - short) % short
+    sums = _line_filter(array, ones[:short], [axis], [(pads[0], pads[1] + fill)], border)
+    rows = sums.reshape(math.prod(array.shape[:axis]), -1, short * math.prod(array.shape[axis + 1 :]))
+    made = _line_filter(rows, ones[:count], [1], [(0, 0)], "zeros")
+    made = made.reshape(*array.shape[:axis], -1, *array.shape[axis + 1 :])
+    made = made[(slice(None),) * axis + (slice(extent),)]
+    if rest == 0:
+        return np.ascontiguousarray(made)
+    return made + _line_filter(array, ones[:rest], [axis], [(pads[0] - count * short, pads[1])], border)
 
 
 def _antisymmetric(kernel: Array) -> bool:
