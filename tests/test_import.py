@@ -49,6 +49,18 @@ def test_import_opens_no_vulkan_and_starts_no_thread():
     assert told == {"threads": 0, "vulkan": False, "ml_dtypes": False}
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(("arguments", "default"), [('x, x, device="cpu"', ""), ("x, x", "cpu")])
+def test_calls_that_name_the_cpu_open_no_vulkan(arguments, default):
+    code = f"""
+        import numpy as np, vkconv
+        x = np.ones((1, 3, 2), np.float32)
+        vkconv.conv1d({arguments})
+        print("libvulkan" in open("/proc/self/maps").read())
+    """
+    assert run(code, VKCONV_DEVICE=default).strip() == "False"
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="the module that makes subinterpreters has another name")
 def test_subinterpreters():
     """As servers of the web have them. Before Python 3.12 pybind11 knows none, which is said at once."""
