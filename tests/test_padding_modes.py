@@ -314,8 +314,10 @@ def test_the_state_owns_its_memory():
 
 def test_stream_errors():
     x, w = integers(1, 8, 2), integers(2, 3, 2)
-    with pytest.raises(ValueError, match="state is float32"):
+    with pytest.raises(ValueError, match=r"state has shape \(1, 3, 2\), wanted \(1, 2, 2\)"):
         vkconv.causal_conv1d(x, w, state=integers(1, 3, 2))
+    with pytest.raises(TypeError, match="state has dtype float64, input has float32: they must agree"):
+        vkconv.causal_conv1d(x, w, state=np.zeros((1, 2, 2)))
     with pytest.raises(TypeError, match="state must be"):
         vkconv.causal_conv1d(x, w, state="zeros")
     for wrong in (x[:, :7], x[:, :0]):

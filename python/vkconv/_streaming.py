@@ -139,8 +139,10 @@ def _stream(
     if state is None:
         state = np.zeros(shape, dtype) if first == "zeros" else np.repeat(input[:, :1], before, axis=1)
     _core.require_array(state, "state")
-    if state.shape != shape or state.dtype.newbyteorder("=") != dtype:
-        raise ValueError(f"state is {state.dtype} {state.shape}, wanted {dtype} {shape}")
+    if state.dtype.newbyteorder("=") != dtype:
+        raise TypeError(f"state has dtype {state.dtype}, input has {dtype}: they must agree")
+    if state.shape != shape:
+        raise ValueError(f"state has shape {state.shape}, wanted {shape}")
     pads = [(0, 0)]
     if rank > 1:
         pads += _core.resolved_pads(input.shape[2:-1], weight.shape[2:-1], steps[1:], padding, dilations[1:], None)
