@@ -198,6 +198,14 @@ def test_activation(name, argument):
         fails(ValueError, name, argument, value)
 
 
+def test_every_activation_is_documented():
+    with pytest.raises(ValueError, match="activation is 'RELU', wanted None or one of") as raised:
+        vkconv.conv2d(X, W, activation="RELU")
+    for name in re.findall(r"'(\w+)'", str(raised.value).partition("wanted")[2]):
+        assert f"'{name}'" in (vkconv._ops.__doc__ or ""), name
+    assert np.array_equal(vkconv.conv2d(X, W, activation="identity"), vkconv.conv2d(X, W))
+
+
 @pytest.mark.parametrize("name, argument", pairs(*WORDS))
 def test_words(name, argument):
     for value in (1, True, b"cpu", ("cpu",), 1.5):

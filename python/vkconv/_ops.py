@@ -34,7 +34,8 @@ bias : ndarray of shape (O,), optional
     Added to the sums; of the input's dtype or float32.
 activation : str or tuple, optional
     'relu', 'relu6', 'leaky_relu', 'silu', 'gelu', 'sigmoid', 'tanh', 'hardswish', or with parameters
-    ('leaky_relu', slope) and ('clip', lo, hi). Applied after the bias, before the rounding.
+    ('leaky_relu', slope) and ('clip', lo, hi); 'identity' is none, as None is. Applied after the bias, before the
+    rounding.
 precision : {'high', 'highest', 'fast'}, optional
     'highest': direct sums only; in float32 an error is at most 8 u S, with u = 2^-24 and S the sum of |input||weight|
     behind the output. 'high' (by default): also algorithms within 64 u S, S being the largest of the outputs that are
