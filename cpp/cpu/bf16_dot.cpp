@@ -82,18 +82,4 @@ const Kernels& bf16_dot_kernels() {
 
 }  // namespace vkconv::cpu
 
-#else
-
-namespace vkconv::cpu {
-
-bool bf16_dot_available() { return false; }
-
-// Never used: not available.
-const GemmKernels<hwy::bfloat16_t, float>& bf16_dot_kernels() {
-  static const GemmKernels<hwy::bfloat16_t, float> none{};
-  return none;
-}
-
-}  // namespace vkconv::cpu
-
 #endif

@@ -312,18 +312,4 @@ const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels() {
 
 }  // namespace vkconv::cpu
 
-#else
-
-namespace vkconv::cpu {
-
-bool bf16_tiles_available() { return false; }
-
-// Never used: not available.
-const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels() {
-  static const GemmKernels<hwy::bfloat16_t, float> none{};
-  return none;
-}
-
-}  // namespace vkconv::cpu
-
 #endif
