@@ -37,17 +37,17 @@ std::optional<HostImport> HostImport::make(const LogicalDevice& device, const St
     made.pages_ = reinterpret_cast<const std::byte*>(first);
     void* pages = reinterpret_cast<void*>(first);
     const vk::ExternalMemoryBufferCreateInfo external(kHandleType);
-    const vk::BufferCreateInfo info(
-        {}, bytes, vk::BufferUsageFlagBits::eStorageBuffer | vk::BufferUsageFlagBits::eShaderDeviceAddress,
-        vk::SharingMode::eExclusive, {}, &external);
-    made.buffer_ = vk::raii::Buffer(device.handle(), info);
+    vk::BufferCreateInfo info({}, bytes,
+                              vk::BufferUsageFlagBits::eStorageBuffer | vk::BufferUsageFlagBits::eShaderDeviceAddress);
+    made.buffer_ = vk::raii::Buffer(device.handle(), info.setPNext(&external));
     const vk::MemoryRequirements needed = made.buffer_.getMemoryRequirements();
     const auto allowed = device.handle().getMemoryHostPointerPropertiesEXT(kHandleType, pages).memoryTypeBits;
     const auto type = choose_type(device.memory_properties(), allowed & needed.memoryTypeBits);
     if (!type || needed.size > bytes) return {};
     const vk::ImportMemoryHostPointerInfoEXT import(kHandleType, pages);
-    const vk::MemoryAllocateFlagsInfo flags(vk::MemoryAllocateFlagBits::eDeviceAddress, 0, &import);
-    made.memory_ = vk::raii::DeviceMemory(device.handle(), vk::MemoryAllocateInfo(bytes, *type, &flags));
+    vk::MemoryAllocateFlagsInfo flags(vk::MemoryAllocateFlagBits::eDeviceAddress);
+    flags.setPNext(&import);
+    made.memory_ = vk::raii::DeviceMemory(device.handle(), vk::MemoryAllocateInfo(bytes, *type).setPNext(&flags));
     made.buffer_.bindMemory(*made.memory_, 0);
     made.address_ = device.handle().getBufferAddress({*made.buffer_});
     return made;

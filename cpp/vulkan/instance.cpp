@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,10 @@ namespace {
 
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 constexpr std::size_t kMaxMessages = 1000;
+
+// VK_KHR_portability_enumeration, which headers before Vulkan 1.3.208 do not have.
+constexpr const char* kPortabilityEnumeration = "VK_KHR_portability_enumeration";
+constexpr auto kEnumeratePortability = vk::InstanceCreateFlags(1);
 
 std::atomic<bool> forked_child{false};
 
@@ -105,9 +110,9 @@ void Instance::create() {
     // MoltenVK is listed only to applications that say they know portability subsets.
     std::vector<const char*> extensions;
     for (const auto& e : context_->enumerateInstanceExtensionProperties())
-      if (std::strcmp(e.extensionName, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME) == 0) {
-        extensions.push_back(VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
-        info.flags |= vk::InstanceCreateFlagBits::eEnumeratePortabilityKHR;
+      if (std::string_view(e.extensionName) == kPortabilityEnumeration) {
+        extensions.push_back(kPortabilityEnumeration);
+        info.flags |= kEnumeratePortability;
       }
     info.setPEnabledExtensionNames(extensions);
     instance_ = std::make_unique<vk::raii::Instance>(*context_, info);
@@ -119,8 +124,8 @@ void Instance::create() {
                vk::ValidationFeatureEnableEXT::eGpuAssistedReserveBindingSlot};
   vk::ValidationFeaturesEXT features(enabled);
   vk::DebugUtilsMessengerCreateInfoEXT messenger = messenger_info();
-  const char* extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
-  const char* layers[] = {kValidationLayer};
+  const std::array extensions{VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
+  const std::array layers{kValidationLayer};
   features.pNext = &messenger;  // messages of the instance's own creation
   info.pNext = &features;
   info.setPEnabledLayerNames(layers);

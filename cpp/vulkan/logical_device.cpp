@@ -62,7 +62,7 @@ LogicalDevice::LogicalDevice(const PhysicalDevice& physical)
   const std::uint32_t bits = physical.handle.getQueueFamilyProperties()[queue_family_].timestampValidBits;
   timestamp_mask_ = bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
   const vk::SemaphoreTypeCreateInfo timeline(vk::SemaphoreType::eTimeline, 0);
-  timeline_ = vk::raii::Semaphore(device_, vk::SemaphoreCreateInfo({}, &timeline));
+  timeline_ = vk::raii::Semaphore(device_, vk::SemaphoreCreateInfo().setPNext(&timeline));
 }
 
 LogicalDevice::~LogicalDevice() {
@@ -122,7 +122,7 @@ vk::raii::Device LogicalDevice::create_device(const PhysicalDevice& physical) {
       extensions.push_back("VK_KHR_portability_subset");
   const float priority = 1;
   const vk::DeviceQueueCreateInfo queue({}, queue_family_, 1, &priority);
-  return {physical.handle, vk::DeviceCreateInfo({}, queue, {}, extensions, nullptr, &features)};
+  return {physical.handle, vk::DeviceCreateInfo({}, queue, {}, extensions).setPNext(&features)};
 }
 
 template <class F>
@@ -214,7 +214,7 @@ std::uint64_t LogicalDevice::submit(vk::CommandBuffer commands) {
     std::lock_guard lock(queue_mutex_);
     const std::uint64_t number = submitted_ + 1;
     const vk::TimelineSemaphoreSubmitInfo values({}, number);
-    queue_.submit(vk::SubmitInfo({}, {}, commands, *timeline_, &values));
+    queue_.submit(vk::SubmitInfo({}, {}, commands, *timeline_).setPNext(&values));
     submitted_ = number;
     return number;
   });

@@ -163,7 +163,8 @@ std::unique_ptr<MemoryPool::Block> MemoryPool::create_block(std::uint64_t bytes,
     block->buffer = vk::raii::Buffer(device_, info);
     const vk::MemoryRequirements needed = block->buffer.getMemoryRequirements();
     const vk::MemoryAllocateFlagsInfo flags(vk::MemoryAllocateFlagBits::eDeviceAddress);
-    block->memory = vk::raii::DeviceMemory(device_, vk::MemoryAllocateInfo(needed.size, type(kind).index, &flags));
+    const auto memory = vk::MemoryAllocateInfo(needed.size, type(kind).index).setPNext(&flags);
+    block->memory = vk::raii::DeviceMemory(device_, memory);
     block->reserved_bytes = needed.size;
     block->buffer.bindMemory(*block->memory, 0);
     block->address = device_.getBufferAddress({*block->buffer});

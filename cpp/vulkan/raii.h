@@ -5,10 +5,10 @@
 #define VK_NO_PROTOTYPES
 #endif
 #define VULKAN_HPP_DISPATCH_LOADER_DYNAMIC 1
-#include <vulkan/vulkan_raii.hpp>
-
 #include <string>
-#include <utility>
+#include <utility>  // for the headers of Vulkan 1.3.204, the oldest that compile
+
+#include <vulkan/vulkan_raii.hpp>
 
 #include "core/error.h"
 
