@@ -28,9 +28,10 @@ if(NOT hwy_FOUND)
   add_library(hwy::hwy ALIAS hwy)
 endif()
 
-# Kernels are compiled for SSE4 (the baseline: every x86 processor since 2009), AVX2 and AVX-512, or for NEON. AVX3_DL
-# adds no instruction that they use; scalable vectors (SVE, RVV) cannot lie in the arrays that hold register tiles.
-set(VKCONV_DISABLED_TARGETS "HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV")
+# Kernels are compiled for SSE4 (the baseline: every x86 processor since 2009), AVX2 and AVX-512, or for NEON. Highway's
+# targets beyond AVX3, whose bits are the lower ones, add no instruction that they use, and would be compiled each;
+# scalable vectors (SVE, RVV) cannot lie in the arrays that hold register tiles.
+set(VKCONV_DISABLED_TARGETS "(HWY_AVX3-1)|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV")
 add_library(vkconv_targets INTERFACE)
 target_link_libraries(vkconv_targets INTERFACE hwy::hwy)
 target_compile_definitions(vkconv_targets INTERFACE "HWY_DISABLED_TARGETS=(${VKCONV_DISABLED_TARGETS})")

@@ -162,7 +162,7 @@ HWY_INLINE hn::Vec<D> widen_half(D d, hn::Vec<HalfTag<D>> half) {
 }
 
 template <class T, class D>
-HWY_INLINE hn::Vec<HalfTag<D>> round_to_half(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<HalfTag<D>> round_to_half([[maybe_unused]] D d, hn::Vec<D> v) {
   const HalfTag<D> u16;
   if constexpr (std::is_same_v<T, hwy::bfloat16_t>) {
     // bits + 0x7fff + (bit 16) carries into the upper half exactly when rounding to even goes up; NaN stays quiet NaN.
