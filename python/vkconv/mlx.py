@@ -10,7 +10,7 @@ Inside `mx.compile` and `mx.vmap`, whose arrays have no values yet, MLX's own co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from vkconv import _bilinear
-from vkconv._axes import check_ranks
+from vkconv._axes import check_ranks, dilated
 from vkconv._bilinear import Geometry, named
 from vkconv._types import Array, Axes, NumericPadding, Padding
 
@@ -106,38 +106,80 @@ def _conv(geometry: Geometry) -> Callable[[mx.array, mx.array], mx.array]:
 
 @lru_cache(256)
 def _input_grad(geometry: Geometry, spatial: tuple[int, ...]) -> Callable[[mx.array, mx.array], mx.array]:
-    def own(g: mx.array, w: mx.array) -> mx.array:
-        shape = (g.shape[0], *spatial, w.shape[-1] * geometry.groups)
-        return _own_grad(lambda x: _own_conv(x, w, geometry), shape, g)
-
     def vjp(g: mx.array, w: mx.array, cotangent: mx.array) -> tuple[mx.array, mx.array]:
         return _conv(geometry)(cotangent, w), _weight_grad(geometry, tuple(w.shape[1:-1]))(g, cotangent)
 
+    own = partial(_own_input_grad, spatial=spatial, geometry=geometry)
     return _operator(partial(_bilinear.input_grad, extents=spatial, geometry=geometry), own, vjp)
 
 
 @lru_cache(256)
 def _weight_grad(geometry: Geometry, kernel: tuple[int, ...]) -> Callable[[mx.array, mx.array], mx.array]:
-    def own(g: mx.array, x: mx.array) -> mx.array:
-        shape = (g.shape[-1], *kernel, x.shape[-1] // geometry.groups)
-        return _own_grad(lambda w: _own_conv(x, w, geometry), shape, g)
-
     def vjp(g: mx.array, x: mx.array, cotangent: mx.array) -> tuple[mx.array, mx.array]:
         return _conv(geometry)(x, cotangent), _input_grad(geometry, tuple(x.shape[1:-1]))(g, cotangent)
 
+    own = partial(_own_weight_grad, kernel=kernel, geometry=geometry)
     return _operator(partial(_bilinear.weight_grad, extents=kernel, geometry=geometry), own, vjp)
 
 
-def _own_grad(linear: Callable[[mx.array], mx.array], shape: tuple[int, ...], cotangent: mx.array) -> mx.array:
-    """The adjoint of a linear function of an array of this shape, by MLX."""
+def _own_conv(x: mx.array, w: mx.array, geometry: Geometry) -> mx.array:
+    """By MLX, which would cut off as many elements as a negative padding says, however far apart they are."""
+    cut, lo, hi = [slice(None)], [], []
+    for n, pads, step in zip(x.shape[1:-1], geometry.pads, geometry.input_dilation, strict=True):
+        first, last = (max(-(pad // step), 0) for pad in pads)
+        if first + last >= n:
+            extents = geometry.outputs(x.shape[1:-1], w.shape[1:-1])
+            return mx.zeros((x.shape[0], *extents, w.shape[0]), x.dtype)
+        cut.append(slice(first, n - last))
+        lo.append(pads[0] + first * step)
+        hi.append(pads[1] + last * step)
+    dilations = list(geometry.kernel_dilation), list(geometry.input_dilation)
+    seen = x[tuple(cut)]
+    return _OWN["conv_general"](seen, w, list(geometry.stride), (lo, hi), *dilations, geometry.groups, geometry.flip)
+
+
+def _own_adjoint(linear: Callable[[mx.array], mx.array], shape: tuple[int, ...], cotangent: mx.array) -> mx.array:
+    """By MLX, which makes other shapes where the input is dilated."""
     _, (made,) = mx.vjp(linear, (mx.zeros(shape, cotangent.dtype),), (cotangent,))
     return made
 
 
-def _own_conv(x: mx.array, w: mx.array, geometry: Geometry) -> mx.array:
-    lo, hi = ([p[side] for p in geometry.pads] for side in (0, 1))
-    dilations = list(geometry.kernel_dilation), list(geometry.input_dilation)
-    return _OWN["conv_general"](x, w, list(geometry.stride), (lo, hi), *dilations, geometry.groups, geometry.flip)
+def _own_input_grad(g: mx.array, w: mx.array, spatial: tuple[int, ...], geometry: Geometry) -> mx.array:
+    """Where the input is dilated, the convolution of the cotangent with the mirrored kernel."""
+    if max(geometry.input_dilation) == 1:
+        shape = (g.shape[0], *spatial, w.shape[-1] * geometry.groups)
+        return _own_adjoint(lambda x: _own_conv(x, w, geometry), shape, g)
+    groups, kernel, (outputs, inputs) = geometry.groups, w.shape[1:-1], (w.shape[0], w.shape[-1])
+    parts = w.reshape(groups, outputs // groups, *kernel, inputs)
+    swapped = mx.swapaxes(parts, 1, -1).reshape(groups * inputs, *kernel, outputs // groups)
+    lo = [d * (k - 1) - lo for k, d, (lo, _) in zip(kernel, geometry.kernel_dilation, geometry.pads, strict=True)]
+    steps = geometry.input_dilation, geometry.kernel_dilation, geometry.stride
+    return _own_conv(g, swapped, _making(spatial, g.shape[1:-1], kernel, lo, *steps, groups, not geometry.flip))
+
+
+def _own_weight_grad(g: mx.array, x: mx.array, kernel: tuple[int, ...], geometry: Geometry) -> mx.array:
+    """Where the input is dilated, its convolution with the cotangent: the batch is their channels."""
+    if max(geometry.input_dilation) == 1:
+        shape = (g.shape[-1], *kernel, x.shape[-1] // geometry.groups)
+        return _own_adjoint(lambda w: _own_conv(x, w, geometry), shape, g)
+    groups, spatial, (batch, inputs) = geometry.groups, x.shape[1:-1], (x.shape[0], x.shape[-1])
+    parts = x.reshape(batch, *spatial, groups, inputs // groups)
+    signal = mx.swapaxes(parts, 0, -1).reshape(inputs // groups, *spatial, groups * batch)
+    steps, lo = (geometry.kernel_dilation, geometry.stride, geometry.input_dilation), [p[0] for p in geometry.pads]
+    making = _making(kernel, spatial, g.shape[1:-1], lo, *steps, groups, False)
+    made = mx.swapaxes(_own_conv(signal, mx.swapaxes(g, 0, -1), making), 0, -1)
+    mirrored = slice(None), *[slice(None, None, -1)] * len(kernel)
+    return made[mirrored] if geometry.flip else made
+
+
+def _making(
+    outputs: Sequence[int], spatial: Sequence[int], kernel: Sequence[int], lo: Sequence[int], stride: tuple[int, ...],
+    kernel_dilation: tuple[int, ...], input_dilation: tuple[int, ...], groups: int, flip: bool,
+) -> Geometry:  # fmt: skip
+    """What makes so many outputs: their extents and `lo` say what the padding is at the other end."""
+    axes = zip(outputs, spatial, kernel, lo, stride, kernel_dilation, input_dilation, strict=True)
+    pads = tuple((p, (m - 1) * s + dilated(k, d) - dilated(n, e) - p) for m, n, k, p, s, d, e in axes)
+    return Geometry(stride, pads, kernel_dilation, input_dilation, groups, flip)
 
 
 def _checked(x: mx.array, w: mx.array, rank: int | None = None) -> None:
