@@ -211,6 +211,22 @@ def test_jax_decides_what_is_right():
             vj.conv_general_dilated(**({"lhs": x, "rhs": w, "window_strides": (1, 1), "padding": "SAME"} | wrong))
 
 
+def test_dilations_may_be_arrays():
+    x, w = operands()
+    for dilations in ((np.array([2, 1]), None), (None, np.array([1, 2])), (np.array([2, 2]), [1, 2])):
+        arguments = (x, w, np.array([1, 2]), np.array([[1, 2], [0, 1]]), *dilations, NUMBERS)
+        near(vj.conv_general_dilated(*arguments), jax.lax.conv_general_dilated(*arguments))
+
+
+def test_weakly_typed_arrays_stay_so():
+    weak = jax.numpy.full((1, 4, 4, 4), 2.0)
+    for w in (jax.numpy.full((6, 3, 3, 4), 0.5), operands()[1]):
+        arguments = (weak, w, (1, 1), "SAME", None, None, NUMBERS)
+        got, want = (f(*arguments) for f in (vj.conv_general_dilated, jax.lax.conv_general_dilated))
+        near(got, want)
+        assert got.weak_type == want.weak_type
+
+
 def test_shapes_are_checked_as_arrays_are():
     """Where a function is only evaluated for its shapes."""
     x, w = operands()

@@ -260,7 +260,8 @@ def conv_general_dilated(
 
     Channels that are last in `lhs` and in the result, and first in `rhs`, need no transposition: ("NHWC", "OHWI",
     "NHWC"). Sums are in float32 at least, whatever `precision` is. JAX's own convolution runs for integers, complex
-    numbers, floats of 8 bits or less, symbolic shapes, no or more than three spatial axes, empty results and shardings.
+    numbers, floats of 8 bits or less, weakly typed arrays, symbolic shapes, no or more than three spatial axes, empty
+    results and shardings.
     """
     own = partial(
         _OWN, lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
@@ -270,13 +271,14 @@ def conv_general_dilated(
     result = jax.eval_shape(own)  # JAX's checks of all arguments
     known = {lhs.dtype.name, result.dtype.name} <= _DTYPES and _numbers_only(lhs, rhs)
     rank, ones = lhs.ndim - 2, (1,) * (lhs.ndim - 2)
-    if out_sharding is not None or not known or not 1 <= rank <= _MOST_AXES or result.size == 0:
+    if out_sharding is not None or not known or result.weak_type or not 1 <= rank <= _MOST_AXES or result.size == 0:
         return own()
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     computed = max(lhs.dtype, result.dtype, key=lambda d: d.itemsize)
     x = lhs.astype(computed).transpose(numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1])
     w = rhs.astype(computed).transpose(numbers.rhs_spec[0], *numbers.rhs_spec[2:], numbers.rhs_spec[1])
-    strides, dilations = tuple(window_strides), (tuple(rhs_dilation or ones), tuple(lhs_dilation or ones))
+    strides = tuple(window_strides)
+    dilations = [ones if given is None else tuple(given) or ones for given in (rhs_dilation, lhs_dilation)]
     if batch_group_count > 1:  # groups of images become groups of channels
         x = _groups_to_channels(x, batch_group_count)
     sides: Any = {"padding": padding.lower()} if isinstance(padding, str) else {"pads": padding}
