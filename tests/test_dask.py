@@ -79,6 +79,13 @@ def test_one_layer_and_one_task_a_chunk():
     assert vd.conv3d(x, w).name == vd.conv3d(x, w).name != vd.conv3d(x, 2 * w).name
 
 
+def test_the_dtype_is_that_of_what_is_computed():
+    for shape in ((1, 7, 2), (1, 0, 2)):
+        x, w = integers(*shape).astype(">f4"), integers(3, 2, 2)
+        y = vd.conv1d(da.from_array(x), w, padding="same")
+        assert y.dtype == y.compute(scheduler="sync").dtype == np.float32
+
+
 def test_chunks_without_elements():
     x, w = integers(1, 7, 2), integers(3, 2, 2)
     lazy = da.from_array(x, ((1,), (3, 4), (2,)))

@@ -91,10 +91,10 @@ def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activat
     extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks", 1)
     run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
     _check(input, weight, g, run)
-    outputs = g.outputs(input.shape[1:-1], weight.shape[1:-1])
+    outputs, dtype = g.outputs(input.shape[1:-1], weight.shape[1:-1]), input.dtype.newbyteorder("=")
     if 0 in outputs:
         shape = (input.shape[0], *outputs, len(weight))
-        return da.zeros(shape, dtype=input.dtype, chunks=(input.chunks[0], *outputs, -1))
+        return da.zeros(shape, dtype=dtype, chunks=(input.chunks[0], *outputs, -1))
     axes = [_Axis(input, weight, g, a, outputs[a]).tiles(extents[a]) for a in range(rank)]
     name = f"vkconv-{tokenize(input.name, weight, g, bias, activation, extents)}"
     tasks = {}
@@ -107,7 +107,7 @@ def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activat
             tasks[key] = (call, [(input.name, n, *where, 0) for where in seen])
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[input])
     made = (input.chunks[0], *(tuple(t.outputs for t in axis) for axis in axes), (len(weight),))
-    return da.Array(graph, name, chunks=made, dtype=input.dtype)
+    return da.Array(graph, name, chunks=made, dtype=dtype)
 
 
 class _Tile(NamedTuple):
