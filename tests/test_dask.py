@@ -86,6 +86,16 @@ def test_the_dtype_is_that_of_what_is_computed():
         assert y.dtype == y.compute(scheduler="sync").dtype == np.float32
 
 
+def test_operands_may_change_before_anything_is_computed():
+    x, w, b = integers(1, 7, 2), integers(3, 2, 2), integers(3)
+    want = vkconv.conv1d(x, w, bias=b, device="cpu")
+    y = vd.conv1d(da.from_array(x, chunks=(1, 3, 2)), w, bias=b)
+    w[:] = b[:] = 0
+    assert np.array_equal(y.compute(scheduler="sync"), want)
+    with pytest.raises(TypeError, match="bias must be a NumPy array, got list"):
+        vd.conv1d(da.from_array(x), w, bias=[1, 2, 3])
+
+
 def test_chunks_without_elements():
     x, w = integers(1, 7, 2), integers(3, 2, 2)
     lazy = da.from_array(x, ((1,), (3, 4), (2,)))

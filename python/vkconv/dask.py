@@ -89,6 +89,8 @@ def _planned(input: Any, weight: Array, g: Geometry, bias: Array | None, activat
     rank = input.ndim - 2
     input = input.rechunk({input.ndim - 1: -1})
     extents = (None,) * rank if chunks is None else each(chunks, rank, "chunks", 1)
+    # Both may change before anything is computed.
+    weight, bias = weight.copy(), None if bias is None else _core.require_array(bias, "bias").copy()
     run = partial(_run, weight=weight, geometry=g, bias=bias, activation=activation)
     _check(input, weight, g, run)
     outputs, dtype = g.outputs(input.shape[1:-1], weight.shape[1:-1]), input.dtype.newbyteorder("=")
