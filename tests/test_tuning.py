@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +239,35 @@ def test_the_problems_of_a_callable_are_tuned():
     assert {PROBLEM: False, PROBLEM.replace("i9x9", "i7x9"): True}.items() <= tasks.items()
     found = vkconv.tune(program, seconds=5)
     assert len(found.choices) + len(found.kept) == 3 and not found.skipped
+    assert _core.noted_problems(False) == []
+
+
+def test_callables_may_be_tuned_within_and_beside_each_other():
+    w = np.ones((8, 3, 3, 8), np.float32)
+    extents = {n: PROBLEM.replace("i9x9_k3x3_p1x1", f"i{n}x9_k3x3") for n in (5, 6, 7)}
+
+    def convolve(n: int) -> None:
+        vkconv.conv2d(np.ones((1, n, 9, 8), np.float32), w, device="cpu")
+
+    def outer() -> None:
+        convolve(5)
+        assert set(noted(lambda: convolve(6))) == {extents[6]}
+        convolve(7)
+
+    def noted(program: Callable[[], None]) -> list[str]:
+        return [t.problem for t in _tune._tasks(program, None, False)]
+
+    assert set(noted(outer)) == set(extents.values())
+    barrier = threading.Barrier(2)
+
+    def beside(n: int) -> None:
+        barrier.wait(timeout=60)
+        convolve(n)
+        barrier.wait(timeout=60)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda n: noted(lambda: beside(n)), (5, 6)))
+    assert all(set(problems) == {extents[5], extents[6]} for problems in found)
     assert _core.noted_problems(False) == []
 
 

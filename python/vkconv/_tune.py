@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,11 @@ _GAIN = 0.97  # of the planned time; what is closer is noise, and not worth othe
 _CONTENDERS = 3.0  # times the fastest first call: slower ones are not timed again
 _MOST_ROUNDS = 50
 _REFERENCE_SHARE = 0.5  # of a problem's time that its reference may take
+
+
+_Noted: TypeAlias = dict[tuple[str, str], bool]
+_listeners: list[_Noted] = []
+_lock = threading.Lock()
 
 
 class Skipped(Exception):  # noqa: N818 - an answer, not a failure
@@ -69,20 +75,37 @@ def measured(target: Any, seconds: float, device: str | None, prepared: bool) ->
 
 def _tasks(target: Any, device: str | None, prepared: bool) -> list[Task]:
     if callable(target):
-        noted: dict[tuple[str, str], bool] = {}
-        _core.noted_problems(True)
-        try:
-            with using(device) if device else contextlib.nullcontext():
-                target()
-        finally:
-            for name, problem, with_prepared in _core.noted_problems(False):
-                noted[name, problem] = noted.get((name, problem), True) and with_prepared
+        with _noting() as noted, using(device) if device else contextlib.nullcontext():
+            target()
         return [Task(*key, with_prepared) for key, with_prepared in noted.items()]
     problems = [target] if isinstance(target, str) else target
     if not isinstance(problems, list | tuple) or not all(isinstance(p, str) for p in problems):
         raise TypeError("target must be a problem string, a sequence of them or a callable")
     told = [explain(p, device=device) for p in problems]
     return [Task(t.device, t.problem, prepared) for t in told]
+
+
+@contextlib.contextmanager
+def _noting() -> Iterator[_Noted]:
+    """The problems, by device, that any thread computes meanwhile, and whether always with prepared weights. Other
+    threads, and what is tuned in the block, may note them too."""
+    mine: _Noted = {}
+    with _lock:
+        _hand_out(go_on=True)
+        _listeners.append(mine)
+    try:
+        yield mine
+    finally:
+        with _lock:
+            _hand_out(go_on=len(_listeners) > 1)
+            _listeners[:] = [noted for noted in _listeners if noted is not mine]
+
+
+def _hand_out(go_on: bool) -> None:
+    """Give what the core has noted to everyone who listens."""
+    for name, problem, prepared in _core.noted_problems(go_on):
+        for noted in _listeners:
+            noted[name, problem] = noted.get((name, problem), True) and prepared
 
 
 def _tuned(task: Task, budget: float) -> Choice | None:
