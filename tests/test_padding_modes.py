@@ -325,6 +325,9 @@ def test_stream_errors():
             vkconv.causal_conv1d(wrong, w, stride=2)
     with pytest.raises(ValueError, match="first is"):
         vkconv.causal_conv1d(x, w, first="reflect")
+    for first, kind in ((1, "int"), (np.array(["zeros", "edge"]), "ndarray")):
+        with pytest.raises(TypeError, match=f"first must be 'zeros' or 'edge', got {kind}"):
+            vkconv.causal_conv1d(x, w, first=first)
     with pytest.raises(ValueError, match="dimensions"):
         vkconv.causal_conv3d(x, w)
 

@@ -125,6 +125,8 @@ def _stream(
     rank: int, input: Array, weight: Array, state: Array | None, stride: Axes, padding: Padding, dilation: Axes,
     first: str, **options: Any,
 ) -> tuple[Array, Array]:  # fmt: skip
+    if not isinstance(first, str):
+        raise TypeError(f"first must be 'zeros' or 'edge', got {type(first).__name__}")
     if first not in ("zeros", "edge"):
         raise ValueError(f"first is {first!r}, wanted 'zeros' or 'edge'")
     for name, array in (("input", input), ("weight", weight)):
