@@ -43,8 +43,9 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
 
     In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
 
-    Results have the memory format that PyTorch's have. `model.to(memory_format=torch.channels_last)` first, or an input
-    in that format, spares parts that cannot be traced the copies of a contiguous one.
+    Results have the memory format that PyTorch's have where code keeps that of its input; what `contiguous()` or
+    `permute` make of it on the way is not followed. `model.to(memory_format=torch.channels_last)` first, or an input in
+    that format, spares parts that cannot be traced the copies of a contiguous one.
 
     Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once. Subclasses
     of PyTorch's convolutions keep their code, and so do modules that call convolutions as functions; where it calls
