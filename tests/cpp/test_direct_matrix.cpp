@@ -206,6 +206,21 @@ TEST(DirectMatrixTile, SmallTilesAreSharedAlongTheSum) {
     EXPECT_EQ(vulkan::choose_matrix_grid({parse_problem(text)}, unit, traits)->tile.subgroups_k, 1u) << text;
 }
 
+// An emulated stage goes in runs, which start with a tap where subgroups share its channels.
+TEST(DirectMatrixTile, EmulatedRunsStartWithATap) {
+  vulkan::Traits traits = described_gpu({8, 8, 8, DType::f16, DType::f32});
+  traits.type = vulkan::DeviceType::software;
+  traits.limits.shared_memory_bytes = 32768;
+  const auto unit = *vulkan::matrix_unit(traits, DType::f16);
+  for (const char* text : {"fwd_f32_n1c24o16_i9x10_k3x3_s2x1_p1x1", "fwd_f32_n1c32o1_i70_k7_p6:0"}) {
+    const auto grid = vulkan::choose_matrix_grid({parse_problem(text)}, unit, traits);
+    ASSERT_TRUE(grid) << text;
+    const std::int64_t own =
+        grid->tile.chunk_octets / grid->tile.subgroups_k;  // steps of a tap, of eight channels each
+    EXPECT_EQ(grid->tile.subgroups_k == 1 ? 0 : grid->body_steps % own, 0) << text;
+  }
+}
+
 // The phases of a transposed convolution run at the same time when their weights are prepared, so none has a workspace.
 TEST(DirectMatrixTile, SiblingsShareNoSums) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});

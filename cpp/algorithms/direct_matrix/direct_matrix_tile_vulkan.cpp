@@ -169,11 +169,18 @@ bool possible(const MatrixUnit& unit, const MatrixTile& t, const Traits& traits)
          t.subgroups() * unit.lanes <= traits.limits.workgroup_invocations;
 }
 
+// Runs of subgroups that share a tap's channels find their weights evenly apart if each starts with a tap. Those of
+// cooperative matrices are whole stages.
+bool runs_fit(const MatrixUnit& unit, const MatrixGrid& g) {
+  if (g.tile.subgroups_k == 1 || g.body_steps == g.stage_steps) return true;
+  return unit.emulated && g.body_steps % (g.tile.chunk_octets * kOctet / unit.shape.k / g.tile.subgroups_k) == 0;
+}
+
 bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
   return g.shared_octets <= most_tile_octets(traits) &&
          (g.block_steps == 0 || g.tile.fragments_m * g.tile.fragments_n <= kMostBlockSums) &&
          (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(problem, unit, g) <= most_registers(problem.p)) &&
-         (unit.emulated || g.tile.subgroups_k == 1 || g.body_steps == g.stage_steps);
+         runs_fit(unit, g);
 }
 
 // With nothing that depends on the number of workgroups that share a sum.
