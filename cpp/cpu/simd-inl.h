@@ -87,20 +87,26 @@ HWY_INLINE void add_value_product(const hn::TFromV<V>* a, V b, V& sum) {
 inline constexpr bool kSpreadsValues = false;
 #endif
 
-// f(operand, output) with zeros of the SIMD types of a forward problem.
+// f(zero) with the SIMD type of a number that is summed in float.
+template <class F>
+HWY_INLINE void with_float_type(DType dtype, F f) {
+  if (dtype == DType::f16) return f(hwy::float16_t{});
+  if (dtype == DType::bf16) return f(hwy::bfloat16_t{});
+  f(float{});
+}
+// f(zero) with the SIMD type of any.
+template <class F>
+HWY_INLINE void with_simd_type(DType dtype, F f) {
+  if (dtype == DType::f64) return f(double{});
+  with_float_type(dtype, f);
+}
+// f(operand, output) with those of a forward problem.
 template <class F>
 HWY_INLINE void with_types(const ConvProblem& p, F f) {
-  const bool sums = p.output_dtype != p.dtype;
-  switch (p.dtype) {
-    case DType::f32:
-      return f(float{}, float{});
-    case DType::f64:
-      return f(double{}, double{});
-    case DType::f16:
-      return sums ? f(hwy::float16_t{}, float{}) : f(hwy::float16_t{}, hwy::float16_t{});
-    case DType::bf16:
-      return sums ? f(hwy::bfloat16_t{}, float{}) : f(hwy::bfloat16_t{}, hwy::bfloat16_t{});
-  }
+  with_simd_type(p.dtype, [&](auto in) {
+    if (p.output_dtype == p.dtype) return f(in, in);
+    f(in, Accumulator<decltype(in)>{});
+  });
 }
 
 // ---- float16 where the processor does not convert it (before F16C, which comes with AVX2's processors): as IEEE 754

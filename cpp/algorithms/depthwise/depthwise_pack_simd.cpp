@@ -38,24 +38,14 @@ void pack(const ConvProblem& p, const WeightView<const In*>& weight, const Range
 
 void pack_channels(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels,
                    std::int64_t row_length, std::byte* to) {
-  const auto run = [&](auto zero) {
+  cpu::HWY_NAMESPACE::with_simd_type(p.dtype, [&](auto zero) {
     using In = decltype(zero);
     using T = Accumulator<In>;
     pack<In>(p, cpu::HWY_NAMESPACE::typed<In>(weight, 0), channels, row_length, reinterpret_cast<T*>(to));
     if (channels.end < p.out_channels) return;
     for (T *row = reinterpret_cast<T*>(to), *end = row + p.taps() * row_length; row != end; row += row_length)
       for (std::int64_t i = p.out_channels; i < row_length; ++i) row[i] = row[i - p.out_channels];
-  };
-  switch (p.dtype) {
-    case DType::f32:
-      return run(float{});
-    case DType::f16:
-      return run(hwy::float16_t{});
-    case DType::bf16:
-      return run(hwy::bfloat16_t{});
-    case DType::f64:
-      return run(double{});
-  }
+  });
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE

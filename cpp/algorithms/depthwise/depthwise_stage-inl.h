@@ -110,16 +110,8 @@ template <class T>
 void stage_any(const Call& call, std::int64_t n, const Region& r, T* HWY_RESTRICT to) {
   if constexpr (std::is_same_v<T, double>)
     return stage<double, double>(call, n, r, to);
-  else {
-    switch (call.p.dtype) {
-      case DType::f16:
-        return stage<float, hwy::float16_t>(call, n, r, to);
-      case DType::bf16:
-        return stage<float, hwy::bfloat16_t>(call, n, r, to);
-      default:
-        return stage<float, float>(call, n, r, to);
-    }
-  }
+  else
+    cpu::HWY_NAMESPACE::with_float_type(call.p.dtype, [&](auto zero) { stage<float, decltype(zero)>(call, n, r, to); });
 }
 
 }  // namespace vkconv::cpu::depthwise::HWY_NAMESPACE

@@ -19,17 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// f(zero) with the Highway type of an operand.
-template <class F>
-HWY_INLINE void with_simd_type(DType dtype, F f) {
-  if (dtype == DType::f16) return f(hwy::float16_t{});
-  if (dtype == DType::bf16) return f(hwy::bfloat16_t{});
-  f(float{});
-}
-
 // Fetches the pixels to the right of the block, which the next one reads; short ones follow each other closely enough.
 inline void stage_pixels(const winograd::PixelBlock& block) {
-  with_simd_type(block.dtype, [&](auto zero) {
+  with_float_type(block.dtype, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t ahead = block.pixels * block.pixel_stride;
     for (std::int64_t h = 0; h < block.rows; ++h)
@@ -69,7 +61,7 @@ HWY_INLINE void finish_pixels(const winograd::FinishRow& row, const Epilogue& ep
 }
 
 inline void finish_row(const winograd::FinishRow& row, DType output_dtype, const Epilogue& epilogue) {
-  with_simd_type(output_dtype, [&](auto zero) { finish_pixels<decltype(zero)>(row, epilogue); });
+  with_float_type(output_dtype, [&](auto zero) { finish_pixels<decltype(zero)>(row, epilogue); });
 }
 
 // The next contiguous channels of every output are another line of memory far from the others, which no hardware
@@ -86,7 +78,7 @@ inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
   const std::int64_t tap_size = block.channels * columns;
   if (block.outputs < columns || block.taps_h < block.rh || block.taps_w < block.rw)
     std::fill(taps, taps + block.taps_d * block.rh * block.rw * tap_size, 0.0f);
-  with_simd_type(block.dtype, [&](auto zero) {
+  with_float_type(block.dtype, [&](auto zero) {
     const auto* from = reinterpret_cast<const decltype(zero)*>(block.view.data);
     const auto& step = block.view.tap;
     for (std::int64_t d = 0; d < block.taps_d; ++d)

@@ -175,7 +175,7 @@ struct TileTransforms {
     const FloatTag d;
     for (std::int64_t c = 0; c < channels; c += hn::Lanes(d)) {
       const auto column = [&](int j, FloatVec* to) __attribute__((always_inline)) {
-        with_simd_type(
+        with_float_type(
             dtype, [&](auto zero) __attribute__((always_inline)) {
               const auto vector = [&](int k, int i) __attribute__((always_inline)) {
                 const auto* x = reinterpret_cast<const decltype(zero)*>(pixel(k, i, j)) + c;
@@ -295,7 +295,7 @@ struct TileTransforms {
               poison = hn::MulAdd(pixels[j], hn::Zero(d), poison);
               if (bounds) pixels[j] = clamp_keep_nan<FloatTag>(pixels[j], low, high);
             });
-            with_simd_type(
+            with_float_type(
                 dtype, [&](auto zero) __attribute__((always_inline)) {
                   auto* to = static_cast<decltype(zero)*>(y) + e * stride.slice + i * stride.row + at;
                   unroll<kMW>([&](auto j)
