@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "cpu/channels.h"
-#include "cpu/gemm-inl.h"
 #include "cpu/memory.h"
 #include "cpu/simd-inl.h"
 #include "cpu/thread_pool.h"

@@ -26,23 +26,20 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Two accumulators a row, two vectors of B and one broadcast must fit the register file: 32 registers with AVX-512
-// and on Arm, 16 elsewhere.
-#ifdef VKCONV_FEW_ROWS  // an instrumented tile of 14 rows compiles for half an hour
+// Two accumulators a row, two vectors of B and one broadcast must fit the register file.
+#ifdef VKCONV_FEW_ROWS
 inline constexpr int kMaxRows = 4;
-#elif (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM
-inline constexpr int kMaxRows = 14;
 #else
-inline constexpr int kMaxRows = 6;
+inline constexpr int kMaxRows = kManyRegisters ? 14 : 6;
 #endif
 
 // Rows of a tile of two panels: 24 sums, 4 vectors of B and a broadcast. It loads 10 values for 24 vector products,
 // where 14 rows by one panel load 16 for 28: a core that shares its load ports with another thread is up to 1.4 times
 // faster. 0: too few registers.
-inline constexpr int kMaxWideRows = kMaxRows >= 14 ? 6 : 0;
+inline constexpr int kMaxWideRows = kManyRegisters ? 6 : 0;
 
 // Rows of a tile of two vectors that makes two chains side by side: half of the sums are stored and added up.
-inline constexpr int kMaxTwinRows = kMaxRows >= 14 ? 7 : 0;
+inline constexpr int kMaxTwinRows = kManyRegisters ? 7 : 0;
 
 // Rows of a tile of three vectors, whose 12 sums, 3 vectors of B and a broadcast fill 16 registers: it loads 7 values
 // for 12 vector products where 6 rows by two vectors load 8, which is 1.1 to 1.15 times faster (Zen 3). Without fused
@@ -56,8 +53,8 @@ inline constexpr int kMaxOneRows = kMaxRows == 6 ? 12 : kMaxRows;
 inline constexpr int kPrefetchRows = 24;
 // Terms in one turn of the loop, with which the next row of C is fetched: stores that miss would stall behind one
 // another, and so would fetches of all of a large tile at once. A large tile is a turn's worth of products by itself.
-inline constexpr int kTermsPerTurn = kMaxRows > 6 ? 1 : 4;
-inline constexpr bool kFetchesAtOnce = kMaxRows <= 6;
+inline constexpr int kTermsPerTurn = kManyRegisters ? 1 : 4;
+inline constexpr bool kFetchesAtOnce = !kManyRegisters;
 
 // The place of a register tile in the product.
 template <class T>

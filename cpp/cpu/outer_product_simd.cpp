@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
 // Whether OuterTile::ahead counts: tiles of few registers load too often for more of it.
-inline constexpr bool kFetches = kMaxRows > 6;
+inline constexpr bool kFetches = kManyRegisters;
 
 template <class T, int kRows, int kVectors>
 HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {

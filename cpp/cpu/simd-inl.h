@@ -22,6 +22,13 @@ HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Whether tiles fill 32 vector registers, which AVX-512 and Arm have, or 16.
+#ifdef VKCONV_FEW_ROWS  // an instrumented tile of 14 rows compiles for half an hour
+inline constexpr bool kManyRegisters = false;
+#else
+inline constexpr bool kManyRegisters = (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM;
+#endif
+
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>

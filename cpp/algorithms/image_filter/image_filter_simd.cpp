@@ -9,7 +9,7 @@
 #include "algorithms/image_filter/image_filter.h"
 #include "core/geometry.h"
 #include "cpu/epilogue-inl.h"
-#include "cpu/gemm-inl.h"
+#include "cpu/gemm.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
@@ -21,7 +21,7 @@ using namespace vkconv::cpu::HWY_NAMESPACE;
 // Rows and vectors of sums in registers, beside the vectors of input and one weight. Vectors of input cross cache lines
 // and load at a quarter of the rate, so that rows are worth more than vectors.
 constexpr int tile_vectors(int rows) {
-  return std::clamp((kMaxRows > 6 ? 24 : 8) / rows, 1, static_cast<int>(kMostVectors));
+  return std::clamp((kManyRegisters ? 24 : 8) / rows, 1, static_cast<int>(kMostVectors));
 }
 
 // One tile: outputs (h0 + r, w0 + column) for r < rows.

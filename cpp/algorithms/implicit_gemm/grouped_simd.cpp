@@ -10,6 +10,7 @@
 
 #include "algorithms/implicit_gemm/grouped_tiles-inl.h"
 #include "cpu/epilogue-inl.h"
+#include "cpu/gemm.h"
 #include "cpu/input_rows-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"

@@ -18,13 +18,12 @@
 #include "algorithms/implicit_gemm/grouped.h"
 #include "core/geometry.h"
 #include "cpu/activation-inl.h"
-#include "cpu/gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
 // Two rows of sums, their weights, a permutation and a vector of input.
-inline constexpr bool kRowPairs = kMaxRows > 6;
+inline constexpr bool kRowPairs = kManyRegisters;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
 inline constexpr int kMostTaps = 3;  // of a run, that share the permuted input

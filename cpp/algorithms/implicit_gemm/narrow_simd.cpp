@@ -10,7 +10,6 @@
 
 #include "algorithms/implicit_gemm/narrow.h"
 #include "cpu/epilogue-inl.h"
-#include "cpu/gemm-inl.h"
 #include "cpu/pack-inl.h"
 #include "cpu/thread_pool.h"
 
@@ -21,7 +20,7 @@ inline constexpr std::int64_t kSegmentPixels = 64;  // whose sums are stored tog
 
 // Pixels of a tile with `outputs` channels: so many that the sums fill the registers.
 constexpr int tile_pixels(int outputs) {
-  const int sums = kMaxRows > 6 ? 24 : 10, most = kMaxRows > 6 ? 16 : 8;
+  const int sums = kManyRegisters ? 24 : 10, most = kManyRegisters ? 16 : 8;
   return std::clamp(sums / outputs, 1, most);
 }
 

@@ -11,7 +11,6 @@
 #include "algorithms/implicit_gemm/narrow_tiles.h"
 #include "algorithms/matrix_vector/matrix_vector.h"
 #include "cpu/epilogue-inl.h"
-#include "cpu/gemm-inl.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"

@@ -8,7 +8,6 @@
 
 #include "algorithms/unfold_gemm/unfold.h"
 #include "cpu/epilogue-inl.h"
-#include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"

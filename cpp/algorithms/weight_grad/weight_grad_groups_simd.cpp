@@ -10,7 +10,6 @@
 
 #include "algorithms/weight_grad/weight_grad_groups.h"
 #include "core/geometry.h"
-#include "cpu/gemm-inl.h"
 #include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

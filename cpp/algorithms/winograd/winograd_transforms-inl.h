@@ -12,7 +12,6 @@
 
 #include "algorithms/winograd/winograd_points.h"
 #include "algorithms/winograd/winograd_staging-inl.h"
-#include "cpu/gemm-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
