@@ -5,10 +5,10 @@
 // d kernel dilation).
 #pragma once
 #include <numeric>
-#include <unordered_map>
 #include <vector>
 
 #include "core/checked.h"
+#include "core/congruence.h"
 #include "core/decomposition.h"
 
 namespace vkconv {
@@ -30,23 +30,21 @@ inline AxisPhase whole_axis(const ConvProblem& p, int a) {
 // q / t = (r s + k0 d - pad) / t + j (P s / t) + m (d / g).
 inline std::vector<AxisPhase> input_dilation_phases(const ConvProblem& p, int a) {
   const std::int64_t s = p.stride[a], d = p.dilation[a], t = p.input_dilation[a];
-  const std::int64_t period = t / std::gcd(s, t), tap_step = t / std::gcd(d, t);
-  std::unordered_map<std::int64_t, std::int64_t> first_taps;  // k with k d = key (mod t)
-  for (std::int64_t k = 0; k < std::min(tap_step, p.kernel[a]); ++k) first_taps[floor_mod(k * d, t)] = k;
+  const std::int64_t period = t / std::gcd(s, t);
+  const Congruence taps(d, t);
   std::vector<AxisPhase> phases;
   for (std::int64_t r = 0; r < std::min(period, p.output[a]); ++r) {
-    const auto first_tap = first_taps.find(floor_mod(p.pad_lo[a] - r * s, t));
+    const std::int64_t k0 = taps.least(p.pad_lo[a] - r * s);
     AxisPhase phase = whole_axis(p, a);
     phase.output_start = r;
     phase.output_step = period;
     phase.output = ceil_div(p.output[a] - r, period);
     phase.stride = period * s / t;
     phase.dilation = d / std::gcd(d, t);
-    if (first_tap != first_taps.end()) {
-      const std::int64_t k0 = first_tap->second;
+    if (k0 >= 0 && k0 < p.kernel[a]) {
       phase.tap_start = k0;
-      phase.tap_step = tap_step;
-      phase.kernel = ceil_div(p.kernel[a] - k0, tap_step);
+      phase.tap_step = taps.period();
+      phase.kernel = ceil_div(p.kernel[a] - k0, taps.period());
       phase.pad_lo = -((r * s + k0 * d - p.pad_lo[a]) / t);
     } else {
       phase.kernel = 0;  // these outputs fall between the elements: their sum is empty

@@ -2,10 +2,11 @@
 // values in the accumulator type, zeros for padding and between dilated elements. A task unfolds tile_rows of them
 // into its slot of the workspace and multiplies them by the panels of their group, pack_terms terms at a time.
 #pragma once
+#include <array>
 #include <cstddef>
-#include <vector>
 
 #include "core/algorithm.h"
+#include "core/congruence.h"
 #include "core/geometry.h"
 #include "cpu/device.h"
 #include "cpu/gemm.h"
@@ -27,12 +28,8 @@ class AxisTaps {
   MetTaps at(std::int64_t o) const;
 
  private:
-  std::int64_t stride_ = 1, dilation_ = 1, input_dilation_ = 1, pad_lo_ = 0, kernel_ = 1, input_ = 1, step_ = 1;
-  // The smallest tap of the outputs with one (o * stride - pad_lo) mod input_dilation. Others meet no element.
-  struct First {
-    std::int64_t residue, tap;
-  };
-  std::vector<First> first_;  // by residue
+  std::int64_t stride_ = 1, dilation_ = 1, input_dilation_ = 1, pad_lo_ = 0, kernel_ = 1, input_ = 1;
+  Congruence taps_{1, 1};
 };
 
 struct UnfoldLayout {

@@ -5,7 +5,6 @@
 // values in place. Source: MLX pull request 3084 (row-tiled unfolding).
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 
 #include "algorithms/registry_cpu.h"
@@ -94,28 +93,20 @@ AxisTaps::AxisTaps(const ConvProblem& p, int axis_index) {
   const auto axis = static_cast<std::size_t>(axis_index);
   stride_ = p.stride[axis], dilation_ = p.dilation[axis], input_dilation_ = p.input_dilation[axis];
   pad_lo_ = p.pad_lo[axis], kernel_ = p.kernel[axis], input_ = p.input[axis];
-  step_ = input_dilation_ / std::gcd(dilation_, input_dilation_);
-  for (std::int64_t k = 0; k < std::min(step_, kernel_); ++k)
-    first_.push_back({floor_mod(-k * dilation_, input_dilation_), k});
-  std::ranges::sort(first_, {}, &First::residue);
+  taps_ = Congruence(dilation_, input_dilation_);
 }
 
 MetTaps AxisTaps::at(std::int64_t o) const {
   MetTaps t;
-  const std::int64_t base = o * stride_ - pad_lo_;
-  const std::int64_t residue = floor_mod(base, input_dilation_);
-  const bool every_residue = std::ssize(first_) == input_dilation_;  // as without dilation: each is its own index
-  const auto first =
-      every_residue ? first_.begin() + residue : std::ranges::lower_bound(first_, residue, {}, &First::residue);
-  if (first == first_.end() || first->residue != residue) return t;
-  const std::int64_t smallest = first->tap;
-  t.step = step_;
-  t.advance = step_ * dilation_ / input_dilation_;
+  const std::int64_t base = o * stride_ - pad_lo_, step = taps_.period(), smallest = taps_.least(-base);
+  if (smallest < 0 || smallest >= kernel_) return t;
+  t.step = step;
+  t.advance = step * dilation_ / input_dilation_;
   t.first = smallest;
-  if (base + smallest * dilation_ < 0) t.first += ceil_div(-(base + smallest * dilation_), step_ * dilation_) * step_;
+  if (base + smallest * dilation_ < 0) t.first += ceil_div(-(base + smallest * dilation_), step * dilation_) * step;
   t.element = (base + t.first * dilation_) / input_dilation_;
   if (t.element >= input_) return {};
-  t.end = std::min(kernel_, t.first + ((input_ - 1 - t.element) / t.advance) * step_ + 1);
+  t.end = std::min(kernel_, t.first + ((input_ - 1 - t.element) / t.advance) * step + 1);
   return t;
 }
 

@@ -1,6 +1,7 @@
 #include "algorithms/weight_grad/weight_grad_partition.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "algorithms/weight_grad/weight_grad_walk.h"
 #include "cpu/cache_sets.h"

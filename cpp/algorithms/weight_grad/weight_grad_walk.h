@@ -1,8 +1,8 @@
 // The pixels of one axis that contribute to one tap.
 #pragma once
 #include <algorithm>
-#include <numeric>
 
+#include "core/congruence.h"
 #include "core/geometry.h"
 
 namespace vkconv::cpu::weight_grad {
@@ -11,16 +11,6 @@ namespace vkconv::cpu::weight_grad {
 struct Walk {
   std::int64_t out = 0, out_step = 1, in = 0, in_step = 1, count = 0;
 };
-
-// The inverse of a modulo m, for gcd(a, m) == 1.
-inline std::int64_t inverse_modulo(std::int64_t a, std::int64_t m) {
-  std::int64_t r0 = m, r1 = floor_mod(a, m), t0 = 0, t1 = 1;
-  while (r1 > 1) {
-    const std::int64_t q = r0 / r1, r2 = r0 - q * r1, t2 = t0 - q * t1;
-    r0 = r1, r1 = r2, t0 = t1, t1 = t2;
-  }
-  return m == 1 ? 0 : floor_mod(t1, m);
-}
 
 // Output o reads position o * stride + shift of the dilated input, so it counts when that is a multiple of
 // input_dilation inside the input: one residue class of o modulo input_dilation / gcd(stride, input_dilation).
@@ -31,10 +21,10 @@ inline Walk walk(const ConvProblem& p, int axis, std::int64_t tap, const Range& 
     const Range counted = common(outputs, outputs_inside(p, axis, tap));
     return {counted.begin, 1, counted.begin * s + shift, s, counted.size()};
   }
-  const std::int64_t g = std::gcd(s, t), period = t / g;
-  Walk w{0, period, 0, s / g, 0};
-  if (floor_mod(shift, g) != 0) return w;
-  const std::int64_t residue = floor_mod(floor_mod(-shift / g, period) * inverse_modulo(s / g, period), period);
+  const Congruence meeting(s, t);
+  const std::int64_t period = meeting.period(), residue = meeting.least(-shift);
+  Walk w{0, period, 0, s * period / t, 0};
+  if (residue < 0) return w;
   const std::int64_t least = std::max(outputs.begin, ceil_div(-shift, s));
   const std::int64_t last = std::min(outputs.end - 1, floor_div((p.input[axis] - 1) * t - shift, s));
   w.out = least + floor_mod(residue - least, period);
