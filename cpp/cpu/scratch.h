@@ -3,8 +3,11 @@
 #pragma once
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <thread>
+
+#include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
 
@@ -32,6 +35,15 @@ class ScratchSlots {
     for (;; std::this_thread::yield())
       for (int i = 0; i < slots_; ++i)
         if (!taken_[static_cast<std::size_t>(i)].exchange(true, std::memory_order_acquire)) return Borrowed(*this, i);
+  }
+
+  // f(task, scratch) for each of so many tasks, in the thread pool.
+  template <class F>
+  void run(std::int64_t tasks, F&& f) {
+    thread_pool().run(tasks, [&](std::int64_t task) {
+      const Borrowed slot = borrow();
+      f(task, slot.data());
+    });
   }
 
  private:

@@ -16,7 +16,6 @@
 #include "algorithms/registry_cpu.h"
 #include "cpu/estimates.h"
 #include "cpu/scratch.h"
-#include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
 namespace fft_depthwise {
@@ -96,12 +95,11 @@ class FftDepthwisePlan final : public Plan<Device> {
 
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
     const Call call{p_, operands, transform_};
-    ScratchSlots scratch(workspace, scratch_bytes(transform_), tasks_.slots);
-    thread_pool().run(tasks_.groups * tasks_.line_parts, [&](std::int64_t task) {
-      const auto slot = scratch.borrow();
+    ScratchSlots slots(workspace, scratch_bytes(transform_), tasks_.slots);
+    slots.run(tasks_.groups * tasks_.line_parts, [&](std::int64_t task, std::byte* scratch) {
       const std::int64_t i = task % tasks_.line_parts, n = lines(p_);
       const Range range{n * i / tasks_.line_parts, n * (i + 1) / tasks_.line_parts};
-      run_part(call, {task / tasks_.line_parts * group_channels(), range}, slot.data());
+      run_part(call, {task / tasks_.line_parts * group_channels(), range}, scratch);
     });
   }
 

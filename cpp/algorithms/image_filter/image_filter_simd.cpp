@@ -12,7 +12,6 @@
 #include "cpu/gemm.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::image_filter::HWY_NAMESPACE {
@@ -251,10 +250,7 @@ void run_as(const Layout& s, const Operands<Device>& a, std::byte* workspace) {
   pack_panel(typed<T>(a.weight, 0), s.p.kernel, 1, 0, 1, weights, 1);
   const Filter<T, Out> filter(s, a, weights);
   ScratchSlots slots(workspace + s.packed_bytes, s.stage_bytes, s.slots);
-  thread_pool().run(s.tasks(), [&](std::int64_t t) {
-    const auto scratch = slots.borrow();
-    filter.task(t, reinterpret_cast<A*>(scratch.data()));
-  });
+  slots.run(s.tasks(), [&](std::int64_t t, std::byte* scratch) { filter.task(t, reinterpret_cast<A*>(scratch)); });
 }
 
 void Run(const Layout& s, const Operands<Device>& a, std::byte* workspace) {

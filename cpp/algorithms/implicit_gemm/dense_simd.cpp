@@ -306,10 +306,8 @@ void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspac
   if (!a.prepared && s.shared_weights) pack_all<T, X>(s, a.weight, s.copied, workspace);
   const Dense<T, Out, X> dense(s, a, packed);
   ScratchSlots slots(workspace + s.shared_bytes(), s.slot_bytes(), s.slots);
-  thread_pool().run(s.row_chunks() * s.tile_chunks() * s.panel_chunks(), [&](std::int64_t t) {
-    const auto scratch = slots.borrow();
-    dense.task(t, scratch.data());
-  });
+  slots.run(s.row_chunks() * s.tile_chunks() * s.panel_chunks(),
+            [&](std::int64_t t, std::byte* scratch) { dense.task(t, scratch); });
 }
 
 // f(operand, output, multiplied) with zeros of the types of a layout.

@@ -198,10 +198,7 @@ void run_as(const GroupedLayout& s, const Operands<Device>& a, std::byte* worksp
   if (!a.prepared) pack_as<T>(s, a.weight, packed);
   const Grouped<T, Out> grouped(s, a, reinterpret_cast<const Accumulator<T>*>(packed));
   ScratchSlots slots(workspace + s.packed_bytes, s.stage_bytes, s.slots);
-  thread_pool().run(s.chunks(), [&](std::int64_t t) {
-    const auto scratch = slots.borrow();
-    grouped.task(t, scratch.data());
-  });
+  slots.run(s.chunks(), [&](std::int64_t t, std::byte* scratch) { grouped.task(t, scratch); });
 }
 
 void RunGrouped(const GroupedLayout& s, const Operands<Device>& a, std::byte* workspace) {

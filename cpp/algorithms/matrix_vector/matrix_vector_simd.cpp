@@ -13,7 +13,6 @@
 #include "cpu/epilogue-inl.h"
 #include "cpu/pack-inl.h"
 #include "cpu/scratch.h"
-#include "cpu/thread_pool.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::matrix_vector::HWY_NAMESPACE {
@@ -214,10 +213,7 @@ void Run(const Layout& s, const Operands<Device>& a, std::byte* workspace) {
     const MatrixVector<T, decltype(out)> product(s, a, reinterpret_cast<Accumulator<T>*>(workspace));
     for (std::int64_t vector = 0; vector < s.vectors; ++vector) product.copy_window(vector);
     ScratchSlots slots(workspace + s.window_bytes(), s.slot_bytes(), s.slots);
-    thread_pool().run(s.tasks(), [&](std::int64_t t) {
-      const auto scratch = slots.borrow();
-      product.task(t, scratch.data());
-    });
+    slots.run(s.tasks(), [&](std::int64_t t, std::byte* scratch) { product.task(t, scratch); });
   });
 }
 

@@ -188,11 +188,9 @@ void run_as(const UnfoldLayout& s, const Operands<Device>& a, std::byte* workspa
     packed = to;
   }
   const Unfold<T, Out> unfold(s, a, reinterpret_cast<const Accumulator<T>*>(packed));
-  ScratchSlots slots(workspace, slot_bytes, s.slots);
-  thread_pool().run(unfold.tiles() * s.p.groups, [&](std::int64_t t) {
-    const auto scratch = slots.borrow();
-    unfold.task(t, reinterpret_cast<Accumulator<T>*>(scratch.data()));
-  });
+  ScratchSlots(workspace, slot_bytes, s.slots)
+      .run(unfold.tiles() * s.p.groups,
+           [&](std::int64_t t, std::byte* scratch) { unfold.task(t, reinterpret_cast<Accumulator<T>*>(scratch)); });
 }
 
 void RunUnfold(const UnfoldLayout& s, const Operands<Device>& a, std::byte* workspace) {

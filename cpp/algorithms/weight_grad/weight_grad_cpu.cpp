@@ -150,25 +150,21 @@ class WeightGradPlan final : public Plan<Device> {
   template <class T>
   void run(const Operands<Device>& operands, std::byte* workspace) const {
     const Job job{p_, operands, q_.shape, q_.from_memory};
-    ScratchSlots scratch(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
+    ScratchSlots slots(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
     const std::int64_t lane_step = q_.shape.form == Form::out_vectors ? operands.weight.out : operands.weight.in;
-    if (q_.shape.storable && lane_step == 1) return store_units(job, scratch);
-    q_.by_chunk ? sum_chunks<T>(job, scratch, workspace) : sum_units<T>(job, scratch);
+    if (q_.shape.storable && lane_step == 1) return store_units(job, slots);
+    q_.by_chunk ? sum_chunks<T>(job, slots, workspace) : sum_units<T>(job, slots);
   }
 
-  void store_units(const Job& job, ScratchSlots& scratch) const {
-    thread_pool().run(q_.units(), [&](std::int64_t i) {
-      const auto slot = scratch.borrow();
-      store(job, unit_at(p_, q_, i), slot.data());
-    });
+  void store_units(const Job& job, ScratchSlots& slots) const {
+    slots.run(q_.units(), [&](std::int64_t i, std::byte* scratch) { store(job, unit_at(p_, q_, i), scratch); });
   }
 
   template <class T>
-  void sum_units(const Job& job, ScratchSlots& scratch) const {
-    thread_pool().run(q_.units(), [&](std::int64_t i) {
-      const auto slot = scratch.borrow();
+  void sum_units(const Job& job, ScratchSlots& slots) const {
+    slots.run(q_.units(), [&](std::int64_t i, std::byte* total) {
       const Unit unit = unit_at(p_, q_, i);
-      std::byte *total = slot.data(), *sums = total + q_.sums_bytes, *part = sums + q_.sums_bytes;
+      std::byte *sums = total + q_.sums_bytes, *part = sums + q_.sums_bytes;
       for (std::int64_t chunk = 0; chunk < q_.shape.chunks; ++chunk) {
         check_job();
         accumulate(job, unit, chunk, chunk == 0 ? total : sums, part, part + q_.sums_bytes);
@@ -180,15 +176,14 @@ class WeightGradPlan final : public Plan<Device> {
 
   // Chunks are tasks, whose sums wait in the workspace.
   template <class T>
-  void sum_chunks(const Job& job, ScratchSlots& scratch, std::byte* workspace) const {
+  void sum_chunks(const Job& job, ScratchSlots& slots, std::byte* workspace) const {
     const auto partial = [&](std::int64_t unit, std::int64_t chunk) {
       return workspace + static_cast<std::size_t>(unit * q_.shape.chunks + chunk) * q_.sums_bytes;
     };
-    thread_pool().run(q_.tasks, [&](std::int64_t task) {
-      const auto slot = scratch.borrow();
+    slots.run(q_.tasks, [&](std::int64_t task, std::byte* scratch) {
       const std::int64_t unit = task % q_.units(), chunk = task / q_.units();
-      accumulate(job, unit_at(p_, q_, unit), chunk, partial(unit, chunk), slot.data() + q_.sums_bytes,
-                 slot.data() + 3 * q_.sums_bytes);
+      accumulate(job, unit_at(p_, q_, unit), chunk, partial(unit, chunk), scratch + q_.sums_bytes,
+                 scratch + 3 * q_.sums_bytes);
     });
     thread_pool().run(q_.units(), [&](std::int64_t unit) {
       for (std::int64_t chunk = 1; chunk < q_.shape.chunks; ++chunk) add<T>(partial(unit, chunk), partial(unit, 0));
