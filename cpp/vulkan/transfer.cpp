@@ -1,98 +1,39 @@
 #include "vulkan/transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 
 #include "core/checked.h"
 #include "cpu/memory.h"
-#include "cpu/thread_pool.h"
+#include "cpu/strided_copy.h"
 #include "vulkan/logical_device.h"
 
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;  // of one packing task
-constexpr std::int64_t kSliceBytes = 8 << 20;   // of one staging copy
+constexpr std::int64_t kSliceBytes = 8 << 20;  // of one staging copy
 constexpr std::size_t kSlicesInFlight = 4;
 // Smaller arrays go where the host writes and kernels read without a copy, as parameters do.
 constexpr std::size_t kSmallBytes = 16 << 10;
 
-// The array with axes of extent 1 dropped and contiguous neighbours merged; the last axis is the run copied at once.
-struct Rows {
-  std::array<std::int64_t, 6> extent{}, stride{};
-  int axes = 0;  // before the run
-  std::int64_t run = 1, run_stride = 1;
-
-  explicit Rows(const HostArray& array) {
-    for (int a = 0; a < 6; ++a) {
-      const std::int64_t n = array.extent[a], s = array.stride[a];
-      if (n == 1) continue;
-      if (axes > 0 && stride[axes - 1] == n * s) {
-        extent[axes - 1] *= n;
-        stride[axes - 1] = s;
-      } else {
-        extent[axes] = n;
-        stride[axes++] = s;
-      }
-    }
-    if (axes == 0) return;
-    --axes;
-    run = extent[axes];
-    run_stride = stride[axes];
-  }
-
-  std::int64_t offset(std::int64_t row) const {
-    std::int64_t at = 0;
-    for (int a = axes - 1; a >= 0; --a) {
-      at += row % extent[a] * stride[a];
-      row /= extent[a];
-    }
-    return at;
-  }
-};
-
-template <class T, bool to_array>
-void copy_strided(std::byte* array, std::int64_t stride, std::byte* packed, std::int64_t count) {
-  T* a = reinterpret_cast<T*>(array);
-  T* p = reinterpret_cast<T*>(packed);
-  for (std::int64_t i = 0; i < count; ++i)
-    if constexpr (to_array)
-      std::memcpy(a + i * stride, p + i, sizeof(T));
-    else
-      std::memcpy(p + i, a + i * stride, sizeof(T));
-}
-
-template <bool to_array>
-void copy_run(std::byte* array, std::int64_t stride, std::byte* packed, std::int64_t count, std::size_t element) {
-  if (stride == 1) {
-    std::memcpy(to_array ? array : packed, to_array ? packed : array, static_cast<std::size_t>(count) * element);
-    return;
-  }
-  switch (element) {
-    case 2:
-      return copy_strided<std::uint16_t, to_array>(array, stride, packed, count);
-    case 4:
-      return copy_strided<std::uint32_t, to_array>(array, stride, packed, count);
-    default:
-      return copy_strided<std::uint64_t, to_array>(array, stride, packed, count);
-  }
-}
-
-template <bool to_array>
-void copy_range(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* packed) {
-  const Rows rows(array);
-  const auto element = static_cast<std::int64_t>(array.element_bytes);
-  const std::int64_t per_task = kTaskBytes / element;
-  cpu::thread_pool().run(ceil_div(end - begin, per_task), [&](std::int64_t task) {
-    const std::int64_t last = std::min(end, begin + (task + 1) * per_task);
-    for (std::int64_t i = begin + task * per_task; i < last;) {
-      const std::int64_t row = i / rows.run, within = i % rows.run, count = std::min(rows.run - within, last - i);
-      copy_run<to_array>(array.data + (rows.offset(row) + within * rows.run_stride) * element, rows.run_stride,
-                         packed + (i - begin) * element, count, array.element_bytes);
-      i += count;
-    }
-  });
+// Calls f(box) for the boxes, in order, that make up elements [begin, end) of the array behind `axis`: whole steps
+// along the axis, and before and after them the parts of two.
+template <class F>
+void for_boxes(const HostArray& array, std::size_t axis, std::int64_t begin, std::int64_t end, const F& f) {
+  if (begin == end) return;
+  std::int64_t step = 1;
+  for (std::size_t a = axis + 1; a < array.extent.size(); ++a) step *= array.extent[a];
+  const std::int64_t first = ceil_div(begin, step), last = end / step;
+  const auto steps = [&](std::int64_t from, std::int64_t count) {
+    HostArray box = array;
+    box.data += from * box.stride[axis] * static_cast<std::int64_t>(box.element_bytes);
+    box.extent[axis] = count;
+    return box;
+  };
+  if (first > last) return for_boxes(steps(last, 1), axis + 1, begin - last * step, end - last * step, f);
+  if (begin < first * step) for_boxes(steps(first - 1, 1), axis + 1, begin - (first - 1) * step, step, f);
+  if (first < last) f(steps(first, last - first));
+  if (last * step < end) for_boxes(steps(last, 1), axis + 1, 0, end - last * step, f);
 }
 
 // Calls f(begin, end) for each slice of the array; the copies of different slices need no order.
@@ -121,11 +62,17 @@ const Buffer& make_staging(Stream& stream, const HostArray& array) {
 }  // namespace
 
 void pack(const HostArray& array, std::int64_t begin, std::int64_t end, std::byte* to) {
-  copy_range<false>(array, begin, end, to);
+  for_boxes(array, 0, begin, end, [&](const HostArray& box) {
+    cpu::copy(box, packed(box, to));
+    to += box.bytes();
+  });
 }
 
 void unpack(const HostArray& array, std::int64_t begin, std::int64_t end, const std::byte* from) {
-  copy_range<true>(array, begin, end, const_cast<std::byte*>(from));
+  for_boxes(array, 0, begin, end, [&](const HostArray& box) {
+    cpu::copy(packed(box, const_cast<std::byte*>(from)), box);
+    from += box.bytes();
+  });
 }
 
 void upload(Stream& stream, const HostArray& array, const Buffer& to) {
