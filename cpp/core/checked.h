@@ -1,5 +1,6 @@
 // int64 arithmetic that throws ProblemError instead of wrapping.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "core/error.h"
@@ -35,6 +36,12 @@ constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // b > 0; in
 }
 
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
+
+// Rounded up, so that what follows in a workspace is aligned as the workspace is.
+inline constexpr std::int64_t kWorkspaceAlignment = 256;
+constexpr std::size_t aligned_bytes(std::int64_t bytes) {
+  return static_cast<std::size_t>(round_up(bytes, kWorkspaceAlignment));
+}
 
 // The length of the parts when `a` is cut evenly into as few as are at most `most` long.
 constexpr std::int64_t even_part(std::int64_t a, std::int64_t most) { return ceil_div(a, ceil_div(a, most)); }

@@ -28,7 +28,7 @@ inline std::int64_t input_elements_bound(const ConvProblem& p, std::int64_t rows
 // Bytes of their copy in the accumulator type.
 inline std::size_t copy_bytes(const ConvProblem& p, std::int64_t rows, std::int64_t pixels, std::int64_t channels) {
   const std::int64_t elements = input_elements_bound(p, rows, pixels, channels);
-  return static_cast<std::size_t>(round_up(checked_mul(elements, accumulator_bytes(p.dtype)), 256));
+  return aligned_bytes(checked_mul(elements, accumulator_bytes(p.dtype)));
 }
 
 }  // namespace vkconv::cpu

@@ -84,7 +84,7 @@ std::size_t scratch_bytes(const ConvProblem& p, const Blocking& b) {
     line += p.stride[2] * (2 * slack + 5 * channels + kMaxLanes);
     sums = kMaxFlatRows * (block_columns(p, b) * channels + slack);
   }
-  return static_cast<std::size_t>(round_up((lines * line + sums) * accumulator_bytes(p.dtype), 256));
+  return aligned_bytes((lines * line + sums) * accumulator_bytes(p.dtype));
 }
 
 // `parts`: the blocks, or the shares.
@@ -157,7 +157,7 @@ Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std
   b.narrow = shared_cache_is_slow(traits) && p.bytes_moved() > traits.threads * static_cast<double>(traits.l2_bytes);
   fit_cache(p, traits, b);
   b.weight_row_length = weight_row_length(p, lanes_of(traits, p.dtype));
-  b.weight_bytes = static_cast<std::size_t>(round_up(p.taps() * b.weight_row_length * accumulator_bytes(p.dtype), 256));
+  b.weight_bytes = aligned_bytes(p.taps() * b.weight_row_length * accumulator_bytes(p.dtype));
   const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
   const std::int64_t wanted = traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread);
   feed_threads(p, traits, wanted, b);

@@ -44,7 +44,7 @@ struct Layout {
 
   // Packed weights first, then the sums of the parts.
   std::size_t panel_bytes(const ConvProblem& p) const {
-    return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(panels.bytes(p)), 256));
+    return aligned_bytes(static_cast<std::int64_t>(panels.bytes(p)));
   }
 
   DirectTile tile;

@@ -214,7 +214,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     return rows_as_slices(original_, patches_ ? kRowsAsDepths.apply(a) : a);
   }
 
-  std::size_t sums_offset() const { return round_up(static_cast<std::int64_t>(grid_.packed_bytes), 256); }
+  std::size_t sums_offset() const { return aligned_bytes(static_cast<std::int64_t>(grid_.packed_bytes)); }
 
   // The problem whose outputs are shares of sums.
   static ConvProblem share_problem(ConvProblem p) {

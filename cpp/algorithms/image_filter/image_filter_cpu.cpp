@@ -27,14 +27,14 @@ void set_piece(Layout& s, std::int64_t rows) {
   s.staged_rows = inputs_under(s.p, 1, s.piece_rows);
   const std::int64_t rows_bytes =
       checked_mul(checked_mul(s.staged_rows, s.p.kernel[0]), s.staged_width * accumulator_bytes(s.p.dtype));
-  s.stage_bytes = static_cast<std::size_t>(round_up(rows_bytes, 256));
+  s.stage_bytes = aligned_bytes(rows_bytes);
 }
 
 Layout layout(const ConvProblem& p, const Context<Device>& context) {
   Layout s;
   s.p = p;
   s.lanes = lanes_of(context.traits, p.dtype);
-  s.packed_bytes = static_cast<std::size_t>(round_up(p.taps() * 8, 256));
+  s.packed_bytes = aligned_bytes(p.taps() * 8);
   s.slots = context.traits.threads;
   s.piece_pixels = std::min(p.output[2], kPiecePixels);
   std::int64_t rows = kPieceRows;

@@ -142,8 +142,8 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.copied = widened || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(p));
   s.fetched = is_pointwise(p) && p.groups == 1 && (s.unit == Bf16Unit::tiles || comes_from_memory(context.traits, p));
   const DType multiplied = s.unit == Bf16Unit::none ? accumulator(p.dtype) : p.dtype;
-  s.panel_bytes = static_cast<std::size_t>(
-      round_up(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))), 256));
+  s.panel_bytes =
+      aligned_bytes(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))));
   const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);
   s.most_together =
       std::clamp<std::int64_t>(std::min(std::max(in_l1, s.tile.panels()), s.wide_panels(true)), 1, kMostTogether);

@@ -20,7 +20,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   s.fetched = !s.copied && s.p.kernel[0] == 1 && comes_from_memory(context.traits, s.p);
   const std::int64_t element = accumulator_bytes(s.p.dtype);
   const std::int64_t terms_and_mark = checked_add(checked_mul(lanes, s.terms()), 1);
-  s.packed_bytes = static_cast<std::size_t>(round_up(checked_mul(s.vectors * element, terms_and_mark), 256));
+  s.packed_bytes = aligned_bytes(checked_mul(s.vectors * element, terms_and_mark));
   s.slots = context.traits.threads;
   const double row_flops = s.p.flops() / static_cast<double>(s.rows);
   // Tasks that copy their input rows share fewer of them when they are larger.
@@ -28,8 +28,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   const auto worth = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / row_flops)) + 1;
   const std::int64_t wanted_rows = std::max(worth, ceil_div(s.rows, tasks_a_thread * s.slots));
   s.chunk_rows = std::clamp<std::int64_t>(round_up(wanted_rows, 2), 1, s.rows);  // rows go in pairs
-  const auto vector_bytes =
-      static_cast<std::size_t>(round_up(lanes * element, 256));  // the last pixel's reaches so far
+  const auto vector_bytes = aligned_bytes(lanes * element);                      // the last pixel's reaches so far
   const auto stage = [&] {
     if (s.copied) s.stage_bytes = copy_bytes(s.p, s.chunk_rows, s.p.output[2], s.p.in_channels) + vector_bytes;
   };

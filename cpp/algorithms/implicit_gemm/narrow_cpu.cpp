@@ -42,7 +42,7 @@ NarrowLayout narrow_layout(const ConvProblem& problem, const Context<Device>& co
   s.rows = p.batch * p.output[0] * p.output[1];
   // A vector behind the last term may be read, and is not used.
   const std::int64_t elements = checked_add(checked_mul(p.out_channels, s.terms), lanes);
-  s.packed_bytes = static_cast<std::size_t>(round_up(checked_mul(elements, accumulator_bytes(p.dtype)), 256));
+  s.packed_bytes = aligned_bytes(checked_mul(elements, accumulator_bytes(p.dtype)));
 
   const std::int64_t column_bytes =
       p.kernel[0] * p.kernel[1] * p.stride[2] * p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype));

@@ -38,7 +38,7 @@ struct Layout {
 
  private:
   static std::size_t bytes(std::int64_t elements, std::size_t element) {
-    return static_cast<std::size_t>(round_up(checked_mul(elements, static_cast<std::int64_t>(element)), 256));
+    return aligned_bytes(checked_mul(elements, static_cast<std::int64_t>(element)));
   }
 };
 

@@ -5,6 +5,7 @@
 // last tap. It wins for few taps where the flat problem's algorithm is faster than any 3D one.
 // Source: MLX pull request 3785, extended to any depth stride, dilation, padding, batch and channel count.
 #pragma once
+#include "core/checked.h"
 #include "core/decomposition.h"
 
 namespace vkconv {
@@ -46,8 +47,7 @@ class SmallKernelDepthPlan final : public Plan<Device> {
   // Bytes of partial sums kept outside the output; 0 when the output has the accumulator type.
   static std::size_t partial_sum_bytes(const ConvProblem& p) {
     if (p.output_dtype == accumulator(p.dtype)) return 0;
-    const auto bytes = static_cast<std::size_t>(p.output_elements()) * size_bytes(accumulator(p.dtype));
-    return (bytes + 255) / 256 * 256;
+    return aligned_bytes(p.output_elements() * accumulator_bytes(p.dtype));
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {

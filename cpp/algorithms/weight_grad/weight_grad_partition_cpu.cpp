@@ -69,8 +69,8 @@ Unit largest_unit(const ConvProblem& p, const Partition& q) {
 
 void set_sizes(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
-  q.sums_bytes = static_cast<std::size_t>(
-      round_up(u.taps.size() * u.rows.size() * u.vectors.size() * q.shape.lanes * accumulator_bytes(p.dtype), 256));
+  q.sums_bytes =
+      aligned_bytes(u.taps.size() * u.rows.size() * u.vectors.size() * q.shape.lanes * accumulator_bytes(p.dtype));
   q.scratch_bytes = scratch_bytes(p, q.shape, u);
   q.tasks = q.by_chunk ? q.units() * q.shape.chunks : q.units();
 }
@@ -162,8 +162,7 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
   const UnitChannels channels = unit_channels(p, s, largest);
   const std::int64_t elements =
       columns * copy_pitch(p, s, channels.x.size()) + outputs * copy_pitch(p, s, channels.dy.size());
-  return static_cast<std::size_t>(
-      round_up((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p.dtype), 256));
+  return aligned_bytes((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p.dtype));
 }
 
 Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {

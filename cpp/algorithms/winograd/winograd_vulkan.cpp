@@ -84,10 +84,8 @@ struct Layout {
            checked_mul(row_masks, call_rows) * g.shape.outputs() < limit;
   }
   // In the order of the workspace, before the child's.
-  std::size_t mask_bytes() const {
-    return repairs_later ? static_cast<std::size_t>(round_up(row_masks * call_rows * 4, 256)) : 0;
-  }
-  std::size_t weight_bytes() const { return static_cast<std::size_t>(round_up(weight_values * value_bytes, 256)); }
+  std::size_t mask_bytes() const { return repairs_later ? aligned_bytes(row_masks * call_rows * 4) : 0; }
+  std::size_t weight_bytes() const { return aligned_bytes(weight_values * value_bytes); }
   std::size_t call_bytes() const { return static_cast<std::size_t>(row_bytes * call_rows); }
   std::size_t own_bytes() const { return mask_bytes() + weight_bytes() + call_bytes(); }
 
