@@ -1,7 +1,6 @@
 // Raw intrinsics, because Highway has no vdpbf16ps; chosen at run time.
 #include "cpu/bf16_dot.h"
 
-#include <cstddef>
 #include <cstring>
 #include <utility>
 

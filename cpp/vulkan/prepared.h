@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include "core/backend.h"
 #include "vulkan/array_queue.h"

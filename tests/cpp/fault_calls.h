@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdlib>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

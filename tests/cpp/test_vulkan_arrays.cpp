@@ -2,7 +2,6 @@
 // gone.
 #if VKCONV_VULKAN
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 #include "harness.h"

@@ -2,7 +2,6 @@
 // matrix product has nothing to share; the kernels hold weights and several output columns in registers and run at
 // the rate of the FMA units or of memory. Wins whenever it applies. Weights are read as [tap][channel].
 #include <algorithm>
-#include <cmath>
 
 #include "algorithms/depthwise/depthwise_blocking.h"
 #include "algorithms/registry_cpu.h"

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "core/algorithm.h"
 #include "cpu/bounds.h"

@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <cstring>
 
 #include "algorithms/winograd/winograd_kernels.h"
 #include "cpu/activation-inl.h"
