@@ -44,6 +44,15 @@ def test_read_only_is_respected():
         vkconv.conv1d(np.zeros((1, 4, 2), np.float32), np.zeros((2, 1, 2), np.float32), out=seen)
 
 
+def test_arrays_are_given_to_the_host_only():
+    x = np.ones((1, 2, 3), np.float32)
+    array = vkconv.array(x, "cpu")
+    array.__dlpack__(dl_device=(1, 0))
+    assert np.array_equal(np.from_dlpack(array), x)
+    with pytest.raises(BufferError, match=r"dl_device is \(2, 0\), an Array's memory is given to the host only"):
+        array.__dlpack__(dl_device=(2, 0))
+
+
 def test_errors():
     with pytest.raises(TypeError, match="must export DLPack, got list"):
         vkconv.from_dlpack([1.0])

@@ -188,7 +188,11 @@ void bind_arrays(py::module_& m) {
           py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def(
           "__dlpack__",
-          [](const DeviceArray& a, const py::object&, const py::object&, const py::object&, const py::object& copy) {
+          [](const DeviceArray& a, const py::object&, const py::object&, const py::object& device,
+             const py::object& copy) {
+            if (!device.is_none() && !device.equal(py::make_tuple(kDLCPU, 0)))
+              throw py::buffer_error("dl_device is " + std::string(py::repr(device)) +
+                                     ", an Array's memory is given to the host only, (1, 0)");
             return a.dlpack(copy.ptr() == Py_True);
           },
           py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
