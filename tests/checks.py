@@ -103,11 +103,14 @@ def finite(a: Array) -> Array:
 
 
 def tile_magnitudes(p: Problem, a: Operands, tree: str) -> Array:
-    """The same for Winograd: its transforms mix a tile, so that an element has its neighbours' errors too. Where its
-    products are a problem of their own, or plans are not known, points are kept in halves, which may be subnormal and
-    then are rounded as the smallest normal number is."""
+    """The same for Winograd: its transforms mix a tile, so that an element has its neighbours' errors too, a weight
+    gradient also those of pixels that no tap brings together. Where its products are a problem of their own, or plans
+    are not known, points are kept in halves, which may be subnormal and then are rounded as the smallest normal number
+    is."""
     sums = magnitudes(p, a)
     most = sums.max(axis=tuple(range(1, p.rank + 1)), keepdims=True) if sums.size else sums
+    if p.op == "wgrad" and sums.size:
+        most = np.where(most == 0, sums.mean(), most)
     return most + (HALF_SUBNORMAL[p.dtype] / UNIT_ROUNDOFF[p.dtype] if re.search(r"winograd(_f\d\(|$)", tree) else 0)
 
 
