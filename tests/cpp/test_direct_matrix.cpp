@@ -215,9 +215,7 @@ TEST(DirectMatrixTile, EmulatedRunsStartWithATap) {
   for (const char* text : {"fwd_f32_n1c24o16_i9x10_k3x3_s2x1_p1x1", "fwd_f32_n1c32o1_i70_k7_p6:0"}) {
     const auto grid = vulkan::choose_matrix_grid({parse_problem(text)}, unit, traits);
     ASSERT_TRUE(grid) << text;
-    const std::int64_t own =
-        grid->tile.chunk_octets / grid->tile.subgroups_k;  // steps of a tap, of eight channels each
-    EXPECT_EQ(grid->tile.subgroups_k == 1 ? 0 : grid->body_steps % own, 0) << text;
+    EXPECT_EQ(grid->tile.subgroups_k == 1 ? 0 : grid->body_steps % grid->tile.tap_steps(unit), 0) << text;
   }
 }
 

@@ -24,6 +24,8 @@ struct MatrixTile {
   std::uint32_t rows() const { return strip ? 1 : fragments(); }
   std::uint32_t columns(const MatrixUnit& u) const { return strip ? fragments() * u.shape.m : u.shape.m; }
   std::uint32_t channels(const MatrixUnit& u) const { return subgroups_n * fragments_n * u.shape.n; }
+  // Steps along k that a subgroup takes of one tap of a stage.
+  std::int64_t tap_steps(const MatrixUnit& u) const { return chunk_octets * kOctet / u.shape.k / subgroups_k; }
   bool operator==(const MatrixTile&) const = default;
 };
 

@@ -173,7 +173,7 @@ bool possible(const MatrixUnit& unit, const MatrixTile& t, const Traits& traits)
 // cooperative matrices are whole stages.
 bool runs_fit(const MatrixUnit& unit, const MatrixGrid& g) {
   if (g.tile.subgroups_k == 1 || g.body_steps == g.stage_steps) return true;
-  return unit.emulated && g.body_steps % (g.tile.chunk_octets * kOctet / unit.shape.k / g.tile.subgroups_k) == 0;
+  return unit.emulated && g.body_steps % g.tile.tap_steps(unit) == 0;
 }
 
 bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
@@ -196,7 +196,7 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   g.chunks = ceil_div(p.in_channels_per_group(), tile.chunk_octets * kOctet);
   g.runs = g.tiles_o * tile.subgroups_n;
   g.stages = checked_mul(p.kernel[0], g.chunks);
-  g.stage_steps = checked_mul(p.kernel[1] * p.kernel[2], tile.chunk_octets * kOctet / s.k / tile.subgroups_k);
+  g.stage_steps = checked_mul(p.kernel[1] * p.kernel[2], tile.tap_steps(unit));
   g.steps = checked_mul(g.stages, g.stage_steps * tile.subgroups_k);
   g.tiles = checked_mul(checked_mul(g.tiles_x, g.tiles_y), checked_mul(g.tiles_o, p.groups));
   const std::int64_t halo_rows = extent_of(tile.rows(), p.kernel[1], p.stride[1], p.dilation[1]);
