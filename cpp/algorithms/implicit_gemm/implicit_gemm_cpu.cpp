@@ -161,12 +161,11 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
 double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
   constexpr double kStoreTerms = 6;         // an output takes as long to begin and to store
   constexpr double kCutRowSeconds = 65e-9;  // of a vector of channels
-  const double used =
-      static_cast<double>(groups_in_vector(p, lanes) * p.out_channels_per_group()) / static_cast<double>(lanes);
+  const GroupedLayout s = grouped_layout(p, c, lanes);
+  const double used = static_cast<double>(p.out_channels) / static_cast<double>(s.vectors * lanes);
   const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.5 : 0.3);
   const double rate = share * flops_per_second(c.traits, accumulator(p.dtype));
   const double storing = 1 + kStoreTerms / static_cast<double>(p.taps() * p.in_channels_per_group());
-  const GroupedLayout s = grouped_layout(p, c, lanes);
   const bool cut = s.p.kernel[2] > 1 && (s.p.pad_lo[2] > 0 || pad_hi(s.p, 2) > 0);
   const double rows = cut ? static_cast<double>(s.rows) * static_cast<double>(s.vectors) : 0;
   const double work = p.flops() * storing / rate + rows * kCutRowSeconds / c.traits.threads;
