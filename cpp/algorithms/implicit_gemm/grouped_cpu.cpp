@@ -8,7 +8,7 @@
 namespace vkconv::cpu {
 
 GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& context, std::int64_t lanes) {
-  constexpr double kMinTaskFlops = 1e6;
+  constexpr double kMinTaskFlops = 2e5;
   GroupedLayout s;
   s.orientation = long_rows(problem, kGroupedPixels / 2);
   s.p = s.orientation.apply(problem);
@@ -22,7 +22,7 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   const std::int64_t terms_and_mark = checked_add(checked_mul(lanes, s.terms()), 1);
   s.packed_bytes = aligned_bytes(checked_mul(s.vectors * element, terms_and_mark));
   s.slots = context.traits.threads;
-  const double row_flops = s.p.flops() / static_cast<double>(s.rows);
+  const double row_flops = 2.0 * static_cast<double>(s.p.output[2] * s.vectors * s.terms() * lanes);
   // Tasks that copy their input rows share fewer of them when they are larger.
   const std::int64_t tasks_a_thread = s.copied ? 2 : 8;
   const auto worth = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / row_flops)) + 1;

@@ -178,15 +178,16 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
   thread_pool().run(s.vectors, [&](std::int64_t v) {
     auto* const first = all + v * s.terms() * s.lanes;
     auto* to = first;
+    std::int64_t offsets[HWY_MAX_BYTES / sizeof(Accumulator<T>)];  // of the lanes with an output channel
+    const std::int64_t group = v * s.vector_groups, used = std::min(s.vector_groups, p.groups - group) * out;
+    for (std::int64_t lane = 0; lane < used; ++lane)
+      offsets[lane] = (group + lane / out) * weight.group + lane % out * weight.out;
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
       const T* from = reinterpret_cast<const T*>(weight.data) + weight.offset(tap_at(p.kernel, tap));
-      for (std::int64_t c = 0; c < in; ++c)
-        for (std::int64_t lane = 0; lane < s.lanes; ++lane, ++to) {
-          const std::int64_t group = v * s.vector_groups + lane / out;
-          const bool used = lane < s.vector_groups * out && group < p.groups;
-          *to =
-              used ? widened(from + group * weight.group + lane % out * weight.out + c * weight.in) : Accumulator<T>{0};
-        }
+      for (std::int64_t c = 0; c < in; ++c, from += weight.in, to += s.lanes) {
+        for (std::int64_t lane = 0; lane < used; ++lane) to[lane] = widened(from + offsets[lane]);
+        std::fill(to + used, to + s.lanes, Accumulator<T>{0});
+      }
     }
     all[s.mark(v)] = all_finite(first, to - first) ? 1 : 0;
   });
