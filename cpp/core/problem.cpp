@@ -63,9 +63,11 @@ double ConvProblem::bytes_moved() const {
   const double in = static_cast<double>(size_bytes(dtype)), out = static_cast<double>(size_bytes(output_dtype));
   const double x = static_cast<double>(input_elements()), w = static_cast<double>(weight_elements()),
                y = static_cast<double>(output_elements());
-  if (pass == Pass::forward) return (x + w) * in + y * out;
   if (pass == Pass::input_grad) return (y + w) * in + x * out;
-  return (x + y) * in + w * out;
+  double met = x;  // by taps
+  for (int a = 0; a < 3; ++a)
+    met *= std::min(1.0, static_cast<double>(kernel[a] * input_dilation[a]) / static_cast<double>(stride[a]));
+  return pass == Pass::forward ? (met + w) * in + y * out : (met + y) * in + w * out;
 }
 
 std::int64_t output_extent(std::int64_t input, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,

@@ -70,7 +70,7 @@ struct ConvProblem {
 
   // Multiply-adds counted as two, zeros of the padding and of input_dilation included.
   double flops() const;
-  double bytes_moved() const;  // each array touched once
+  double bytes_moved() const;  // each element that is read or written, once
 };
 
 constexpr std::int64_t dilated(std::int64_t extent, std::int64_t dilation) {

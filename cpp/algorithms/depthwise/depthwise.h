@@ -81,8 +81,10 @@ inline bool takes_row_pairs(const ConvProblem& p) {
 // lines swap the two: depths are close together where strides are those of an image.
 inline Orientation row_orientation(const ConvProblem& p, std::int64_t lanes) {
   constexpr std::int64_t kTileColumns = 4;  // of the narrowest tile
-  constexpr std::int64_t kManyTaps = 5;     // that save more than the distance between columns costs
-  if (p.taps() >= kManyTaps && p.out_channels >= lanes)
+  // That save more than the distance between columns costs: where neighbours share inputs, and others.
+  constexpr std::int64_t kSomeTaps = 3, kManyTaps = 5;
+  const std::int64_t enough = p.kernel[1] > 1 && dense_stride(p, 1) == 1 ? kSomeTaps : kManyTaps;
+  if (p.taps() >= enough && p.out_channels >= lanes)
     for (const auto& axes : {std::array{0, 2, 1}, std::array{2, 1, 0}}) {
       const auto taps = static_cast<std::size_t>(axes[2]);
       if (p.taps() == p.kernel[taps] && p.output[taps] >= kTileColumns) return {false, axes};

@@ -12,6 +12,7 @@
 namespace vkconv::cpu {
 
 inline constexpr std::int64_t kGroupedPixels = 8;  // outputs along W in registers
+inline constexpr int kGroupedTaps = 3;             // of a run, that share the permuted input
 
 struct GroupedLayout {
   ConvProblem p;  // with its axes in the order of `orientation`

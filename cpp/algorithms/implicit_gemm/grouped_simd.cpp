@@ -89,7 +89,7 @@ class Grouped {
     const std::int64_t stride = p_.stride[2], step = p_.dilation[2] == 1 ? stride : p_.kernel[2];
     for (std::int64_t phase = 0; phase < std::min(step, p_.kernel[2]); ++phase)
       for (std::int64_t k = phase, count; k < p_.kernel[2]; k += count * step) {
-        count = std::min<std::int64_t>(kMostTaps, ceil_div(p_.kernel[2] - k, step));
+        count = std::min<std::int64_t>(kGroupedTaps, ceil_div(p_.kernel[2] - k, step));
         const std::int64_t column = k * p_.dilation[2] - p_.pad_lo[2];
         const Range inside{ceil_div(-column, stride), floor_div(p_.input[2] - 1 - column, stride) + 1};
         const std::int64_t tap = (d * p_.kernel[1] + h) * p_.kernel[2] + k;

@@ -26,7 +26,6 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 inline constexpr bool kRowPairs = kManyRegisters;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
-inline constexpr int kMostTaps = 3;  // of a run, that share the permuted input
 
 // Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are
 // padding and skipped. Both for the first output of a row.
@@ -41,7 +40,7 @@ struct TapRun {
 // The taps of a row of tiles, or of two rows, the same for all channels.
 template <class A>
 struct TileTaps {
-  std::vector<TapRun<A>> runs[kMostTaps];  // of 1, 2, ... taps
+  std::vector<TapRun<A>> runs[kGroupedTaps];  // of 1, 2, ... taps
   std::vector<const A*> ahead;             // lines that are fetched into L2
   std::int64_t step = 0;                   // elements between columns
   std::int64_t in_channels = 0;            // a group
@@ -157,8 +156,8 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
     closed = true;
     chain = 0;
   };
-  unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
-    constexpr int kTaps = kMostTaps - i;
+  unroll<kGroupedTaps>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kTaps = kGroupedTaps - i;
     for (const TapRun<A>& run : taps.runs[kTaps - 1]) {
       if (chain + kTaps * taps.in_channels > block && chain > 0) close();
       add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
@@ -179,8 +178,8 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
     fetch_ahead<kPixels>(taps, v);
     hn::Vec<decltype(d)> sum[2][kPixels];
     unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
-    unroll<kMostTaps>([&](auto i) __attribute__((always_inline)) {
-      constexpr int kTaps = kMostTaps - i;
+    unroll<kGroupedTaps>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kTaps = kGroupedTaps - i;
       for (const TapRun<A>& run : taps.runs[kTaps - 1])
         if (run.rows.end == 1)
           add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);

@@ -157,19 +157,30 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   return section_seconds(c.traits, work + kWeightShare * dense_packing_seconds(s, c.traits), p.bytes_moved(), tasks);
 }
 
-// Permutations beside the multiply-adds, lanes that no group fills, and rows that are cut where taps reach padding.
-double grouped_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kStoreTerms = 6;         // an output takes as long to begin and to store
-  constexpr double kCutRowSeconds = 65e-9;  // of a vector of channels
-  const GroupedLayout s = grouped_layout(p, c, lanes);
-  const double used = static_cast<double>(p.out_channels) / static_cast<double>(s.vectors * lanes);
-  const double share = used * (p.stride[2] == 1 && p.dilation[2] == 1 && p.kernel[2] >= 3 ? 0.5 : 0.3);
-  const double rate = share * flops_per_second(c.traits, accumulator(p.dtype));
-  const double storing = 1 + kStoreTerms / static_cast<double>(p.taps() * p.in_channels_per_group());
-  const bool cut = s.p.kernel[2] > 1 && (s.p.pad_lo[2] > 0 || pad_hi(s.p, 2) > 0);
-  const double rows = cut ? static_cast<double>(s.rows) * static_cast<double>(s.vectors) : 0;
-  const double work = p.flops() * storing / rate + rows * kCutRowSeconds / c.traits.threads;
-  return c.traits.launch_seconds + section_seconds(c.traits, work, p.bytes_moved());
+// In multiply-adds of a vector, by regression on Zen 4: a tile begins and ends, a run of taps spreads the weights and
+// permutes its first input, an output of a vector with empty lanes is stored apart, a run is found, a pixel is copied.
+double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::int64_t lanes) {
+  constexpr double kTile = 80, kRun = 5, kApart = 6, kFound = 20, kCopied = 3.5, kShare = 0.9;
+  const GroupedLayout s = grouped_layout(given, c, lanes);
+  const ConvProblem& p = s.p;
+  const double rows_together = p.dilation[1] == 1 && p.kernel[1] > p.stride[1] ? 2 : 1;
+  const std::int64_t step = p.dilation[2] == 1 ? std::min(p.stride[2], p.kernel[2]) : p.kernel[2];
+  const std::int64_t line_runs = step * ceil_div(p.kernel[2], kGroupedTaps * step);
+  const double lines = static_cast<double>(p.kernel[1]) + (rows_together - 1) * static_cast<double>(p.stride[1]);
+  const double inside = share_inside(p, 0) * share_inside(p, 1);
+  const double runs = inside * static_cast<double>(p.kernel[0] * line_runs) * lines / rows_together;  // of a row
+  const auto channels = static_cast<double>(p.in_channels_per_group()), pixels = static_cast<double>(p.output[2]);
+  const auto tiles = static_cast<double>(ceil_div(p.output[2], kGroupedPixels));
+  const bool apart = s.vectors * lanes > p.out_channels;
+  const double vector = pixels * (inside * static_cast<double>(s.terms()) + (apart ? kApart : 0)) +
+                        tiles * (kTile / rows_together + kRun * channels * runs);
+  const double row = static_cast<double>(s.vectors) * vector + kFound * runs;
+  const double copied = s.copied ? kCopied * static_cast<double>(p.batch * p.input_pixels()) : 0;
+  const double products = static_cast<double>(s.rows) * row * uneven_share(c.traits, s.chunks()) + copied;
+  const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
+  const auto weights = static_cast<double>(s.vectors * s.terms() * lanes);
+  const double packing = launch_seconds(c.traits, s.vectors) + packing_seconds(c.traits, false) * weights;
+  return section_seconds(c.traits, products / rate, p.bytes_moved(), s.chunks()) + kWeightShare * packing;
 }
 
 // Vector operations at the rate of the FMA units.
