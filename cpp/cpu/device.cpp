@@ -114,11 +114,19 @@ Traits host_traits() {
   return t;
 }
 
-// Lines between which others' pixels lie are not fetched ahead of their use, the farther apart the fewer, and come
-// again for every sibling, those of the output to be read and to be written, unless the threads' own caches hold all of
-// them.
+// Beginning a child, and pixels of few channels that are copied or stored one by one. Lines between which others' pixels
+// lie are not fetched ahead of their use, the farther apart the fewer, and come again for every sibling, those of the
+// output to be read and to be written, unless the threads' own caches hold all of them.
 double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
                                  std::int64_t output_step, std::size_t siblings) {
+  constexpr double kChildSeconds = 5e-7, kPixelSeconds = 2e-9;
+  const auto few = [&](std::int64_t pixels, std::int64_t channels, std::int64_t step, DType type) {
+    const bool apart = step > 1 && channels * static_cast<std::int64_t>(size_bytes(type)) < kLineBytes;
+    return apart ? static_cast<double>(child.batch * pixels) : 0;
+  };
+  const double copied = few(child.input_pixels(), child.in_channels, input_step, child.dtype) +
+                        few(child.output_pixels(), child.out_channels, output_step, child.output_dtype);
+  const double begun = kChildSeconds + copied * kPixelSeconds / t.threads;
   const auto line_bytes = [&](std::int64_t pixels, std::int64_t channels, DType type) {
     const std::int64_t pixel = round_up(channels * static_cast<std::int64_t>(size_bytes(type)), kLineBytes);
     return static_cast<double>(child.batch * pixels) * static_cast<double>(pixel);
@@ -127,10 +135,10 @@ double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std:
   const double read = line_bytes(child.input_pixels(), child.in_channels, child.dtype);
   const double written = line_bytes(child.output_pixels(), child.out_channels, child.output_dtype);
   const double all = static_cast<double>(siblings) * (read + written);
-  if (all <= t.threads * static_cast<double>(t.l2_bytes)) return 0;
+  if (all <= t.threads * static_cast<double>(t.l2_bytes)) return begun;
   const double rate =
       all <= static_cast<double>(t.l3_bytes) ? t.shared_cache_read_bytes_per_second : t.memory_bytes_per_second;
-  return (read * alone(input_step) + 2 * written * alone(output_step)) / rate;
+  return begun + (read * alone(input_step) + 2 * written * alone(output_step)) / rate;
 }
 
 Traits one_thread(Traits t) {

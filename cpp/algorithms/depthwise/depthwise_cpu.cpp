@@ -81,38 +81,63 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
   return workspace_support("weights and a staged row", least, context);
 }
 
-// Of vectors over channels: lanes that are used. Fewer channels are flat, where vectors of input cross cache lines and
-// the rest of a row, which fills no tile, is slower.
-double used_share(const ConvProblem& p, std::int64_t lanes) {
-  constexpr double kFlat = 0.5, kRest = 0.4;
-  const std::int64_t row = p.output[2] * p.out_channels, tile = kFlatVectors * lanes;
-  if (p.out_channels < lanes)
-    return kFlat * (static_cast<double>(row / tile * tile) + kRest * static_cast<double>(row % tile)) /
-           static_cast<double>(row);
-  return static_cast<double>(p.out_channels) / static_cast<double>(round_up(p.out_channels, lanes));
+// Lines and columns of the input that blocks copy, once for each, over those that there are.
+double times_copied(const ConvProblem& p, const Blocking& b) {
+  const std::int64_t rows = std::clamp<std::int64_t>(total_rows(p, b) / b.tasks, 1, b.band);
+  const std::int64_t columns = ceil_div(p.output[2], b.column_blocks);
+  const auto copied = [&](int axis, std::int64_t outputs) {
+    const std::int64_t read = std::min(inputs_under(p, axis, outputs), p.input[axis]);
+    return static_cast<double>(ceil_div(p.output[axis], outputs) * read) / static_cast<double>(p.input[axis]);
+  };
+  return copied(0, 1) * copied(1, rows) * copied(2, columns);
 }
 
-// Of the copy that flat and staged blocks read.
-double copying_seconds(const ConvProblem& p, const Device::Traits& t, std::int64_t lanes) {
-  constexpr double kPixelSeconds = 1e-9;  // of a flat pixel that is copied by itself
-  const bool repeated = p.out_channels > p.in_channels, flat = p.out_channels < lanes;
-  const auto pixels = static_cast<double>(p.batch * p.input_pixels());
-  if (flat && (repeated || p.stride[2] > 1)) return kPixelSeconds * pixels / t.threads;
-  if (!flat && !repeated) return 0;
-  // Written and read, in L2; repeated channels are fetched first, and L2 has no room where the arrays fill it.
-  const double bytes = pixels * static_cast<double>(p.out_channels) * static_cast<double>(accumulator_bytes(p.dtype));
-  const bool room = flat || p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
-  return (flat ? 2 : 3) * bytes / (room ? t.cache_bytes_per_second : t.shared_cache_bytes_per_second);
+// What blocks take, in multiply-adds of a vector, by regression on Zen 4. Vectors over channels: an output begins and
+// ends, a tile of a row and its vectors do, a line of taps does; a vector is copied; inputs that no other tap shares
+// are loaded for each.
+double vector_operations(const ConvProblem& p, const Blocking& b, std::int64_t lanes) {
+  constexpr double kOutput = 5, kTile = 40, kLine = 7, kCopied = 5;
+  constexpr std::int64_t kNarrow = 8, kWide = 14, kLineTaps = 7;  // columns of a tile, taps of a line
+  const std::int64_t step = std::min(dense_step(p, 2), p.output[2]), columns = ceil_div(p.output[2], step);
+  const bool shared = dense_stride(p, 2) <= 2;
+  const bool wide = dense_stride(p, 2) != 2 && columns > 2 * kNarrow;
+  const auto tiles = static_cast<double>(step * ceil_div(columns, wide ? kWide : kNarrow));
+  const auto vectors = static_cast<double>(ceil_div(p.out_channels, lanes)), taps = static_cast<double>(p.taps());
+  const double together = takes_row_pairs(p) ? 2 : 1;
+  const double height = static_cast<double>(p.kernel[1]) + (together - 1) * static_cast<double>(p.stride[1]);
+  const double lines = static_cast<double>(p.kernel[0] * ceil_div(p.kernel[2], shared ? kLineTaps : 1)) * height;
+  const double row = vectors * static_cast<double>(p.output[2]) * (taps * (shared ? 1 : 2) + kOutput) +
+                     tiles * (kTile + vectors * (kTile + kLine * lines) / together);
+  const double copied = b.mode == Mode::direct ? 0 : kCopied * vectors * times_copied(p, b);
+  return static_cast<double>(p.batch * p.output[0] * p.output[1]) * row +
+         static_cast<double>(p.batch * p.input_pixels()) * copied;
+}
+
+// The same of vectors over columns and channels, which cross cache lines: the rest of a row, which fills no tile, goes
+// by single vectors, and pixels are copied by themselves where their channels repeat or their columns are sorted.
+double flat_vector_operations(const ConvProblem& p, const Blocking& b, std::int64_t lanes) {
+  constexpr double kProduct = 1.6, kOutput = 9, kTap = 6, kRow = 240, kCopied = 4, kPixel = 6;
+  const std::int64_t row = p.output[2] * p.out_channels, tile = kFlatVectors * lanes;
+  const auto tiles = static_cast<double>(row / tile + ceil_div(row % tile, lanes));
+  const auto vectors = static_cast<double>(ceil_div(row, lanes)), taps = static_cast<double>(p.taps());
+  const bool together = p.kernel[1] > 1 && p.stride[1] == 1 && p.dilation[1] == 1;
+  const double of_row = vectors * (kProduct * taps + kOutput) + tiles * taps * kTap / (together ? kMaxFlatRows : 1) + kRow;
+  const bool by_pixel = p.out_channels > p.in_channels || p.stride[2] > 1;
+  const double of_pixel =
+      kCopied * static_cast<double>(p.out_channels) / static_cast<double>(lanes) + (by_pixel ? kPixel : 0);
+  return static_cast<double>(p.batch * p.output[0] * p.output[1]) * of_row +
+         static_cast<double>(p.batch * p.input_pixels()) * of_pixel * times_copied(p, b);
 }
 
 double seconds(const ConvProblem& given, const Context<Device>& context) {
-  constexpr double kFlopShare = 0.7;  // of the FMA peak, in kernels of 5x5 and larger
   const auto& t = context.traits;
   const std::int64_t lanes = lanes_of(t, given.dtype);
   const ConvProblem p = row_orientation(given, lanes).apply(given);
-  const double rate = kFlopShare * used_share(p, lanes) * flops_per_second(t, accumulator(p.dtype));
-  const std::int64_t tasks = choose_blocking(p, t, context.workspace_limit_bytes).tasks;
-  return section_seconds(t, p.flops() / rate + copying_seconds(p, t, lanes), p.bytes_moved(), tasks);
+  const Blocking b = choose_blocking(p, t, context.workspace_limit_bytes);
+  const double operations =
+      b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, lanes);
+  const double rate = flops_per_second(t, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
+  return section_seconds(t, operations / rate * uneven_share(t, b.tasks), p.bytes_moved(), b.tasks);
 }
 
 }  // namespace
