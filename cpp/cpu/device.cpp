@@ -114,9 +114,9 @@ Traits host_traits() {
   return t;
 }
 
-// Beginning a child, and pixels of few channels that are copied or stored one by one. Lines between which others' pixels
-// lie are not fetched ahead of their use, the farther apart the fewer, and come again for every sibling, those of the
-// output to be read and to be written, unless the threads' own caches hold all of them.
+// Beginning a child, and pixels of few channels that are copied or stored one by one. Lines between which others'
+// pixels lie are not fetched ahead of their use, the farther apart the fewer, and come again for every sibling, those
+// of the output to be read and to be written, unless the threads' own caches hold all of them.
 double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
                                  std::int64_t output_step, std::size_t siblings) {
   constexpr double kChildSeconds = 5e-7, kPixelSeconds = 2e-9;

@@ -121,7 +121,8 @@ double flat_vector_operations(const ConvProblem& p, const Blocking& b, std::int6
   const auto tiles = static_cast<double>(row / tile + ceil_div(row % tile, lanes));
   const auto vectors = static_cast<double>(ceil_div(row, lanes)), taps = static_cast<double>(p.taps());
   const bool together = p.kernel[1] > 1 && p.stride[1] == 1 && p.dilation[1] == 1;
-  const double of_row = vectors * (kProduct * taps + kOutput) + tiles * taps * kTap / (together ? kMaxFlatRows : 1) + kRow;
+  const double of_row =
+      vectors * (kProduct * taps + kOutput) + tiles * taps * kTap / (together ? kMaxFlatRows : 1) + kRow;
   const bool by_pixel = p.out_channels > p.in_channels || p.stride[2] > 1;
   const double of_pixel =
       kCopied * static_cast<double>(p.out_channels) / static_cast<double>(lanes) + (by_pixel ? kPixel : 0);
@@ -134,8 +135,7 @@ double seconds(const ConvProblem& given, const Context<Device>& context) {
   const std::int64_t lanes = lanes_of(t, given.dtype);
   const ConvProblem p = row_orientation(given, lanes).apply(given);
   const Blocking b = choose_blocking(p, t, context.workspace_limit_bytes);
-  const double operations =
-      b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, lanes);
+  const double operations = b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, lanes);
   const double rate = flops_per_second(t, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
   return section_seconds(t, operations / rate * uneven_share(t, b.tasks), p.bytes_moved(), b.tasks);
 }

@@ -186,13 +186,18 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
 // Vector operations at the rate of the FMA units.
 double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
   constexpr double kShare = 0.75, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
+  constexpr double kCopySeconds = 1.5e-9;                // of a pixel
   const double flops_an_operation = 2.0 * static_cast<double>(lanes);
   const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / flops_an_operation;
   const NarrowLayout s = narrow_layout(p, c, lanes);
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
   const double spans =
       kSpanSeconds * static_cast<double>(p.groups) * static_cast<double>(s.rows) * static_cast<double>(s.spans.size());
-  const double sums = (pixels * narrow_vector_operations(p, lanes) / rate + spans / c.traits.threads) *
+  // Taps along an axis whose pixels lie apart are copied for every row.
+  const bool apart = s.orientation.axes[2] != 2 && s.p.groups == 1 && s.p.dilation[2] == 1 && s.p.kernel[2] > 1;
+  const std::int64_t copied = apart ? s.rows * s.p.kernel[0] * s.p.kernel[1] * s.p.input[2] : 0;
+  const double sums = (pixels * narrow_vector_operations(p, lanes) / rate +
+                       (spans + kCopySeconds * static_cast<double>(copied)) / c.traits.threads) *
                       uneven_share(c.traits, s.tasks());
   const double packed = c.traits.threads * static_cast<double>(p.weight_elements());  // by one thread
   const double packing = kWeightShare * packed * packing_seconds(c.traits, false);
