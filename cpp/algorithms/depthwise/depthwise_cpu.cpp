@@ -116,7 +116,7 @@ double vector_operations(const ConvProblem& p, const Blocking& b, std::int64_t l
 // The same of vectors over columns and channels, which cross cache lines: the rest of a row, which fills no tile, goes
 // by single vectors, and pixels are copied by themselves where their channels repeat or their columns are sorted.
 double flat_vector_operations(const ConvProblem& p, const Blocking& b, std::int64_t lanes) {
-  constexpr double kProduct = 1.6, kOutput = 9, kTap = 6, kRow = 240, kCopied = 4, kPixel = 6;
+  constexpr double kProduct = 1.5, kOutput = 9, kTap = 8, kRow = 120, kLine = 120, kCopied = 4, kPixel = 6;
   const std::int64_t row = p.output[2] * p.out_channels, tile = kFlatVectors * lanes;
   const auto tiles = static_cast<double>(row / tile + ceil_div(row % tile, lanes));
   const auto vectors = static_cast<double>(ceil_div(row, lanes)), taps = static_cast<double>(p.taps());
@@ -126,8 +126,9 @@ double flat_vector_operations(const ConvProblem& p, const Blocking& b, std::int6
   const bool by_pixel = p.out_channels > p.in_channels || p.stride[2] > 1;
   const double of_pixel =
       kCopied * static_cast<double>(p.out_channels) / static_cast<double>(lanes) + (by_pixel ? kPixel : 0);
+  const double of_line = static_cast<double>(p.input[2]) * of_pixel + kLine;
   return static_cast<double>(p.batch * p.output[0] * p.output[1]) * of_row +
-         static_cast<double>(p.batch * p.input_pixels()) * of_pixel * times_copied(p, b);
+         static_cast<double>(p.batch * p.input[0] * p.input[1]) * of_line * times_copied(p, b);
 }
 
 double seconds(const ConvProblem& given, const Context<Device>& context) {
