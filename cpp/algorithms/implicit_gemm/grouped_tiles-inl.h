@@ -41,12 +41,12 @@ struct TapRun {
 template <class A>
 struct TileTaps {
   std::vector<TapRun<A>> runs[kGroupedTaps];  // of 1, 2, ... taps
-  std::vector<const A*> ahead;             // lines that are fetched into L2
-  std::int64_t step = 0;                   // elements between columns
-  std::int64_t in_channels = 0;            // a group
-  std::int64_t stride = 1;                 // between the taps of a run
-  std::int64_t row_taps = 0;               // between those of two rows of outputs
-  std::int64_t first = 0;                  // output of the tile
+  std::vector<const A*> ahead;                // lines that are fetched into L2
+  std::int64_t step = 0;                      // elements between columns
+  std::int64_t in_channels = 0;               // a group
+  std::int64_t stride = 1;                    // between the taps of a run
+  std::int64_t row_taps = 0;                  // between those of two rows of outputs
+  std::int64_t first = 0;                     // output of the tile
 
   bool empty() const {
     return std::ranges::all_of(runs, [](const auto& of_taps) { return of_taps.empty(); });

@@ -158,9 +158,10 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
 }
 
 // In multiply-adds of a vector, by regression on Zen 4: a tile begins and ends, a run of taps spreads the weights and
-// permutes its first input, an output of a vector with empty lanes is stored apart, a run is found, a pixel is copied.
+// permutes its first input, an output is stored, apart where its vector has empty lanes, a run is found, a vector of a
+// pixel is copied.
 double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kTile = 80, kRun = 5, kApart = 6, kFound = 20, kCopied = 3.5, kShare = 0.9;
+  constexpr double kTile = 60, kRun = 5, kOutput = 5, kApart = 6, kFound = 20, kCopied = 3.5, kShare = 0.9;
   const GroupedLayout s = grouped_layout(given, c, lanes);
   const ConvProblem& p = s.p;
   const double rows_together = p.dilation[1] == 1 && p.kernel[1] > p.stride[1] ? 2 : 1;
@@ -172,10 +173,11 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
   const auto channels = static_cast<double>(p.in_channels_per_group()), pixels = static_cast<double>(p.output[2]);
   const auto tiles = static_cast<double>(ceil_div(p.output[2], kGroupedPixels));
   const bool apart = s.vectors * lanes > p.out_channels;
-  const double vector = pixels * (inside * static_cast<double>(s.terms()) + (apart ? kApart : 0)) +
+  const double vector = pixels * (inside * static_cast<double>(s.terms()) + kOutput + (apart ? kApart : 0)) +
                         tiles * (kTile / rows_together + kRun * channels * runs);
   const double row = static_cast<double>(s.vectors) * vector + kFound * runs;
-  const double copied = s.copied ? kCopied * static_cast<double>(p.batch * p.input_pixels()) : 0;
+  const auto pixel_vectors = static_cast<double>(ceil_div(p.in_channels, lanes) * p.batch * p.input_pixels());
+  const double copied = s.copied ? kCopied * pixel_vectors : 0;
   const double products = static_cast<double>(s.rows) * row * uneven_share(c.traits, s.chunks()) + copied;
   const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
   const auto weights = static_cast<double>(s.vectors * s.terms() * lanes);
