@@ -95,7 +95,7 @@ double times_copied(const ConvProblem& p, const Blocking& b) {
 // What blocks take, in multiply-adds of a vector, by regression on Zen 4. Vectors over channels: an output begins and
 // ends, a tile of a row and its vectors do, a line of taps does; a vector is copied; inputs that no other tap shares
 // are loaded for each.
-double vector_operations(const ConvProblem& p, const Blocking& b, std::int64_t lanes) {
+double vector_operations(const ConvProblem& p, const Blocking& b, const Device::Traits& t, std::int64_t lanes) {
   constexpr double kOutput = 5, kTile = 40, kLine = 7, kCopied = 5;
   constexpr std::int64_t kNarrow = 8, kWide = 14, kLineTaps = 7;  // columns of a tile, taps of a line
   const std::int64_t step = std::min(dense_step(p, 2), p.output[2]), columns = ceil_div(p.output[2], step);
@@ -108,7 +108,10 @@ double vector_operations(const ConvProblem& p, const Blocking& b, std::int64_t l
   const double lines = static_cast<double>(p.kernel[0] * ceil_div(p.kernel[2], shared ? kLineTaps : 1)) * height;
   const double row = vectors * static_cast<double>(p.output[2]) * (taps * (shared ? 1 : 2) + kOutput) +
                      tiles * (kTile + vectors * (kTile + kLine * lines) / together);
-  const double copied = b.mode == Mode::direct ? 0 : kCopied * vectors * times_copied(p, b);
+  // L2 has no room for repeated channels where the arrays fill it.
+  const bool room = p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
+  const double slower = room ? 1 : t.cache_bytes_per_second / t.shared_cache_bytes_per_second;
+  const double copied = b.mode == Mode::direct ? 0 : kCopied * slower * vectors * times_copied(p, b);
   return static_cast<double>(p.batch * p.output[0] * p.output[1]) * row +
          static_cast<double>(p.batch * p.input_pixels()) * copied;
 }
@@ -136,7 +139,7 @@ double seconds(const ConvProblem& given, const Context<Device>& context) {
   const std::int64_t lanes = lanes_of(t, given.dtype);
   const ConvProblem p = row_orientation(given, lanes).apply(given);
   const Blocking b = choose_blocking(p, t, context.workspace_limit_bytes);
-  const double operations = b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, lanes);
+  const double operations = b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, t, lanes);
   const double rate = flops_per_second(t, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
   return section_seconds(t, operations / rate * uneven_share(t, b.tasks), p.bytes_moved(), b.tasks);
 }
