@@ -21,7 +21,9 @@ constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
 constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which every panel reads again
 constexpr double kCopyReuse = 64;          // multiply-adds an input value from which copying it costs little
-constexpr std::int64_t kCopyReach = 16;    // inputs along W under an output, beyond which it does not
+constexpr double kFewCopyReuse = 9;        // and of a tile of a few channels, which is short beside separate taps
+constexpr std::int64_t kFewInputs = 4, kFewOutputs = 12, kShortRow = 1024;
+constexpr std::int64_t kCopyReach = 16;  // inputs along W under an output, beyond which it does not
 
 // Pixels of a chunk along W.
 std::int64_t chunk_width(const DenseLayout& s) {
@@ -71,7 +73,9 @@ bool worth_a_copy(const ConvProblem& p) {
   const double strides = static_cast<double>(p.stride[0] * p.stride[1] * p.stride[2]);
   const double reuse = static_cast<double>(p.taps() * p.out_channels_per_group()) / strides;
   const bool ends = p.kernel[2] > 1 && (p.pad_lo[2] > 0 || pad_hi(p, 2) > 0);
-  return ends && reuse >= kCopyReuse && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
+  const bool few =
+      p.in_channels_per_group() <= kFewInputs && p.out_channels_per_group() <= kFewOutputs && p.output[2] <= kShortRow;
+  return ends && reuse >= (few ? kFewCopyReuse : kCopyReuse) && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
 // With the taps along W as channels: each output reads a pixel of its own.
