@@ -102,23 +102,37 @@ class InputRows {
     for (std::int64_t i = 0; i < runs; ++i, from += input_.stride[3], to += length) widen_run(from, length, to);
   }
 
+  static constexpr std::int64_t kWord = 4;  // values
+
+  // Pads the first pixels, of kWords words each, where all of those are this row's; the next pixel overwrites what is
+  // behind this one's own. Returns their number.
+  template <int kWords>
+  std::int64_t pad_words(const T* from, std::int64_t pixels, X* to) const {
+    const std::int64_t in = read_.size();
+    if (channels_ > kWords * kWord) return 0;
+    std::uint64_t own[kWords];
+    for (std::int64_t j = 0; j < kWords; ++j) {
+      const std::int64_t values = std::clamp<std::int64_t>(in - j * kWord, 0, kWord);
+      own[j] = values == kWord ? ~std::uint64_t{0} : (std::uint64_t{1} << (16 * values)) - 1;
+    }
+    const std::int64_t count = std::max<std::int64_t>(0, pixels - kWords * kWord);
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::uint64_t words[kWords];
+      std::memcpy(words, from + i * in, sizeof words);
+      for (int j = 0; j < kWords; ++j) words[j] &= own[j];
+      std::memcpy(to + i * channels_, words, sizeof words);
+    }
+    return count;
+  }
+
   // Zeros follow the channels of every pixel.
   void pad_pixels(const T* from, std::int64_t pixels, X* to) const {
     static_assert(sizeof(T) == 2);
-    constexpr std::int64_t kWord = 4;
     const std::int64_t in = read_.size();
     std::int64_t i = 0;
     for (; fills_vectors() && i < pixels; ++i) copy_padded(from + i * input_.stride[3], in, to + i * channels_);
-    if (in < kWord && channels_ <= kWord && input_.stride[3] == in) {
-      // A word a pixel, where all of it is this row's; the next pixel overwrites what is behind its own.
-      const std::uint64_t own = (std::uint64_t{1} << (16 * in)) - 1;
-      for (; i + kWord < pixels; ++i) {
-        std::uint64_t word;
-        std::memcpy(&word, from + i * in, sizeof word);
-        word &= own;
-        std::memcpy(to + i * channels_, &word, sizeof word);
-      }
-    }
+    if (!fills_vectors() && input_.stride[3] == in)
+      i = channels_ <= kWord ? pad_words<1>(from, pixels, to) : pad_words<2>(from, pixels, to);
     for (; i < pixels; ++i) {
       std::copy_n(from + i * input_.stride[3], in, to + i * channels_);
       std::fill(to + i * channels_ + in, to + (i + 1) * channels_, X{});

@@ -122,13 +122,20 @@ double dense_packing_seconds(const DenseLayout& s, const Traits& t) {
   return launch_seconds(t, s.all_panels()) + once * uneven_share(t, s.all_panels()) + handing_over_seconds(t, weights);
 }
 
-// The first task to copy an input row finds it beyond L2.
+// The first task to copy an input row finds it beyond L2. Pixels that zeros follow are copied one by one.
 double copying_seconds(const DenseLayout& s, const Traits& t) {
+  constexpr double kPixelSeconds = 1e-9, kLargePixelSeconds = 3e-9;
+  constexpr std::int64_t kWords = 8;  // channels of a pixel that goes by words
   if (!s.copied) return 0;
   const double copied = static_cast<double>(s.chunks() * s.panel_chunks()) * static_cast<double>(s.stage_bytes);
   const double input_bytes = static_cast<double>(s.p.input_elements()) * static_cast<double>(size_bytes(s.p.dtype));
   const double far = std::min(copied, input_bytes);
-  return far / t.shared_cache_bytes_per_second + (2 * copied - far) / t.cache_bytes_per_second;
+  const double pixels = copied / static_cast<double>(s.in * static_cast<std::int64_t>(size_bytes(s.p.dtype)));
+  const double one_by_one = s.in == s.p.in_channels_per_group() ? 0
+                            : s.in <= kWords                    ? kPixelSeconds
+                                                                : kLargePixelSeconds;
+  return far / t.shared_cache_bytes_per_second + (2 * copied - far) / t.cache_bytes_per_second +
+         pixels * one_by_one / t.threads;
 }
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
