@@ -3,6 +3,7 @@
     python bench/planner_regret.py --suite all,peers --json regret.json
     python bench/planner_regret.py --part 2/8 --json regret.json    one part at a time, into one file
     python bench/planner_regret.py --summary regret.json            what is in it
+    python bench/planner_regret.py --random 300 --most-channels 16  forward passes of bench/random_layers.py
 
 Algorithms estimated at more than five times the best estimate are not timed.
 """
@@ -32,6 +33,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prepared", action="store_true", help="time prepared weights instead of weights per call")
     parser.add_argument("--ratio", type=float, default=5.0, help="largest estimate timed, in best estimates")
     parser.add_argument("--seconds", type=float, default=0.3, help="timing budget of a case (default: 0.3)")
+    parser.add_argument("--random", type=int, default=0, help="layers drawn in place of a suite")
+    parser.add_argument("--seed", type=int, default=0, help="of the random layers (default: 0)")
+    parser.add_argument("--most-channels", type=int, default=512, help="of a random layer (default: 512)")
     parser.add_argument("--json", type=Path, help="add the rows to this file")
     parser.add_argument("--summary", type=Path, help="print what this file holds and time nothing")
     return parser.parse_args()
@@ -59,6 +63,16 @@ def measure(case: Any, options: argparse.Namespace) -> Row | None:
     row["ms"] = {a: t.median_ms for a, t in timings.items()}
     row["estimate_ms"] = {a: s * 1e3 for a, s in worth.items()}
     return row
+
+
+def wanted(options: argparse.Namespace) -> list[Any]:
+    from bench.cases import chosen
+    from bench.random_layers import random_layers
+
+    if not options.random:
+        return chosen(options)
+    layers = random_layers(options.random, options.seed, options.gflop_limit * 1e9, options.most_channels)
+    return [layer for layer in layers if layer.direction == "forward"]
 
 
 def regret(row: Row) -> float:
@@ -101,11 +115,9 @@ def main() -> int:
         print(summary(list(load(options.summary).values())))
         return 0
     machine.pin(options.threads)
-    from bench import cases
-
     rows = load(options.json)
     print("case                          regret  plan, then every algorithm timed: ms (estimate)")
-    for case in cases.chosen(options):
+    for case in wanted(options):
         row = measure(case, options)
         if row:
             rows[case.name] = row

@@ -12,12 +12,13 @@ LONGEST = {1: 20_000, 2: 300, 3: 60}  # of the extents, by rank
 DIRECTIONS = ("forward", "forward", "input_grad", "weight_grad")
 
 
-def random_layers(count: int, seed: int, flop_limit: float) -> list[Case]:
+def random_layers(count: int, seed: int, flop_limit: float, most_channels: int = CHANNELS[-1]) -> list[Case]:
     """Cases within a number of operations, the i-th of a seed whatever the count."""
-    return [_layer(random.Random(f"{seed} {i}"), f"random_{seed}_{i}").mini(flop_limit) for i in range(count)]
+    channels = tuple(c for c in CHANNELS if c <= most_channels)
+    return [_layer(random.Random(f"{seed} {i}"), f"random_{seed}_{i}", channels).mini(flop_limit) for i in range(count)]
 
 
-def _layer(rng: random.Random, name: str) -> Case:
+def _layer(rng: random.Random, name: str, numbers: tuple[int, ...]) -> Case:
     rank = rng.choice((1, 2, 2, 2, 3, 3))
     kernel = tuple(_axes(rng, rank, (1, 2, 3, 3, 3, 4, 5, 7)))
     stride = tuple(_axes(rng, rank, (1, 1, 1, 2, 3)))
@@ -25,7 +26,7 @@ def _layer(rng: random.Random, name: str) -> Case:
     pads = tuple((rng.choice((0, d * (k - 1) // 2)),) * 2 for k, d in zip(kernel, dilation, strict=True))
     extents = (int(LONGEST[rank] ** rng.uniform(0.6, 1)) + d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
     groups = rng.choice((1, 1, 1, 1, 2, 4, 32))
-    channels, outputs = (groups * max(rng.choice(CHANNELS) // groups, 1) for _ in range(2))
+    channels, outputs = (groups * max(rng.choice(numbers) // groups, 1) for _ in range(2))
     if rng.random() < 0.1:
         groups = outputs = channels
     x, w = (rng.choice((1, 1, 2, 5, 8)), *extents, channels), (outputs, *kernel, channels // groups)
