@@ -67,6 +67,12 @@ def add_cases(made: argparse.ArgumentParser, suite: str, gflop_limit: float) -> 
     )
 
 
+def add_random(made: argparse.ArgumentParser) -> None:
+    """Options for layers that are drawn in place of a suite's cases."""
+    made.add_argument("--random", type=int, default=0, help="this many random layers, of at most --gflop-limit")
+    made.add_argument("--seed", type=int, default=0, help="of the random layers (default: 0)")
+
+
 def pin(threads: int) -> None:
     """Leaves this process the first `threads` of its CPUs: libraries that size their own pools follow."""
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

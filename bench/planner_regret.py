@@ -33,8 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prepared", action="store_true", help="time prepared weights instead of weights per call")
     parser.add_argument("--ratio", type=float, default=5.0, help="largest estimate timed, in best estimates")
     parser.add_argument("--seconds", type=float, default=0.3, help="timing budget of a case (default: 0.3)")
-    parser.add_argument("--random", type=int, default=0, help="layers drawn in place of a suite")
-    parser.add_argument("--seed", type=int, default=0, help="of the random layers (default: 0)")
+    machine.add_random(parser)
     parser.add_argument("--most-channels", type=int, default=512, help="of a random layer (default: 512)")
     parser.add_argument("--json", type=Path, help="add the rows to this file")
     parser.add_argument("--summary", type=Path, help="print what this file holds and time nothing")
@@ -66,6 +65,7 @@ def measure(case: Any, options: argparse.Namespace) -> Row | None:
 
 
 def wanted(options: argparse.Namespace) -> list[Any]:
+    """The cases of a suite, or random layers where asked."""
     from bench.cases import chosen
     from bench.random_layers import random_layers
 

@@ -103,7 +103,7 @@ Traits host_traits() {
   Traits t;
   t.threads = usable_processors();
   const auto targets = hwy::SupportedTargets() & HWY_TARGETS;  // of which kernels are compiled
-  t.isa = hwy::TargetName(targets & -targets);  // the lowest set bit is the best target
+  t.isa = hwy::TargetName(targets & -targets);                 // the lowest set bit is the best target
   t.vector_bytes = static_cast<int>(register_tile(DType::f32).lanes * sizeof(float));
   t.bf16_dot = bf16_dot_available();
   t.bf16_tiles = bf16_tiles_available();

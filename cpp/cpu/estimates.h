@@ -14,6 +14,11 @@ namespace vkconv::cpu {
 // so that both have the same bits: it is the best for their mean.
 inline constexpr double kWeightShare = 0.5;
 
+// Multiply-adds of a vector, of all threads together.
+inline double vector_products_per_second(const Traits& t, DType operand) {
+  return flops_per_second(t, accumulator(operand)) / (2.0 * static_cast<double>(lanes_of(t, operand)));
+}
+
 // Rate between two cores' caches, as a share of a core's own.
 inline constexpr double kBetweenCoresShare = 0.1;
 

@@ -139,9 +139,10 @@ double seconds(const ConvProblem& given, const Context<Device>& context) {
   const std::int64_t lanes = lanes_of(t, given.dtype);
   const ConvProblem p = row_orientation(given, lanes).apply(given);
   const Blocking b = choose_blocking(p, t, context.workspace_limit_bytes);
-  const double operations = b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, t, lanes);
-  const double rate = flops_per_second(t, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
-  return section_seconds(t, operations / rate * uneven_share(t, b.tasks), p.bytes_moved(), b.tasks);
+  const double operations =
+      b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, t, lanes);
+  const double compute = operations / vector_products_per_second(t, p.dtype) * uneven_share(t, b.tasks);
+  return section_seconds(t, compute, p.bytes_moved(), b.tasks);
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
   const auto pixel_vectors = static_cast<double>(ceil_div(p.in_channels, lanes) * p.batch * p.input_pixels());
   const double copied = s.copied ? kCopied * pixel_vectors : 0;
   const double products = static_cast<double>(s.rows) * row * uneven_share(c.traits, s.chunks()) + copied;
-  const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / (2.0 * static_cast<double>(lanes));
+  const double rate = kShare * vector_products_per_second(c.traits, p.dtype);
   const auto weights = static_cast<double>(s.vectors * s.terms() * lanes);
   const double packing = launch_seconds(c.traits, s.vectors) + packing_seconds(c.traits, false) * weights;
   return section_seconds(c.traits, products / rate, p.bytes_moved(), s.chunks()) + kWeightShare * packing;
@@ -196,8 +196,7 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
 double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
   constexpr double kShare = 0.75, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
   constexpr double kCopySeconds = 1.5e-9;                // of a pixel
-  const double flops_an_operation = 2.0 * static_cast<double>(lanes);
-  const double rate = kShare * flops_per_second(c.traits, accumulator(p.dtype)) / flops_an_operation;
+  const double rate = kShare * vector_products_per_second(c.traits, p.dtype);
   const NarrowLayout s = narrow_layout(p, c, lanes);
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
   const double spans =
