@@ -14,7 +14,7 @@ constexpr std::int64_t kLeastBlockQuads = 8, kMostBlockQuads = 64;
 constexpr std::int64_t kEnoughWorkgroups = 256;  // to fill a GPU
 
 // Share of the device's multiply-add rate that full tiles reach.
-constexpr double kGpuEfficiency = 0.35, kSoftwareEfficiency = 1;
+constexpr double kGpuEfficiency = 0.28, kSoftwareEfficiency = 1;
 // Operations that a device could do while it gathers one value of A: a GPU does them meanwhile, and gathers halves,
 // which it widens, at half the rate.
 constexpr double kSoftwareGatherFlops = 420, kGpuGatherFlops = 28;

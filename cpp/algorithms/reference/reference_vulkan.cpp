@@ -11,11 +11,12 @@ namespace {
 
 constexpr std::int64_t kInvocations = 64;  // of a workgroup, as in reference.comp
 
-// Multiply-adds with 64-bit index arithmetic run at about this share of the device's rate.
-constexpr double kRateShare = 0.01;
-// A GPU's invocation adds the terms of its sum one after the other, measured on an H200; for each of a weight
-// gradient's it divides a pixel's index.
-constexpr double kTermSeconds = 9e-8, kPixelTermSeconds = 9e-7;
+// Operations that a GPU could do while it finds the indices of an element, of a tap's positions (64-bit divisions) and
+// of a product; a rasteriser's share of its rate.
+constexpr double kElementFlops = 2200, kTapFlops = 1000, kProductFlops = 200, kSoftwareRateShare = 0.01;
+// An invocation adds the terms of its sum one after the other: for each tap, or a weight gradient's pixel, it divides,
+// and for each channel it waits for a product. Measured on an H200.
+constexpr double kTapSeconds = 1e-6, kProductSeconds = 9e-8;
 
 // Mirrors Params of reference.comp.
 struct Params {
@@ -24,19 +25,39 @@ struct Params {
   Extent3 input_extent, kernel, output_extent, stride, dilation, input_dilation, pad_lo;
 };
 
-double sum_seconds(const ConvProblem& p, const Traits& traits) {
-  if (traits.type == DeviceType::software) return 0;
-  if (p.pass == Pass::weight_grad) return double(p.batch) * double(p.output_pixels()) * kPixelTermSeconds;
-  const std::int64_t channels = (p.pass == Pass::forward ? p.in_channels : p.out_channels) / p.groups;
-  return double(p.taps()) * double(channels) * kTermSeconds;
+// Of an element: places that it reads, and products at each.
+struct Sum {
+  double places, products;
+};
+Sum sum_of(const ConvProblem& p) {
+  switch (p.pass) {
+    case Pass::forward:
+      return {double(p.taps()), double(p.in_channels_per_group())};
+    case Pass::input_grad:
+      return {double(p.taps()), double(p.out_channels_per_group())};
+    case Pass::weight_grad:
+      return {double(p.batch) * double(p.output_pixels()), 1};
+  }
+  return {};
+}
+
+// One step more for each element that is written.
+double software_seconds(const ConvProblem& p, const Traits& traits) {
+  const double steps = p.flops() / 2 + double(p.written_elements());
+  return 2 * steps / (flops_per_second(traits, p.dtype) * kSoftwareRateShare);
+}
+
+double gpu_seconds(const ConvProblem& p, const Traits& traits) {
+  const Sum sum = sum_of(p);
+  const double flops = kElementFlops + sum.places * (kTapFlops + sum.products * kProductFlops);
+  const double waiting = sum.places * (kTapSeconds + sum.products * kProductSeconds);
+  return std::max(double(p.written_elements()) * flops / flops_per_second(traits, p.dtype), waiting);
 }
 
 double work_seconds(const ConvProblem& p, const Traits& traits) {
-  // One step more for each element that is written.
-  const double steps = p.flops() / 2 + double(p.written_elements());
-  const double work = 2 * steps / (flops_per_second(traits, p.dtype) * kRateShare) +
-                      p.bytes_moved() / traits.rates.memory_bytes_per_second;
-  return std::max(work, sum_seconds(p, traits));
+  const double work =
+      traits.type == DeviceType::software ? software_seconds(p, traits) : gpu_seconds(p, traits);
+  return work + p.bytes_moved() / traits.rates.memory_bytes_per_second;
 }
 
 Params make_params(const ConvProblem& p, const Operands<Device>& a) {

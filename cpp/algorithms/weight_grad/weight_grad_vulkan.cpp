@@ -20,7 +20,8 @@ namespace {
 // What fills a GPU. Chunks have at least as many pixels for each invocation of a workgroup.
 constexpr std::int64_t kEnoughInvocations = 256 * 64, kMinChunkPixels = 16;
 constexpr std::uint32_t kStep = 16;                                // pixels in shared memory
-constexpr double kGpuEfficiency = 0.4, kSoftwareEfficiency = 0.5;  // share of the multiply-add rate
+constexpr double kGpuEfficiency = 0.17, kSoftwareEfficiency = 0.5;  // share of the multiply-add rate
+constexpr std::int64_t kSubgroup = 32;  // whose idle invocations take as long
 
 struct Tile {
   std::uint32_t o, k, reg_o, reg_k;
@@ -74,7 +75,7 @@ Grid make_grid(const ConvProblem& p, const Tile& t, std::size_t workspace_limit)
 // Of the loads of a chunk on a GPU, where an invocation waits for one after the other, each channel for itself unless
 // four of them lie in one tap.
 double waiting_seconds(const ConvProblem& p, const Tile& t, const Grid& g) {
-  constexpr double kLoadSeconds = 1e-7;
+  constexpr double kLoadSeconds = 2.3e-7;
   const std::int64_t width = p.in_channels_per_group() % 4 == 0 ? 4 : 1;
   const auto steps = static_cast<double>(g.chunk_pixels) / kStep;
   return steps * kLoadSeconds * static_cast<double>(kStep * (t.o + t.k) / width) / t.group_size();
@@ -83,8 +84,9 @@ double waiting_seconds(const ConvProblem& p, const Tile& t, const Grid& g) {
 double estimate(const ConvProblem& p, const Tile& t, const Grid& g, const Traits& traits) {
   const double flops = 2.0 * double(g.tiles) * t.o * t.k * double(g.chunks) * double(g.chunk_pixels);
   const bool software = traits.type == DeviceType::software;
+  const double used = double(t.group_size()) / double(round_up(t.group_size(), kSubgroup));
   const double invocations = double(g.tiles * g.chunks * t.group_size());
-  const double busy = software ? 1 : std::min(1.0, invocations / kEnoughInvocations);
+  const double busy = software ? 1 : std::min(used, invocations / kEnoughInvocations);
   const double narrow = 0.125 * (4.0 / t.reg_o + 4.0 / t.reg_k);  // 1/8 at 8 x 8
   const double rate = flops_per_second(traits, p.dtype) * (software ? kSoftwareEfficiency : kGpuEfficiency) * busy;
   const double sums = 2.0 * double(g.tiles) * double(g.tile_workspace_bytes);
