@@ -4,21 +4,28 @@
 // Position read: q = o s + k d - pad, which is an input element when t divides q (t the input dilation, s stride,
 // d kernel dilation).
 #pragma once
+#include <array>
 #include <numeric>
 #include <vector>
 
 #include "core/checked.h"
 #include "core/congruence.h"
 #include "core/decomposition.h"
+#include "core/orientation.h"
 
 namespace vkconv {
 
-// One phase as the fields of a child problem along the axis, and where it lies in its parent.
+// One phase as the fields of a child problem along the axis, and where it lies in its parent. Neighbouring phases that
+// are alike but for their place may be one: `count` of them, whose outputs and inputs begin so far from those of the
+// one before, are the elements of another axis of the child (0 N, 1 D, 2 H, 3 W), which the parent lacks.
 struct AxisPhase {
   std::int64_t output_start, output_step, output;
   std::int64_t tap_start, tap_step, kernel;
   std::int64_t input_start, input_step, input;
   std::int64_t stride, dilation, pad_lo;
+  std::int64_t count = 1, output_apart = 0, input_apart = 0;
+  int elements_of = -1;
+  bool operator==(const AxisPhase&) const = default;
 };
 
 inline AxisPhase whole_axis(const ConvProblem& p, int a) {
@@ -80,6 +87,46 @@ inline std::vector<AxisPhase> kernel_dilation_phases(const ConvProblem& p, int a
   return phases;
 }
 
+// Whether the phase behind those of `first` is alike, and as far from them as they are from each other.
+inline bool joins(const AxisPhase& first, const AxisPhase& next) {
+  const std::int64_t outputs = next.output_start - first.output_start, inputs = next.input_start - first.input_start;
+  const bool evenly =
+      first.count == 1 || (outputs == first.count * first.output_apart && inputs == first.count * first.input_apart);
+  AxisPhase like = next;
+  like.output_start = first.output_start, like.input_start = first.input_start;
+  like.count = first.count, like.output_apart = first.output_apart, like.input_apart = first.input_apart;
+  like.elements_of = first.elements_of;
+  return evenly && next.kernel > 0 && like == first;
+}
+
+inline std::vector<AxisPhase> alike_together(const std::vector<AxisPhase>& phases, int axis) {
+  std::vector<AxisPhase> together;
+  for (const AxisPhase& f : phases) {
+    if (together.empty() || !joins(together.back(), f)) {
+      together.push_back(f);
+      continue;
+    }
+    AxisPhase& first = together.back();
+    first.output_apart = (f.output_start - first.output_start) / first.count;
+    first.input_apart = (f.input_start - first.input_start) / first.count;
+    first.elements_of = axis;
+    ++first.count;
+  }
+  return together;
+}
+
+// Makes the phases of axis `a` elements of another.
+inline void place(const AxisPhase& f, int a, ConvProblem& c, Slice& slice) {
+  const auto axis = static_cast<std::size_t>(f.elements_of);
+  if (axis == 0)
+    c.batch = f.count;
+  else
+    c.input[axis - 1] = c.output[axis - 1] = f.count;
+  slice.along[axis] = 1 + a;
+  slice.input_apart[axis] = f.input_apart;
+  slice.output_apart[axis] = f.output_apart;
+}
+
 // The child problem of one phase an axis. All outputs of an empty phase are epilogues of a zero sum.
 inline ChildProblem phase_child(const ConvProblem& parent, const AxisPhase* const (&phases)[3]) {
   ConvProblem c = parent;
@@ -100,12 +147,28 @@ inline ChildProblem phase_child(const ConvProblem& parent, const AxisPhase* cons
     slice.tap_start[a] = f.tap_start;
     slice.tap_step[a] = f.tap_step;
   }
+  for (int a = 0; a < 3; ++a)
+    if (phases[a]->count > 1) place(*phases[a], a, c, slice);
   return {canonical(c), slice};
 }
 
+// Alike phases are joined while axes are left: the batch of one image, and axes without extent.
+inline void join_alike(const ConvProblem& p, std::vector<AxisPhase> (&axes)[3]) {
+  std::vector<int> free;
+  if (p.batch == 1) free.push_back(0);
+  for (int a = 0; a < 3; ++a)
+    if (without_extent(p, a)) free.push_back(1 + a);
+  for (std::vector<AxisPhase>& phases : axes)
+    if (phases.size() > 1 && !free.empty()) {
+      phases = alike_together(phases, free.back());
+      free.pop_back();
+    }
+}
+
 // Every combination of one phase an axis; beside an empty phase the axes behind it are whole.
-inline std::vector<ChildProblem> phase_children(const ConvProblem& parent, const std::vector<AxisPhase> (&axes)[3]) {
+inline std::vector<ChildProblem> phase_children(const ConvProblem& parent, std::vector<AxisPhase> (&axes)[3]) {
   const std::vector<AxisPhase> h_whole{whole_axis(parent, 1)}, w_whole{whole_axis(parent, 2)};
+  join_alike(parent, axes);
   std::vector<ChildProblem> children;
   for (const AxisPhase& d : axes[0])
     for (const AxisPhase& h : d.kernel == 0 ? h_whole : axes[1])

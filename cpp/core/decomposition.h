@@ -2,8 +2,10 @@
 // the parent's arrays, so nothing is copied. Written once for all devices.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,10 @@ struct Slice {
   Extent3 input_start{0, 0, 0}, input_step{1, 1, 1};
   Extent3 output_start{0, 0, 0}, output_step{1, 1, 1};
   Extent3 tap_start{0, 0, 0}, tap_step{1, 1, 1};
+  // An axis (0 N, 1 D, 2 H, 3 W) that the parent has not may hold what lies side by side along another of its axes, as
+  // the phases of a dilated kernel do: that axis, or -1, and the steps along it from one element to the next.
+  std::array<int, 4> along{-1, -1, -1, -1};
+  std::array<std::int64_t, 4> input_apart{}, output_apart{};
 };
 
 struct ChildProblem {
@@ -24,22 +30,30 @@ struct ChildProblem {
   Slice slice;
 };
 
+// `steps` along each axis of a child, `apart` where it holds what lies side by side in the parent.
+template <class Pointer>
+View<Pointer> sliced(const View<Pointer>& whole, const Slice& s, const Extent3& start, const Extent3& step,
+                     const std::array<std::int64_t, 4>& apart, DType t) {
+  View<Pointer> v = whole.sliced(0, s.batch_start, 1, t);
+  for (int axis = 0; axis < 3; ++axis) v = v.sliced(1 + axis, start[axis], step[axis], t);
+  for (std::size_t axis = 0; axis < 4; ++axis)
+    if (s.along[axis] >= 0) v.stride[axis] = whole.stride[static_cast<std::size_t>(s.along[axis])] * apart[axis];
+  return v;
+}
+
 template <class Device>
 Operands<Device> sliced(Operands<Device> a, const Slice& s, const ConvProblem& parent) {
-  a.input = a.input.sliced(0, s.batch_start, 1, parent.dtype);
-  a.output = a.output.sliced(0, s.batch_start, 1, parent.output_dtype);
-  if (parent.epilogue.addend) a.addend = a.addend.sliced(0, s.batch_start, 1, accumulator(parent.dtype));
-  for (int axis = 0; axis < 3; ++axis) {
-    a.input = a.input.sliced(1 + axis, s.input_start[axis], s.input_step[axis], parent.dtype);
-    a.output = a.output.sliced(1 + axis, s.output_start[axis], s.output_step[axis], parent.output_dtype);
-    if (parent.epilogue.addend)
-      a.addend = a.addend.sliced(1 + axis, s.output_start[axis], s.output_step[axis], accumulator(parent.dtype));
+  a.input = sliced(a.input, s, s.input_start, s.input_step, s.input_apart, parent.dtype);
+  a.output = sliced(a.output, s, s.output_start, s.output_step, s.output_apart, parent.output_dtype);
+  if (parent.epilogue.addend)
+    a.addend = sliced(a.addend, s, s.output_start, s.output_step, s.output_apart, accumulator(parent.dtype));
+  for (int axis = 0; axis < 3; ++axis)
     a.weight = a.weight.sliced(axis, s.tap_start[axis], s.tap_step[axis], parent.dtype);
-  }
   return a;
 }
 
-// The children of one decomposed plan, planned once per distinct problem.
+// The children of one decomposed plan, planned once per distinct problem. Those that read the same taps in the same
+// layout share prepared weights.
 template <class Device>
 class Children {
  public:
@@ -47,6 +61,7 @@ class Children {
     Slice slice;
     Extent3 kernel;
     std::shared_ptr<const Plan<Device>> plan;
+    std::size_t weights;  // which of the prepared ones
   };
 
   Children() = default;
@@ -55,7 +70,7 @@ class Children {
     for (const auto& [problem, slice] : problems) {
       auto& plan = plans[problem];
       if (!plan) plan = context.planner.plan({problem, "", context.workspace_limit_bytes, siblings});
-      list_.push_back({slice, problem.kernel, plan});
+      list_.push_back({slice, problem.kernel, plan, weights_of(slice, problem, plan->weight_layout())});
       workspace_bytes_ = std::max(workspace_bytes_, plan->workspace_bytes());
       prepared_workspace_bytes_ = std::max(prepared_workspace_bytes_, plan->prepared_workspace_bytes());
     }
@@ -81,15 +96,14 @@ class Children {
     return s;
   }
   std::string weight_layout() const {
-    const auto has_layout = [](const Child& c) { return !c.plan->weight_layout().empty(); };
-    if (std::none_of(list_.begin(), list_.end(), has_layout)) return {};
+    const auto has_layout = [](const Weights& w) { return !std::get<std::string>(w).empty(); };
+    if (std::none_of(weights_.begin(), weights_.end(), has_layout)) return {};
     // Slices are part of the layout: equal child layouts of different slices hold different weights.
     std::string s;
-    for (const Child& c : list_) {
+    for (const auto& [start, step, kernel, layout] : weights_) {
       for (int a = 0; a < 3; ++a)
-        for (const std::int64_t v : {c.slice.tap_start[a], c.slice.tap_step[a], c.kernel[a]})
-          s += std::to_string(v) + " ";
-      s += c.plan->weight_layout() + ";";
+        for (const std::int64_t v : {start[a], step[a], kernel[a]}) s += std::to_string(v) + " ";
+      s += layout + ";";
     }
     return s;
   }
@@ -97,6 +111,7 @@ class Children {
                                   DType dtype) const {
     PreparedWeights<Device> prepared;
     for (const Child& c : list_) {
+      if (c.weights < prepared.children.size()) continue;
       WeightView<typename Device::Pointer> w = weight;
       for (int a = 0; a < 3; ++a) w = w.sliced(a, c.slice.tap_start[a], c.slice.tap_step[a], dtype);
       prepared.children.push_back(c.plan->prepare(stream, w));
@@ -107,12 +122,22 @@ class Children {
   Operands<Device> operands(std::size_t i, const Operands<Device>& parent, const ConvProblem& p) const {
     Operands<Device> a = sliced(parent, list_[i].slice, p);
     const bool use_prepared = parent.prepared && !list_[i].plan->weight_layout().empty();
-    a.prepared = use_prepared ? &parent.prepared->children[i] : nullptr;
+    a.prepared = use_prepared ? &parent.prepared->children[list_[i].weights] : nullptr;
     return a;
   }
 
  private:
+  using Weights = std::tuple<Extent3, Extent3, Extent3, std::string>;  // first tap, step, taps, layout
+
+  std::size_t weights_of(const Slice& slice, const ConvProblem& problem, std::string layout) {
+    const Weights weights{slice.tap_start, slice.tap_step, problem.kernel, std::move(layout)};
+    const auto at = static_cast<std::size_t>(std::ranges::find(weights_, weights) - weights_.begin());
+    if (at == weights_.size()) weights_.push_back(weights);
+    return at;
+  }
+
   std::vector<Child> list_;
+  std::vector<Weights> weights_;  // in the order of their first children
   std::size_t workspace_bytes_ = 0, prepared_workspace_bytes_ = 0;
 };
 

@@ -50,6 +50,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"dilation_phases", "fwd_f32_n1c3o4_i19_k3_d5_p5"},
                     Case{"dilation_phases", "fwd_f32_n2c3o4_i9x10_k3x2_d2x4_s3x6_p2:3x-1_bias_relu6"},
                     Case{"dilation_phases", "fwd_f16_n1c2o2g2_i3x4x5_k2x2x2_d2x9x3_p0x9x3_add"},
+                    Case{"dilation_phases", "fwd_f32_n1c3o4_i12x15_k3x3_d4x5_p4x5_add_bias_relu"},
+                    Case{"dilation_phases", "fwd_f16_n2c3o4_i13x9_k3x2_d4x3_s3x2_p3x1_flip_add"},
+                    Case{"dilation_phases", "fwd_bf16_n1c2o4g2_i8x6x10_k3x2x3_d2x3x5_p2x0x4:6_bias"},
                     Case{"trimmed_kernel", "fwd_f32_n2c3o4_i9x7_k3x3_d12x4_p12x4_bias_relu"},
                     Case{"trimmed_kernel", "fwd_f16_n1c4o2g2_i4x3x5_k3x5x2_d1x2x7_s1x3x2_p1x3x-1:9_flip_add"},
                     Case{"trimmed_kernel", "fwd_f32_n1c2o3_i5_k2_d20_p10_bias"},
@@ -57,6 +60,29 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"input_grad", "igrad_f16_n2c6o4g2_i9x8_k3x2_s3x2_d2x1_p1x2_flip"},
                     Case{"input_grad", "igrad_f32_n1c2o3_i8_k3_t2_s3_p-1"},
                     Case{"input_grad", "igrad_f64_n1c2o3_i4x5x6_k2x3x1_s2x1x4_p1x1x0"}));
+
+TEST(DilationPhases, AlikeOnesAreOneProblem) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const auto plan = [&](const char* text) {
+    return planner.plan({parse_problem(text), "dilation_phases"})->describe();
+  };
+  EXPECT_EQ(plan("fwd_f32_n1c1o1g1_i40_k3_d5_p5_gelu").find("dilation_phases(1x "), 0u);
+  EXPECT_EQ(plan("fwd_f32_n1c64o64_i56x56_k3x3_d4x4_p4x4").find("dilation_phases(1x "), 0u);
+  EXPECT_EQ(plan("fwd_f32_n2c64o64_i56x56_k3x3_d4x4_p4x4").find("dilation_phases(4x "), 0u);
+  EXPECT_EQ(plan("fwd_f32_n1c64o64_i56x57_k3x3_d4x4_p4x4").find("dilation_phases(2x "), 0u);
+}
+
+// Nine phases, of two sizes along each axis, and one set of weights.
+TEST(DilationPhases, SharePreparedWeights) {
+  CpuPlanner planner(registry<cpu::Device>(), cpu::host_traits());
+  const ConvProblem p = parse_problem("fwd_f64_n2c32o32_i31x31_k3x3_d3x3_p3x3");
+  const auto plan = planner.plan({p, "dilation_phases"});
+  const auto arrays = tools::make_arrays(p, tools::Data::small_integers);
+  tools::HostOperands host(p, arrays);
+  cpu::Device::Stream stream;
+  const auto prepared = plan->prepare(stream, host.operands.weight);
+  EXPECT_EQ(prepared.children.size(), 1u) << plan->weight_layout();
+}
 
 // A device that addresses few elements makes `split` run.
 TEST(Split, EqualsTheWhole) {

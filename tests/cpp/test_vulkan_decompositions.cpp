@@ -50,6 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"phase_channels", "fwd_f32_n2c3o1_i5x9_k3x6_t1x3_p1x5_s2x1_d2x1_add"},
                     Case{"dilation_phases", "fwd_f32_n1c3o4_i19_k3_d5_p5"},
                     Case{"dilation_phases", "fwd_f16_n1c2o2g2_i3x4x5_k2x2x2_d2x9x3_p0x9x3_add"},
+                    Case{"dilation_phases", "fwd_f32_n1c3o4_i12x15_k3x3_d4x5_p4x5_add_bias_relu"},
+                    Case{"dilation_phases", "fwd_f16_n2c3o4_i13x9_k3x2_d4x3_s3x2_p3x1_flip_add"},
                     Case{"trimmed_kernel", "fwd_f32_n2c3o4_i9x7_k3x3_d12x4_p12x4_bias_relu"},
                     Case{"trimmed_kernel", "fwd_f16_n1c4o2g2_i4x3x5_k3x5x2_d1x2x7_s1x3x2_p1x3x-1:9_flip_add"},
                     Case{"trimmed_kernel", "fwd_f32_n1c2o3_i5_k2_d20_p10_bias"},
