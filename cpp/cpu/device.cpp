@@ -116,7 +116,8 @@ Traits host_traits() {
 
 // Beginning a child, and pixels of few channels that are copied or stored one by one. Lines between which others'
 // pixels lie are not fetched ahead of their use, the farther apart the fewer, and come again for every sibling, those
-// of the output to be read and to be written, unless the threads' own caches hold all of them.
+// of the output to be read and to be written, unless the threads' own caches hold all of them. Where a pixel ends
+// within a line, which the next one's sibling shares, they come half as often again.
 double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
                                  std::int64_t output_step, std::size_t siblings) {
   constexpr double kChildSeconds = 5e-7, kPixelSeconds = 2e-9;
@@ -128,8 +129,9 @@ double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std:
                         few(child.output_pixels(), child.out_channels, output_step, child.output_dtype);
   const double begun = kChildSeconds + copied * kPixelSeconds / t.threads;
   const auto line_bytes = [&](std::int64_t pixels, std::int64_t channels, DType type) {
-    const std::int64_t pixel = round_up(channels * static_cast<std::int64_t>(size_bytes(type)), kLineBytes);
-    return static_cast<double>(child.batch * pixels) * static_cast<double>(pixel);
+    const std::int64_t pixel = channels * static_cast<std::int64_t>(size_bytes(type));
+    const double times = pixel % kLineBytes != 0 ? 1.5 : 1;
+    return static_cast<double>(child.batch * pixels) * times * static_cast<double>(round_up(pixel, kLineBytes));
   };
   const auto alone = [](std::int64_t step) { return 1 - 1 / static_cast<double>(step); };
   const double read = line_bytes(child.input_pixels(), child.in_channels, child.dtype);

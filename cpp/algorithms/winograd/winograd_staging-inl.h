@@ -23,11 +23,13 @@ inline void stage_pixels(const winograd::PixelBlock& block) {
   with_float_type(block.dtype, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t ahead = block.pixels * block.pixel_stride;
+    const bool apart = block.pixel_stride > block.channels;
+    const std::int64_t least = apart ? 1 : kLineValues<T>;
     for (std::int64_t h = 0; h < block.rows; ++h)
       for (std::int64_t w = 0; w < block.pixels; ++w) {
         const T* from = reinterpret_cast<const T*>(block.from) + h * block.row_stride + w * block.pixel_stride;
-        for (std::int64_t c = 0; c + kLineValues<T> <= block.channels; c += kLineValues<T>)
-          hwy::Prefetch(from + ahead + c);
+        for (std::int64_t c = 0; c + least <= block.channels; c += kLineValues<T>) hwy::Prefetch(from + ahead + c);
+        if (apart) hwy::Prefetch(from + ahead + block.channels - 1);
         widen_run(from, block.channels, block.to + h * block.to_row_stride + w * block.to_pixel_stride);
       }
   });
