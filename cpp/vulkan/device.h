@@ -14,9 +14,24 @@ struct Device {
   using Buffer = vulkan::Buffer;
   using Stream = vulkan::Stream;
 
-  // What a child on a part of its parent's pixels takes more: nothing that was measured.
-  static double scattered_seconds(const Traits&, const ConvProblem&, std::int64_t, std::int64_t, std::size_t) {
-    return 0;
+  // What a child takes more that sees every `input_step`-th pixel along W of its parent's input, and writes every
+  // `output_step`-th of its output, as one of so many siblings: a part of the time that a GPU's memory takes for arrays
+  // that its cache does not hold. Where pixels share sectors with those of siblings, these are read in vain, and read,
+  // merged and written for every pixel.
+  static double scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
+                                  std::int64_t output_step, std::size_t siblings) {
+    constexpr std::size_t kSectorBytes = 32;
+    constexpr double kCacheBytes = 40e6, kTimes = 0.35, kTimesRead = 1, kTimesWritten = 4;  // of an H200
+    const std::size_t in = static_cast<std::size_t>(child.in_channels) * size_bytes(child.dtype);
+    const std::size_t out = static_cast<std::size_t>(child.out_channels) * size_bytes(child.output_dtype);
+    const double read = double(child.batch * child.input_pixels()) * double(in);
+    const double written = double(child.batch * child.output_pixels()) * double(out);
+    if (t.type == DeviceType::software || double(siblings) * (read + written) <= kCacheBytes) return 0;
+    const auto times = [](std::int64_t step, std::size_t pixel, double where_shared) {
+      return step == 1 ? 0 : pixel % kSectorBytes == 0 ? kTimes : kTimes + where_shared;
+    };
+    return (read * times(input_step, in, kTimesRead) + written * times(output_step, out, kTimesWritten)) /
+           t.rates.memory_bytes_per_second;
   }
 };
 

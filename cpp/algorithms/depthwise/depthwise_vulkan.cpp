@@ -75,10 +75,10 @@ Tile strip_tile(const ConvProblem& p, std::int64_t columns, std::int64_t most_ta
 }
 
 // Nanoseconds that an invocation takes for a chunk of taps, and for each input column, tap and product of it; how many
-// invocations run as if they were alone on an H200, and others by their rate; and nanoseconds of a dispatch besides.
-// Fitted to 336 tiles of 14 problems (root mean square of the logarithm's error 0.16).
+// invocations run as if they were alone on an H200, and others by their rate. Fitted, with kStripsChain, to 336 tiles
+// of 14 problems (root mean square of the logarithm's error 0.16).
 constexpr double kChunkCost = 12, kColumnCost = 20, kTapCost = 4.4, kProductCost = 18.5, kInvocationsAtOnce = 19300;
-constexpr double kStripsCost = 6000, kReferenceRate = 57e12;
+constexpr double kReferenceRate = 57e12;
 
 double strip_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) {
   const double chunks = double(p.kernel[0] * p.kernel[1]) * double(ceil_div(p.kernel[2], t.taps));
@@ -87,7 +87,7 @@ double strip_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) 
   const double rows = double(p.batch) * double(p.output[0]) * double(p.output[1]);
   const double invocations = rows * double(ceil_div(p.output[2], t.columns)) * double(ceil_div(p.out_channels, 4));
   const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kReferenceRate;
-  return (std::max(1.0, invocations / at_once) * chunks * chunk + kStripsCost) * 1e-9;
+  return std::max(1.0, invocations / at_once) * chunks * chunk * 1e-9;
 }
 
 Tile best_strip(const ConvProblem& p, const Traits& traits) {
@@ -152,6 +152,9 @@ WeightView<Pointer> packed_view(const ConvProblem& p, Pointer data) {
 // Shares of the multiply-add rate, measured: an H200's of rows, those of columns that are not shared, and a
 // rasteriser's that gathers every operand lane by lane.
 constexpr double kRowsShare = 0.4, kLoneRowsShare = 0.07, kSoftwareRowsShare = 0.125, kSoftwareShare = 0.1;
+constexpr double kLoneLoads = 1.8;  // times longer where four channels are not one load
+// Seconds of a dispatch besides, from its first load to its last store.
+constexpr double kRowsChain = 2e-6, kStripsChain = 6e-6;
 
 double rows_seconds(const ConvProblem& p, const Traits& traits) {
   const double share = traits.type == DeviceType::software ? kSoftwareRowsShare
@@ -171,16 +174,20 @@ struct Choice {
   Tile tile;  // of strips
   Grid grid;
   bool walks_rows;
-  double seconds;
+  double seconds, chain_seconds;  // siblings wait for the latter at the same time
 };
 
 // Both kernels add the taps in the same order, so that the batch may decide.
 Choice choose(const ConvProblem& p, const Traits& traits) {
   const Tile strip = best_strip(p, traits), tile = with_workgroup(p, strip);
-  const double strips = strips_seconds(p, strip, traits);
-  const bool rows = DepthwiseRows::supports(p) && rows_seconds(p, traits) <= strips;
+  const bool software = traits.type == DeviceType::software;
+  const double in_rows = rows_seconds(p, traits), in_strips = strips_seconds(p, strip, traits);
+  const bool rows = DepthwiseRows::supports(p) && in_rows <= in_strips + (software ? 0 : kStripsChain);
   const double memory = p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second;
-  return {tile, grid_of(p, tile), rows, std::max(rows ? rows_seconds(p, traits) : strips, memory)};
+  const double work = std::max(rows ? in_rows : in_strips, memory);
+  if (software) return {tile, grid_of(p, tile), rows, work, 0};
+  const bool fours = p.out_channels % 4 == 0 && (p.out_channels_per_group() == 1 || p.dtype == DType::f32);
+  return {tile, grid_of(p, tile), rows, work * (fours ? 1 : kLoneLoads), rows ? kRowsChain : kStripsChain};
 }
 
 Choice choice_of(const ConvProblem& p, const Context<Device>& c) {
@@ -260,7 +267,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return c.traits.rates.launch_seconds + choice_of(p, c).seconds;
+  const Choice choice = choice_of(p, c);
+  return c.traits.rates.launch_seconds + choice.seconds + choice.chain_seconds / c.siblings;
 }
 
 }  // namespace

@@ -149,10 +149,11 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 // Seconds of an invocation: of a strip, of each load of four channels, and of each part whose sum of a row of taps it
-// adds; invocations that an H200 runs as if they were alone, and other GPUs by their rate; and the share of memory's
-// rate. Fitted to 36 layers (root mean square of the logarithm's error 0.27). A rasteriser's share of its rate.
-constexpr double kStripSeconds = 1.4e-7, kLoadSeconds = 3.7e-8, kPartSeconds = 5.8e-8, kInvocationsAtOnce = 27'000;
-constexpr double kReferenceRate = 57e12, kBandwidth = 0.6, kSoftwareRate = 0.1;
+// adds; loads in place of one where channels come one by one; invocations that an H200 runs as if they were alone, and
+// other GPUs by their rate. Fitted to 80 layers (root mean square of the logarithm's error 0.26).
+constexpr double kStripSeconds = 2.5e-7, kLoadSeconds = 5.5e-8, kPartSeconds = 2.8e-8;
+constexpr double kLoneLoads = 3.5, kInvocationsAtOnce = 37'000, kReferenceRate = 57e12;
+constexpr double kBandwidth = 0.6, kSoftwareRate = 0.1;  // shares of memory's rate, and of a rasteriser's multiply-adds
 
 double software_seconds(const ConvProblem& p, const Traits& traits) {
   const double used = double(p.out_channels) / double(round_up(p.out_channels, 4));
@@ -164,16 +165,15 @@ double gpu_seconds(const ConvProblem& p, const Traits& traits) {
   const Grid g = make_grid(p, t);
   const double strips = double(ceil_div(g.chunk_strips, t.parts));
   const double input_loads = t.rows * ((t.columns - 1) * t.stride + (t.taps - 1) * t.dilation + 1.0);
-  const double loads = input_loads * (p.out_channels_per_group() == 1 && p.in_channels % 4 == 0 ? 1 : 4) +
-                       t.columns * (p.out_channels % 4 == 0 ? 1.0 : 4.0);
+  const double loads = input_loads * (p.out_channels_per_group() == 1 && p.in_channels % 4 == 0 ? 1 : kLoneLoads) +
+                       t.columns * (p.out_channels % 4 == 0 ? 1 : kLoneLoads);
   const double invocation = strips * (kStripSeconds + loads * kLoadSeconds) + double(t.rows * t.parts) * kPartSeconds;
   const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kReferenceRate;
   return invocation * std::max(1.0, double(g.count() * t.group_size()) / at_once);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  const double work =
-      c.traits.type == DeviceType::software ? software_seconds(p, c.traits) : gpu_seconds(p, c.traits);
+  const double work = c.traits.type == DeviceType::software ? software_seconds(p, c.traits) : gpu_seconds(p, c.traits);
   const double memory = p.bytes_moved() / (kBandwidth * c.traits.rates.memory_bytes_per_second);
   return 2 * c.traits.rates.launch_seconds + std::max(work, memory);
 }

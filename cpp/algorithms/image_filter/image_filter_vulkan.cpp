@@ -26,7 +26,8 @@ constexpr std::int64_t kEnoughInvocations = 1 << 14;  // to fill a GPU
 constexpr double kRateShare = 0.65, kFourChannelsShare = 0.45, kSoftwareRateShare = 0.05;
 // An input moved to shared memory costs as many, more where its neighbours are of other channels, as does an output
 // stored there; and an output rounded to 16 bits.
-constexpr double kStagingFlops = 64, kScatteredFlops = 160, kFloat16Flops = 30, kBFloat16Flops = 5;
+constexpr double kStagingFlops = 110, kScatteredFlops = 220, kFloat16Flops = 30, kBFloat16Flops = 5;
+constexpr double kChain = 3e-6;      // seconds of a dispatch besides, from its first load to its last store
 constexpr double kSectorBytes = 32;  // the least a load moves,
 constexpr double kCacheRate = 2;     // from a cache of so many times memory's rate
 
@@ -180,7 +181,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return c.traits.rates.launch_seconds + estimate(p, c.traits);
+  const double chain = c.traits.type == DeviceType::software ? 0 : kChain / c.siblings;  // siblings wait together
+  return c.traits.rates.launch_seconds + estimate(p, c.traits) + chain;
 }
 
 }  // namespace

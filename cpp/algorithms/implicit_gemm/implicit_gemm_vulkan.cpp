@@ -10,6 +10,9 @@
 namespace vkconv::vulkan {
 namespace {
 
+// Two, and as many in the time of the sums' way through memory.
+constexpr double kSplitLaunches = 4;
+
 class ImplicitGemmPlan final : public Plan<Device> {
  public:
   ImplicitGemmPlan(const ConvProblem& p, const Context<Device>& c) : product_(p, c, SplitSums::allowed) {}
@@ -27,7 +30,7 @@ class ImplicitGemmPlan final : public Plan<Device> {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const MatrixProduct product(p, c, SplitSums::allowed);
-  return c.traits.rates.launch_seconds * (product.splits() ? 2 : 1) + product.seconds();
+  return c.traits.rates.launch_seconds * (product.splits() ? kSplitLaunches : 1) + product.seconds();
 }
 
 }  // namespace

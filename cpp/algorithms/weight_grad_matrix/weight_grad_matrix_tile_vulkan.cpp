@@ -26,6 +26,7 @@ struct Cycles {
   double workgroup;  // its beginning and end
 };
 constexpr Cycles kHalves{9.6, 3.3, 19, 610, 8.4, 5600}, kSplit{9.4, 4.4, 13, 1030, 30, 840};
+constexpr double kLoneLoad = 2;    // times longer are loads of halves of which an octet holds one
 constexpr double kCrowded = 1.12;  // times longer are stages of halves in more registers than kCrowdedRegisters
 constexpr std::int64_t kCrowdedRegisters = 220;
 constexpr std::int64_t kMostRounds = 4;  // of workgroups on all multiprocessors
@@ -73,8 +74,9 @@ double cycles_of(const ConvProblem& p, const MatrixUnit& unit, const GradientGri
   const double reading = subgroups * operands * c.operand;
   // The busier of the two bounds, or both where they are near each other.
   const double busy = std::sqrt(std::hypot(multiplying * multiplying, reading * reading));
+  const double input_load = parts == 1 && p.in_channels_per_group() == 1 ? kLoneLoad : 1;
   const double stage = std::max(products * c.product + operands * c.wait, busy) + c.stage +
-                       double(g.input_loads + g.grad_loads) * subgroups * c.load;
+                       (double(g.input_loads) * input_load + double(g.grad_loads)) * subgroups * c.load;
   const bool crowded = parts == 1 && registers(p, unit, g) > kCrowdedRegisters;
   return double(g.chunk_tiles) * stage * (crowded ? kCrowded : 1) + c.workgroup;
 }
