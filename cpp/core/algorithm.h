@@ -3,13 +3,16 @@
 //   Stream    where work is executed or recorded      Traits   plain data: limits, features, measured rates
 // and everything here is written once for all devices.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/checked.h"
 #include "core/problem.h"
 #include "core/view.h"
 
@@ -18,11 +21,12 @@ namespace vkconv {
 template <class Device>
 class Planner;
 
-// Weights in the layout one plan wants (packed, transformed), owned by the user's prepared object.
+// Weights in the layout one plan wants (packed, transformed). Those of a user's prepared object own their memory.
 template <class Device>
 struct PreparedWeights {
-  typename Device::Buffer data{};
+  typename Device::Pointer data{};
   std::vector<PreparedWeights> children;
+  typename Device::Buffer memory{};  // of the whole tree, in its root
 };
 
 // The arrays of one execution, named by their role in the forward geometry; the problem's pass says which of them
@@ -55,7 +59,17 @@ class Plan {
   // Names the layout prepare() makes; plans with equal names share prepared weights. Empty: weights are read as
   // they are and prepare() has nothing to do.
   virtual std::string weight_layout() const { return {}; }
-  virtual PreparedWeights<Device> prepare(Stream&, const WeightView<Pointer>&) const { return {}; }
+  virtual std::size_t prepared_bytes() const { return 0; }
+  // In memory of prepared_bytes(), aligned to 256 bytes.
+  virtual PreparedWeights<Device> prepare_in(Pointer, Stream&, const WeightView<Pointer>&) const { return {}; }
+
+  // In memory of their own.
+  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const {
+    typename Device::Buffer memory = stream.allocate(std::max<std::size_t>(prepared_bytes(), kWorkspaceAlignment));
+    PreparedWeights<Device> prepared = prepare_in(memory.pointer(), stream, weight);
+    prepared.memory = std::move(memory);
+    return prepared;
+  }
 };
 
 // The answer to "could it be right?": empty reason means yes.

@@ -59,7 +59,6 @@ class Children {
  public:
   struct Child {
     Slice slice;
-    Extent3 kernel;
     std::shared_ptr<const Plan<Device>> plan;
     std::size_t weights;  // which of the prepared ones
   };
@@ -70,7 +69,8 @@ class Children {
     for (const auto& [problem, slice] : problems) {
       auto& plan = plans[problem];
       if (!plan) plan = context.planner.plan({problem, "", context.workspace_limit_bytes, siblings});
-      list_.push_back({slice, problem.kernel, plan, weights_of(slice, problem, plan->weight_layout())});
+      list_.push_back(
+          {slice, plan, weights_of({slice.tap_start, slice.tap_step, problem.kernel, plan->weight_layout(), plan})});
       workspace_bytes_ = std::max(workspace_bytes_, plan->workspace_bytes());
       prepared_workspace_bytes_ = std::max(prepared_workspace_bytes_, plan->prepared_workspace_bytes());
     }
@@ -79,6 +79,8 @@ class Children {
   const std::vector<Child>& list() const { return list_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   std::size_t prepared_workspace_bytes() const { return prepared_workspace_bytes_; }
+  std::size_t prepared_bytes() const { return weights_.empty() ? 0 : weights_.back().end; }
+  bool share_weights() const { return weights_.size() < list_.size(); }
 
   // `8x implicit_gemm, 1x reference`
   std::string describe() const {
@@ -96,26 +98,26 @@ class Children {
     return s;
   }
   std::string weight_layout() const {
-    const auto has_layout = [](const Weights& w) { return !std::get<std::string>(w).empty(); };
-    if (std::none_of(weights_.begin(), weights_.end(), has_layout)) return {};
+    if (std::ranges::all_of(weights_, &std::string::empty, &Weights::layout)) return {};
     // Slices are part of the layout: equal child layouts of different slices hold different weights.
     std::string s;
-    for (const auto& [start, step, kernel, layout] : weights_) {
+    for (const Weights& w : weights_) {
       for (int a = 0; a < 3; ++a)
-        for (const std::int64_t v : {start[a], step[a], kernel[a]}) s += std::to_string(v) + " ";
-      s += layout + ";";
+        for (const std::int64_t v : {w.first_tap[a], w.tap_step[a], w.taps[a]}) s += std::to_string(v) + " ";
+      s += w.layout + ";";
     }
     return s;
   }
-  PreparedWeights<Device> prepare(typename Device::Stream& stream, const WeightView<typename Device::Pointer>& weight,
-                                  DType dtype) const {
+  PreparedWeights<Device> prepare_in(typename Device::Pointer to, typename Device::Stream& stream,
+                                     const WeightView<typename Device::Pointer>& weight, DType dtype) const {
     PreparedWeights<Device> prepared;
-    for (const Child& c : list_) {
-      if (c.weights < prepared.children.size()) continue;
+    prepared.children.resize(weights_.size());
+    stream.for_each_independent(std::ssize(weights_), false, [&](std::int64_t i) {
+      const Weights& part = weights_[static_cast<std::size_t>(i)];
       WeightView<typename Device::Pointer> w = weight;
-      for (int a = 0; a < 3; ++a) w = w.sliced(a, c.slice.tap_start[a], c.slice.tap_step[a], dtype);
-      prepared.children.push_back(c.plan->prepare(stream, w));
-    }
+      for (int a = 0; a < 3; ++a) w = w.sliced(a, part.first_tap[a], part.tap_step[a], dtype);
+      prepared.children[static_cast<std::size_t>(i)] = part.plan->prepare_in(to + part.begin, stream, w);
+    });
     return prepared;
   }
   // Operands of child i, prepared weights included.
@@ -127,12 +129,21 @@ class Children {
   }
 
  private:
-  using Weights = std::tuple<Extent3, Extent3, Extent3, std::string>;  // first tap, step, taps, layout
+  struct Weights {
+    Extent3 first_tap, tap_step, taps;
+    std::string layout;
+    std::shared_ptr<const Plan<Device>> plan;  // which makes them
+    std::int64_t begin = 0;                    // bytes before those of all
+    std::size_t end = 0;
+  };
 
-  std::size_t weights_of(const Slice& slice, const ConvProblem& problem, std::string layout) {
-    const Weights weights{slice.tap_start, slice.tap_step, problem.kernel, std::move(layout)};
-    const auto at = static_cast<std::size_t>(std::ranges::find(weights_, weights) - weights_.begin());
-    if (at == weights_.size()) weights_.push_back(weights);
+  std::size_t weights_of(Weights weights) {
+    const auto parts = [](const Weights& w) { return std::tie(w.first_tap, w.tap_step, w.taps, w.layout); };
+    const auto at = static_cast<std::size_t>(std::ranges::find(weights_, parts(weights), parts) - weights_.begin());
+    if (at < weights_.size()) return at;
+    weights.begin = static_cast<std::int64_t>(prepared_bytes());
+    weights.end = prepared_bytes() + aligned_bytes(static_cast<std::int64_t>(weights.plan->prepared_bytes()));
+    weights_.push_back(std::move(weights));
     return at;
   }
 
@@ -150,9 +161,39 @@ class DisjointPlan final : public Plan<Device> {
 
   DisjointPlan(std::string name, const ConvProblem& p, const std::vector<ChildProblem>& problems,
                const Context<Device>& context)
-      : name_(std::move(name)), p_(p), children_(problems, context, static_cast<int>(problems.size())) {}
+      : name_(std::move(name)),
+        p_(p),
+        children_(problems, context, static_cast<int>(problems.size())),
+        packs_first_(packs_first(context)) {}
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
+    if (operands.prepared || !packs_first_) return run(stream, operands, workspace);
+    const PreparedWeights<Device> packed = prepare_in(workspace, stream, operands.weight);
+    Operands<Device> a = operands;
+    a.prepared = &packed;
+    run(stream, a, workspace + static_cast<std::int64_t>(prepared_bytes()));
+  }
+  std::size_t workspace_bytes() const override {
+    if (!packs_first_) return children_.workspace_bytes();
+    return children_.prepared_bytes() + children_.prepared_workspace_bytes();
+  }
+  std::size_t prepared_workspace_bytes() const override { return children_.prepared_workspace_bytes(); }
+  std::string describe() const override { return name_ + "(" + children_.describe() + ")"; }
+  std::string weight_layout() const override { return children_.weight_layout(); }
+  std::size_t prepared_bytes() const override { return children_.prepared_bytes(); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    return children_.prepare_in(to, stream, weight, p_.dtype);
+  }
+
+ private:
+  // Whether all weights of a call are packed before the children run.
+  bool packs_first(const Context<Device>& c) const {
+    const std::size_t packed = children_.prepared_bytes();
+    return packed > 0 && packed + children_.prepared_workspace_bytes() <= c.workspace_limit_bytes &&
+           Device::packs_first(c.traits, packed, children_.share_weights());
+  }
+
+  void run(Stream& stream, const Operands<Device>& operands, Pointer workspace) const {
     const bool share_workspace =
         (operands.prepared ? children_.prepared_workspace_bytes() : children_.workspace_bytes()) > 0;
     stream.for_each_independent(static_cast<std::int64_t>(children_.list().size()), share_workspace,
@@ -162,18 +203,11 @@ class DisjointPlan final : public Plan<Device> {
                                   children_.list()[at].plan->execute(stream, a, workspace);
                                 });
   }
-  std::size_t workspace_bytes() const override { return children_.workspace_bytes(); }
-  std::size_t prepared_workspace_bytes() const override { return children_.prepared_workspace_bytes(); }
-  std::string describe() const override { return name_ + "(" + children_.describe() + ")"; }
-  std::string weight_layout() const override { return children_.weight_layout(); }
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    return children_.prepare(stream, weight, p_.dtype);
-  }
 
- private:
   std::string name_;
   ConvProblem p_;
   Children<Device> children_;
+  bool packs_first_;
 };
 
 // Estimate of children that run one after another, or of siblings.

@@ -57,6 +57,12 @@ struct Device {
   static double scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
                                   std::int64_t output_step, std::size_t siblings);
 
+  // Whether it pays to pack the weights of a call before children run: where several read the same ones, unless these
+  // are too many to stay in caches. Children transform others where they use them.
+  static bool packs_first(const Traits& t, std::size_t packed_bytes, bool shared) {
+    return shared && packed_bytes <= 2 * static_cast<std::size_t>(t.threads) * t.l2_bytes;
+  }
+
   struct Stream {
     // Calls f(0) .. f(count - 1), which write disjoint memory. Many small jobs go one to a thread; a few large ones,
     // or jobs that share a workspace, one after another with every thread in each.
@@ -65,6 +71,7 @@ struct Device {
       if (!share_workspace && count >= 8 * thread_pool().size()) return thread_pool().run(count, f);
       for (std::int64_t i = 0; i < count; ++i) f(i);
     }
+    static Buffer allocate(std::size_t bytes) { return Buffer(bytes); }
   };
 };
 

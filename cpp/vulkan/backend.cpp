@@ -156,7 +156,8 @@ class VulkanBackend final : public PlanningBackend<Device> {
  public:
   VulkanBackend(int index, Traits traits) : PlanningBackend(std::move(traits)), index_(index) {}
 
-  // Short memory: arrays that nothing refers to any more may still be in use, else host arrays go in two parts.
+  // Short memory: arrays that nothing refers to any more may still be in use, else a plan with less scratch memory is
+  // taken, else host arrays go in two parts.
   void execute(const PlanRequest& request, const Execution& execution) override {
     try {
       attempt(request, execution);
@@ -167,7 +168,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
       try {
         attempt(request, execution);
       } catch (const OutOfMemory&) {
-        if (!execute_halves(request, execution)) throw;
+        if (!execute_in_less(request, execution) && !execute_halves(request, execution)) throw;
       }
     }
   }
@@ -219,6 +220,18 @@ class VulkanBackend final : public PlanningBackend<Device> {
       record(request.problem, *plan, execution, queue);
     else
       run_now(request.problem, *plan, execution, queue);
+  }
+
+  // In scratch memory of a quarter of what the arrays take.
+  bool execute_in_less(const PlanRequest& request, const Execution& execution) try {
+    const auto limit = static_cast<std::size_t>(request.problem.bytes_moved() / 4);
+    if (!request.algorithm.empty() || request.workspace_limit_bytes <= limit) return false;
+    attempt({request.problem, "", limit}, execution);
+    return true;
+  } catch (const OutOfMemory&) {
+    return false;
+  } catch (const ProblemError&) {  // no plan runs in so little
+    return false;
   }
 
   bool execute_halves(const PlanRequest& request, const Execution& execution) {

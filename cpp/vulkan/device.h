@@ -14,6 +14,9 @@ struct Device {
   using Buffer = vulkan::Buffer;
   using Stream = vulkan::Stream;
 
+  // Whether it pays to pack the weights of a call before children run: these need not wait for each other then.
+  static bool packs_first(const Traits&, std::size_t, bool) { return true; }
+
   // What a child takes more that sees every `input_step`-th pixel along W of its parent's input, and writes every
   // `output_step`-th of its output, as one of so many siblings: a part of the time that a GPU's memory takes for arrays
   // that its cache does not hold. Where pixels share sectors with those of siblings, these are read in vain, and read,

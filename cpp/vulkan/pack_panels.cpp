@@ -53,19 +53,10 @@ void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, con
                   stream.linear_groups(ceil_div(fours, kGroupSize)));
 }
 
-PreparedWeights<Device> prepare_panels(Stream& stream, const ConvProblem& p, const Panels& panels,
-                                       const WeightView<Pointer>& weight) {
-  PreparedWeights<Device> prepared{stream.allocate(panels.bytes(p)), {}};
-  pack_panels(stream, p, panels, weight, prepared.data.pointer());
-  return prepared;
-}
-
 Pointer packed_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const Operands<Device>& operands,
                       Pointer workspace) {
-  stream.barrier();
-  if (operands.prepared) return operands.prepared->data.pointer();
+  if (operands.prepared) return operands.prepared->data;
   pack_panels(stream, p, panels, operands.weight, workspace);
-  stream.barrier();
   return workspace;
 }
 

@@ -21,10 +21,7 @@ struct Panels {
 bool supports_panels(const ConvProblem& p, const Panels& panels);
 void pack_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const WeightView<Pointer>& weight,
                  Pointer target);
-// The two halves of a plan over panels: weights that stay, and the panels of an execution, its own ones in `workspace`.
-// Work that comes after packed_panels sees what came before.
-PreparedWeights<Device> prepare_panels(Stream& stream, const ConvProblem& p, const Panels& panels,
-                                       const WeightView<Pointer>& weight);
+// The panels of an execution: prepared ones, or its own in `workspace`.
 Pointer packed_panels(Stream& stream, const ConvProblem& p, const Panels& panels, const Operands<Device>& operands,
                       Pointer workspace);
 

@@ -8,11 +8,6 @@
 namespace vkconv::vulkan {
 namespace {
 
-void release(ArrayQueue& queue, PreparedWeights<Device>& weights) {
-  queue.release(std::move(weights.data));
-  for (PreparedWeights<Device>& child : weights.children) release(queue, child);
-}
-
 std::size_t bias_bytes(const ConvProblem& p) {
   return p.epilogue.bias ? static_cast<std::size_t>(p.out_channels) * size_bytes(accumulator(p.dtype)) : 0;
 }
@@ -26,7 +21,7 @@ HostArray flat_words(std::byte* data, std::size_t bytes) {
 DeviceWeights::~DeviceWeights() {
   queue->release(std::move(weight));
   queue->release(std::move(bias));
-  for (auto& [key, layout] : layouts) release(*queue, layout);
+  for (auto& [key, layout] : layouts) queue->release(std::move(layout.memory));
 }
 
 PreparedVulkan::PreparedVulkan(const ConvProblem& p, const HostOperands& operands)

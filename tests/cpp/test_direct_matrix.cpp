@@ -219,17 +219,23 @@ TEST(DirectMatrixTile, EmulatedRunsStartWithATap) {
   }
 }
 
-// The phases of a transposed convolution run at the same time when their weights are prepared, so none has a workspace.
+// The phases of a transposed convolution run at the same time, so none has a workspace: weights of a call are packed
+// before, or phase by phase where the limit does not hold all of them.
 TEST(DirectMatrixTile, SiblingsShareNoSums) {
   const vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
   const auto unit = *vulkan::matrix_unit(traits, DType::f16);
   const ConvProblem phase = parse_problem("fwd_f16_n1c512o512_i7x7_k3x3_p1x1");
   EXPECT_EQ(vulkan::choose_matrix_grid({phase, false, 4}, unit, traits)->shares, 1);
   Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits);
-  const auto plan = planner.plan({parse_problem("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1"), ""});
+  const ConvProblem transposed = parse_problem("fwd_f16_n2c320o256_i8x8x8_k2x2x2_t2x2x2_p1x1x1");
+  const auto plan = planner.plan({transposed, ""});
   EXPECT_EQ(plan->describe(), "transpose_phases(8x direct_matrix)");
-  EXPECT_GT(plan->workspace_bytes(), 0u);
+  EXPECT_EQ(plan->workspace_bytes(), plan->prepared_bytes());
   EXPECT_EQ(plan->prepared_workspace_bytes(), 0u);
+  const auto narrow = planner.plan({transposed, "", plan->prepared_bytes() - 1});
+  EXPECT_EQ(narrow->describe(), "transpose_phases(8x direct_matrix)");
+  EXPECT_EQ(narrow->workspace_bytes(), plan->prepared_bytes() / 8);
+  EXPECT_EQ(narrow->prepared_workspace_bytes(), 0u);
 }
 
 TEST(DirectMatrixTile, FewChannelsFillMatrices) {

@@ -68,8 +68,9 @@ std::vector<double> run(const Geometry& g, const Blocking& b, const ConvProblem&
   Operands<cpu::Device> a = g.orientation.apply(host.operands);
   PreparedWeights<cpu::Device> prepared;
   if (b.source == WeightSource::prepared) {
-    prepared.data = cpu::Buffer(static_cast<std::size_t>(panel_layout(g, b.columns).floats()) * sizeof(float));
-    Execution(g, b, a).transform_weights(reinterpret_cast<float*>(prepared.data.pointer()));
+    prepared.memory = cpu::Buffer(static_cast<std::size_t>(panel_layout(g, b.columns).floats()) * sizeof(float));
+    prepared.data = prepared.memory.pointer();
+    Execution(g, b, a).transform_weights(reinterpret_cast<float*>(prepared.data));
     a.prepared = &prepared;
   }
   const cpu::Buffer output(host.output.size());  // aligned, which stores past the caches need

@@ -36,18 +36,18 @@ class DepthwisePlan final : public Plan<Device> {
   std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
   std::string weight_layout() const override { return "depthwise" + orientation_.axes_text(); }
 
-  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
-    PreparedWeights<Device> prepared;
-    prepared.data = Buffer(blocking_.weight_bytes);
-    pack_all(p_, orientation_.apply(weight), blocking_.weight_row_length, prepared.data.pointer());
-    return prepared;
+  std::size_t prepared_bytes() const override { return blocking_.weight_bytes; }
+  PreparedWeights<Device> prepare_in(std::byte* to, Device::Stream&,
+                                     const WeightView<std::byte*>& weight) const override {
+    pack_all(p_, orientation_.apply(weight), blocking_.weight_row_length, to);
+    return {to};
   }
 
   void execute(Device::Stream&, const Operands<Device>& given, std::byte* workspace) const override {
     const Operands<Device> operands = orientation_.apply(given);
     PackedWeights weights{workspace, blocking_.weight_row_length};
     if (operands.prepared)
-      weights.data = operands.prepared->data.pointer();
+      weights.data = operands.prepared->data;
     else
       pack_all(p_, operands.weight, weights.row_length, workspace);
     const Call call{p_, operands, weights, blocking_.mode, blocking_.stream, blocking_.align_inputs, blocking_.narrow};

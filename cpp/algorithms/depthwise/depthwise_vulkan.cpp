@@ -206,22 +206,21 @@ class DepthwisePlan final : public Plan<Device> {
 
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return packs_ ? packed_bytes(p_) : 0; }
+  std::size_t prepared_workspace_bytes() const override { return 0; }
   std::string weight_layout() const override { return "depthwise: taps, channels"; }
 
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> prepared{stream.allocate(packed_bytes(p_)), {}};
-    pack_weights(stream, p_, weight, packed_view(p_, prepared.data.pointer()));
-    return prepared;
+  std::size_t prepared_bytes() const override { return packed_bytes(p_); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    pack_weights(stream, p_, weight, packed_view(p_, to));
+    return {to};
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
-    const WeightView<Pointer> weight = a.prepared ? packed_view(p_, a.prepared->data.pointer()) : a.weight;
+    const WeightView<Pointer> weight = a.prepared ? packed_view(p_, a.prepared->data) : a.weight;
     if (rows_) return rows_->run(stream, a, weight, choice_.seconds);
     if (a.prepared) return run(stream, a, weight, true);
     if (!packs_) return run(stream, a, a.weight, false);
-    stream.barrier();
     pack_weights(stream, p_, a.weight, packed_view(p_, workspace));
-    stream.barrier();
     run(stream, a, packed_view(p_, workspace), true);
   }
 
@@ -268,7 +267,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const Choice choice = choice_of(p, c);
-  return c.traits.rates.launch_seconds + choice.seconds + choice.chain_seconds / c.siblings;
+  return launch_seconds(c) + choice.seconds + choice.chain_seconds / c.siblings;
 }
 
 }  // namespace

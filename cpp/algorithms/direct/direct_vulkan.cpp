@@ -81,13 +81,16 @@ class DirectPlan final : public Plan<Device> {
     return layout_.grid.parts > 1 ? "direct(" + std::to_string(layout_.grid.parts) + " parts)" : "direct";
   }
   std::size_t workspace_bytes() const override { return layout_.panel_bytes(p_) + layout_.parts_bytes; }
+  std::size_t prepared_workspace_bytes() const override { return layout_.parts_bytes == 0 ? 0 : workspace_bytes(); }
   std::string weight_layout() const override {
     return "panels of " + std::to_string(layout_.panels.width) + ", chunks of " +
            std::to_string(layout_.panels.chunk_channels);
   }
 
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    return prepare_panels(stream, p_, layout_.panels, weight);
+  std::size_t prepared_bytes() const override { return layout_.panel_bytes(p_); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    pack_panels(stream, p_, layout_.panels, weight, to);
+    return {to};
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {
@@ -150,7 +153,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const Layout layout = *layout_of(p, c);
-  return c.traits.rates.launch_seconds * (layout.grid.parts > 1 ? 3 : 2) + estimate(p, c.traits, layout);
+  const double launches = layout.grid.parts > 1 ? 3 * c.traits.rates.launch_seconds : launch_seconds(c, 2);
+  return launches + estimate(p, c.traits, layout);
 }
 
 }  // namespace

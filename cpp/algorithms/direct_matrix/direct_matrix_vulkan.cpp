@@ -173,12 +173,12 @@ class DirectMatrixPlan final : public Plan<Device> {
     return name + (patches_ || rows_are_slices(original_) ? " rows" : "") + (taps_are_channels_ ? " taps" : "");
   }
 
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> prepared{stream.allocate(grid_.packed_bytes), {}};
+  std::size_t prepared_bytes() const override { return grid_.packed_bytes; }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
     Operands<Device> a;
     a.weight = weight;
-    pack(stream, with_slices(a), prepared.data.pointer());
-    return prepared;
+    pack(stream, with_slices(a), to);
+    return {to};
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
@@ -191,8 +191,8 @@ class DirectMatrixPlan final : public Plan<Device> {
     const bool row = (grid_.tile.strip || row_grid_) && pixels_are_row(slices, a);
     const ConvProblem p = row ? pixels_as_row(p_) : p_, whole = row ? pixels_as_row(slices) : slices;
     const MatrixGrid& grid = row && row_grid_ ? *row_grid_ : grid_;
-    Params params = make_params(whole, grid, row ? side_by_side(p) : grid.layout, a,
-                                a.prepared ? a.prepared->data.pointer() : workspace);
+    Params params =
+        make_params(whole, grid, row ? side_by_side(p) : grid.layout, a, a.prepared ? a.prepared->data : workspace);
     params.groups = narrow(grid.groups);
     if (grid_.shares == 1) return multiply(stream, a, p, grid, params);
     params.sums = workspace + sums_offset();
@@ -359,7 +359,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const auto unit = matrix_unit(c.traits, matrix_operand(p.dtype));
-  return arrange(p, *unit, c)->seconds() + 2 * c.traits.rates.launch_seconds;
+  return arrange(p, *unit, c)->seconds() + launch_seconds(c, 2);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const double bytes = double(p.output_elements()) * double(size_bytes(p.output_dtype));
-  return c.traits.rates.launch_seconds + bytes / c.traits.rates.memory_bytes_per_second;
+  return launch_seconds(c) + bytes / c.traits.rates.memory_bytes_per_second;
 }
 
 }  // namespace

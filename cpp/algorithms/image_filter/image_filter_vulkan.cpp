@@ -182,7 +182,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const double chain = c.traits.type == DeviceType::software ? 0 : kChain / c.siblings;  // siblings wait together
-  return c.traits.rates.launch_seconds + estimate(p, c.traits) + chain;
+  return launch_seconds(c) + estimate(p, c.traits) + chain;
 }
 
 }  // namespace

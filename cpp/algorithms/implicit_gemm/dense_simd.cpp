@@ -302,7 +302,7 @@ void pack_all(const DenseLayout& s, const WeightView<std::byte*>& weight, bool m
 
 template <class T, class Out, class X>
 void run_as(const DenseLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  const std::byte* packed = a.prepared ? a.prepared->data.pointer() : s.shared_weights ? workspace : nullptr;
+  const std::byte* packed = a.prepared ? a.prepared->data : s.shared_weights ? workspace : nullptr;
   if (!a.prepared && s.shared_weights) pack_all<T, X>(s, a.weight, s.copied, workspace);
   const Dense<T, Out, X> dense(s, a, packed);
   ScratchSlots slots(workspace + s.shared_bytes(), s.slot_bytes(), s.slots);

@@ -195,7 +195,7 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
 
 template <class T, class Out>
 void run_as(const GroupedLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  std::byte* packed = a.prepared ? a.prepared->data.pointer() : workspace;
+  std::byte* packed = a.prepared ? a.prepared->data : workspace;
   if (!a.prepared) pack_as<T>(s, a.weight, packed);
   const Grouped<T, Out> grouped(s, a, reinterpret_cast<const Accumulator<T>*>(packed));
   ScratchSlots slots(workspace + s.packed_bytes, s.stage_bytes, s.slots);

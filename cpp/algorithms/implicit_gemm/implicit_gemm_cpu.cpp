@@ -65,11 +65,11 @@ class KernelPlan final : public Plan<Device> {
 
   std::string weight_layout() const override { return Kernel::layout_name(layout_) + layout_.orientation.axes_text(); }
 
-  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
-    PreparedWeights<Device> w;
-    w.data = Buffer(Kernel::packed_bytes(layout_));
-    Kernel::pack(layout_, layout_.orientation.apply(weight), w.data.pointer());
-    return w;
+  std::size_t prepared_bytes() const override { return Kernel::packed_bytes(layout_); }
+  PreparedWeights<Device> prepare_in(std::byte* to, Device::Stream&,
+                                     const WeightView<std::byte*>& weight) const override {
+    Kernel::pack(layout_, layout_.orientation.apply(weight), to);
+    return {to};
   }
 
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {

@@ -30,7 +30,8 @@ class ImplicitGemmPlan final : public Plan<Device> {
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const MatrixProduct product(p, c, SplitSums::allowed);
-  return c.traits.rates.launch_seconds * (product.splits() ? kSplitLaunches : 1) + product.seconds();
+  const double launches = product.splits() ? kSplitLaunches * c.traits.rates.launch_seconds : launch_seconds(c);
+  return launches + product.seconds();
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ void pack_as(const NarrowLayout& s, const WeightView<std::byte*>& weight, std::b
 
 template <class T, class Out>
 void run_as(const NarrowLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  std::byte* packed = a.prepared ? a.prepared->data.pointer() : workspace;
+  std::byte* packed = a.prepared ? a.prepared->data : workspace;
   if (!a.prepared) pack_as<T>(s, a.weight, packed);
   const Narrow<T, Out> narrow(s, a, reinterpret_cast<const Accumulator<T>*>(packed));
   thread_pool().run(s.tasks(), [&](std::int64_t t) { narrow.task(t); });

@@ -46,7 +46,7 @@ class MatrixProduct {
   struct Params;
   Params make_params(const Operands<Device>& a) const;
   Kernel kernel(const Operands<Device>& a, bool unfolded) const;
-  double estimate(const Traits& traits) const;
+  double estimate(const Context<Device>& c) const;
 
   ConvProblem p_;
   ProductTile tile_;

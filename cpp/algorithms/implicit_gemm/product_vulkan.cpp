@@ -20,6 +20,7 @@ constexpr double kGpuEfficiency = 0.28, kSoftwareEfficiency = 1;
 constexpr double kSoftwareGatherFlops = 420, kGpuGatherFlops = 28;
 // Values gathered one by one, where channels do not come in fours.
 constexpr double kFlatCost = 1.6;
+constexpr double kInsertedZerosCost = 3;  // times longer on GPUs, which divide to find the values between them
 // Operations in the time of an output's way from registers to memory, and launches in that of a workgroup's way from
 // its first load to its last store: fitted to ten layers of short sums on an H200.
 constexpr double kOutputFlops = 60, kChainLaunches = 2;
@@ -84,12 +85,13 @@ MatrixProduct::MatrixProduct(const ConvProblem& p, const Context<Device>& c, Spl
            bytes <= c.workspace_limit_bytes;
   workgroups_ = split_ ? tiles * blocks_ : tiles;
   workspace_bytes_ = split_ ? bytes : 0;
-  seconds_ = estimate(c.traits);
+  seconds_ = estimate(c);
 }
 
 std::int64_t MatrixProduct::unfolded_columns() const { return flat_ ? round_up(k_size_, 4) : k_size_ * 4; }
 
-double MatrixProduct::estimate(const Traits& traits) const {
+double MatrixProduct::estimate(const Context<Device>& c) const {
+  const Traits& traits = c.traits;
   const double rows = double(tiles_m_) * tile_.m, columns = double(tiles_n_) * tile_.n * double(p_.groups);
   const double terms = double(steps_) * tile_.quads * 4;
   const double gathered = rows * terms * double(tiles_n_) * double(p_.groups);
@@ -100,11 +102,12 @@ double MatrixProduct::estimate(const Traits& traits) const {
   const double rate = flops_per_second(traits, p_.dtype) * (software_ ? kSoftwareEfficiency : kGpuEfficiency) * busy;
   const double bytes = p_.bytes_moved() + 2 * double(workspace_bytes_);
   const double reread = std::max(1.0, reads * 0.7);
-  const double gathering = gathered * kGpuGatherFlops * (size_bytes(p_.dtype) == 2 ? 2 : 1);
+  const double gathering =
+      gathered * kGpuGatherFlops * (size_bytes(p_.dtype) == 2 ? 2 : 1) * (p_.input_dilated() ? kInsertedZerosCost : 1);
   const double flops =
       software_ ? (products + gathered * kSoftwareGatherFlops) * reread : std::max(products * reread, gathering);
   const double outputs = software_ ? 0 : rows * columns * kOutputFlops;
-  const double chain = software_ ? 0 : kChainLaunches * traits.rates.launch_seconds;
+  const double chain = software_ ? 0 : kChainLaunches * traits.rates.launch_seconds / (split_ ? 1 : c.siblings);
   return (flops * (flat_ ? kFlatCost : 1) + outputs) / rate + bytes / traits.rates.memory_bytes_per_second + chain;
 }
 
@@ -145,10 +148,8 @@ Kernel MatrixProduct::kernel(const Operands<Device>& a, bool unfolded) const {
 void MatrixProduct::run(Stream& stream, const Operands<Device>& a, Pointer workspace) const {
   Params params = make_params(a);
   params.workspace = workspace;
-  stream.barrier();
   stream.dispatch(kernel(a, false), params, stream.linear_groups(workgroups_), seconds_);
   if (!split_) return;
-  stream.barrier();
   Kernel sum{shader_name("implicit_gemm_sum", p_.dtype), epilogue_constants(p_, a)};
   sum.constants.insert(sum.constants.end(), {kLinearGroupSize, has_padding(p_)});
   stream.dispatch(sum, params, workgroups_for(stream, p_.output_elements()));

@@ -35,8 +35,9 @@ class InputGradPlan final : public Plan<Device> {
     const std::string layout = child_->weight_layout();
     return layout.empty() ? layout : "swapped " + layout;
   }
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    return child_->prepare(stream, child_weight(weight));
+  std::size_t prepared_bytes() const override { return child_->prepared_bytes(); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    return child_->prepare_in(to, stream, child_weight(weight));
   }
 
  private:

@@ -125,15 +125,13 @@ class PhaseChannelsPlan final : public Plan<Device> {
   }
   // The copy, if there is one, and what the dense plan makes of it. Parts of that plan may want no layout: they read
   // the copy.
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> made;
-    Pointer room{};
-    if constexpr (kHostMemory<Device>) {
-      made.data = typename Device::Buffer(static_cast<std::size_t>(weight_bytes()));
-      room = made.data.pointer();
-    }
-    made.children.push_back(dense_->prepare(stream, phase_weight(weight, room)));
-    return made;
+  std::size_t prepared_bytes() const override {
+    return static_cast<std::size_t>(weight_bytes()) + dense_->prepared_bytes();
+  }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    PreparedWeights<Device> prepared{to};
+    prepared.children.push_back(dense_->prepare_in(to + weight_bytes(), stream, phase_weight(weight, to)));
+    return prepared;
   }
 
  private:
@@ -154,7 +152,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
   }
   WeightView<Pointer> prepared_weight(const Operands<Device>& operands) const {
     if constexpr (kHostMemory<Device>)
-      if (p_.out_channels > 1) return contiguous_weight(operands.prepared->data.pointer(), phase_rows_problem(p_));
+      if (p_.out_channels > 1) return contiguous_weight(operands.prepared->data, phase_rows_problem(p_));
     return phase_view(operands.weight);
   }
   // From phases `phases.out` apart, each with channels `channel_stride` apart.

@@ -47,16 +47,16 @@ double software_seconds(const ConvProblem& p, const Traits& traits) {
   return 2 * steps / (flops_per_second(traits, p.dtype) * kSoftwareRateShare);
 }
 
-double gpu_seconds(const ConvProblem& p, const Traits& traits) {
+double gpu_seconds(const ConvProblem& p, const Traits& traits, int siblings) {
   const Sum sum = sum_of(p);
   const double flops = kElementFlops + sum.places * (kTapFlops + sum.products * kProductFlops);
   const double waiting = sum.places * (kTapSeconds + sum.products * kProductSeconds);
-  return std::max(double(p.written_elements()) * flops / flops_per_second(traits, p.dtype), waiting);
+  return std::max(double(p.written_elements()) * flops / flops_per_second(traits, p.dtype), waiting / siblings);
 }
 
-double work_seconds(const ConvProblem& p, const Traits& traits) {
+double work_seconds(const ConvProblem& p, const Traits& traits, int siblings) {
   const double work =
-      traits.type == DeviceType::software ? software_seconds(p, traits) : gpu_seconds(p, traits);
+      traits.type == DeviceType::software ? software_seconds(p, traits) : gpu_seconds(p, traits, siblings);
   return work + p.bytes_moved() / traits.rates.memory_bytes_per_second;
 }
 
@@ -98,7 +98,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 
 class ReferencePlan final : public Plan<Device> {
  public:
-  ReferencePlan(const ConvProblem& p, const Context<Device>& c) : p_(p), seconds_(work_seconds(p, c.traits)) {}
+  ReferencePlan(const ConvProblem& p, const Context<Device>& c)
+      : p_(p), seconds_(work_seconds(p, c.traits, c.siblings)) {}
 
   std::string describe() const override { return "reference"; }
 
@@ -115,7 +116,7 @@ class ReferencePlan final : public Plan<Device> {
 };
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return c.traits.rates.launch_seconds + work_seconds(p, c.traits);
+  return launch_seconds(c) + work_seconds(p, c.traits, c.siblings);
 }
 
 }  // namespace

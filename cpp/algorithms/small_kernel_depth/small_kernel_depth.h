@@ -64,8 +64,9 @@ class SmallKernelDepthPlan final : public Plan<Device> {
   std::size_t workspace_bytes() const override { return sum_bytes_ + children_.workspace_bytes(); }
   std::string describe() const override { return "small_kernel_depth(" + children_.describe() + ")"; }
   std::string weight_layout() const override { return children_.weight_layout(); }
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    return children_.prepare(stream, weight, p_.dtype);
+  std::size_t prepared_bytes() const override { return children_.prepared_bytes(); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    return children_.prepare_in(to, stream, weight, p_.dtype);
   }
 
  private:

@@ -69,10 +69,13 @@ class SubgroupGemmPlan final : public Plan<Device> {
 
   std::string describe() const override { return "subgroup_gemm"; }
   std::size_t workspace_bytes() const override { return layout_.panels.bytes(p_); }
+  std::size_t prepared_workspace_bytes() const override { return 0; }
   std::string weight_layout() const override { return "panels of " + std::to_string(layout_.panels.width); }
 
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    return prepare_panels(stream, p_, layout_.panels, weight);
+  std::size_t prepared_bytes() const override { return layout_.panels.bytes(p_); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    pack_panels(stream, p_, layout_.panels, weight, to);
+    return {to};
   }
 
   void execute(Stream& stream, const Operands<Device>& a, Pointer workspace) const override {

@@ -26,11 +26,11 @@ class UnfoldPlan final : public Plan<Device> {
   std::string describe() const override { return "unfold_gemm"; }
   std::size_t workspace_bytes() const override { return layout_.workspace_bytes(); }
   std::string weight_layout() const override { return "unfold_panels" + std::to_string(layout_.columns); }
-  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
-    PreparedWeights<Device> w;
-    w.data = Buffer(layout_.packed_bytes());
-    pack_unfold(layout_, weight, w.data.pointer());
-    return w;
+  std::size_t prepared_bytes() const override { return layout_.packed_bytes(); }
+  PreparedWeights<Device> prepare_in(std::byte* to, Device::Stream&,
+                                     const WeightView<std::byte*>& weight) const override {
+    pack_unfold(layout_, weight, to);
+    return {to};
   }
   void execute(Device::Stream&, const Operands<Device>& operands, std::byte* workspace) const override {
     run_unfold(layout_, operands, workspace);

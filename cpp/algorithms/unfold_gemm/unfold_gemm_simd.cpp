@@ -180,7 +180,7 @@ void pack_as(const UnfoldLayout& s, const WeightView<std::byte*>& weight, std::b
 
 template <class T, class Out>
 void run_as(const UnfoldLayout& s, const Operands<Device>& a, std::byte* workspace) {
-  const std::byte* packed = a.prepared ? a.prepared->data.pointer() : nullptr;
+  const std::byte* packed = a.prepared ? a.prepared->data : nullptr;
   const std::size_t slot_bytes = static_cast<std::size_t>(s.slot_elements()) * sizeof(Accumulator<T>);
   if (!packed && s.shared_weights) {
     std::byte* to = workspace + slot_bytes * static_cast<std::size_t>(s.slots);

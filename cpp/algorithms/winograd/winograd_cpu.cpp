@@ -100,14 +100,15 @@ class WinogradPlan final : public Plan<Device> {
            std::to_string(p.stride[1]) + "x" + std::to_string(p.stride[2]);
   }
 
-  PreparedWeights<Device> prepare(Device::Stream&, const WeightView<std::byte*>& weight) const override {
-    PreparedWeights<Device> p;
-    const PanelLayout layout = panel_layout(geometry_, prepared_.columns);
-    p.data = Buffer(static_cast<std::size_t>(layout.floats()) * sizeof(float));
+  std::size_t prepared_bytes() const override {
+    return static_cast<std::size_t>(panel_layout(geometry_, prepared_.columns).floats()) * sizeof(float);
+  }
+  PreparedWeights<Device> prepare_in(std::byte* to, Device::Stream&,
+                                     const WeightView<std::byte*>& weight) const override {
     Operands<Device> a;
     a.weight = geometry_.orientation.apply(weight);
-    Execution(geometry_, prepared_, a).transform_weights(reinterpret_cast<float*>(p.data.pointer()));
-    return p;
+    Execution(geometry_, prepared_, a).transform_weights(reinterpret_cast<float*>(to));
+    return {to};
   }
 
  private:

@@ -36,8 +36,7 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
       in_registers_(!stream_ && only_bounds(g.problem.epilogue)) {}
 
 void Execution::run(std::byte* workspace) const {
-  if (b_.source == WeightSource::prepared)
-    return run_units(reinterpret_cast<const float*>(a_.prepared->data.pointer()));
+  if (b_.source == WeightSource::prepared) return run_units(reinterpret_cast<const float*>(a_.prepared->data));
   if (b_.source != WeightSource::shared) return run_units(nullptr);
   transform_weights(reinterpret_cast<float*>(workspace));
   run_units(reinterpret_cast<const float*>(workspace));

@@ -191,19 +191,25 @@ class WinogradPlan final : public Plan<Device> {
            last_products_->weight_layout();
   }
 
-  PreparedWeights<Device> prepare(Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> prepared{stream.allocate(l_.weight_bytes()), {}};
-    const Pointer data = prepared.data.pointer();
-    transform_weights(stream, l_.g.orientation.apply(weight), data);
-    stream.barrier();
-    prepared.children.push_back(products_->prepare(stream, l_.transformed_weight(data)));
-    if (!same_layout()) prepared.children.push_back(last_products_->prepare(stream, l_.transformed_weight(data)));
+  std::size_t prepared_bytes() const override {
+    return own_weight_bytes() + products_bytes() + (same_layout() ? 0 : last_products_->prepared_bytes());
+  }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
+    PreparedWeights<Device> prepared{to};
+    transform_weights(stream, l_.g.orientation.apply(weight), to);
+    const WeightView<Pointer> transformed = l_.transformed_weight(to);
+    to += own_weight_bytes();
+    prepared.children.push_back(products_->prepare_in(to, stream, transformed));
+    to += products_bytes();
+    if (!same_layout()) prepared.children.push_back(last_products_->prepare_in(to, stream, transformed));
     return prepared;
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override;
 
  private:
+  std::size_t own_weight_bytes() const { return aligned_bytes(static_cast<std::int64_t>(l_.weight_bytes())); }
+  std::size_t products_bytes() const { return aligned_bytes(static_cast<std::int64_t>(products_->prepared_bytes())); }
   bool same_layout() const { return products_->weight_layout() == last_products_->weight_layout(); }
 
   Params make_params(const Operands<Device>& a, Pointer workspace) const {
@@ -264,7 +270,7 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
   const ConvProblem& p = l_.g.problem;
   const Operands<Device> a = l_.g.orientation.apply(operands);
   Params params = make_params(a, workspace);
-  const Pointer weights = a.prepared ? a.prepared->data.pointer() : workspace + l_.mask_bytes();
+  const Pointer weights = a.prepared ? a.prepared->data : workspace + l_.mask_bytes();
   stream.barrier();
   if (!a.prepared) transform_weights(stream, a.weight, weights);
 
