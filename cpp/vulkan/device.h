@@ -24,7 +24,7 @@ struct Device {
   static double scattered_seconds(const Traits& t, const ConvProblem& child, std::int64_t input_step,
                                   std::int64_t output_step, std::size_t siblings) {
     constexpr std::size_t kSectorBytes = 32;
-    constexpr double kCacheBytes = 40e6, kTimes = 0.35, kTimesRead = 1, kTimesWritten = 4;  // of an H200
+    constexpr double kCacheBytes = 40e6, kTimes = 0.7, kTimesRead = 1, kTimesWritten = 4;  // of an H200
     const std::size_t in = static_cast<std::size_t>(child.in_channels) * size_bytes(child.dtype);
     const std::size_t out = static_cast<std::size_t>(child.out_channels) * size_bytes(child.output_dtype);
     const double read = double(child.batch * child.input_pixels()) * double(in);
