@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import gpu, machine
 from bench.cases import Case, chosen
-from bench.random_layers import random_layers
 
 TIMEOUT_SECONDS = 900.0  # of a row; a software device compiles for a second a kernel
 
@@ -72,7 +71,7 @@ def main() -> int:
     options = arguments()
     suite = f"random, seed {options.seed}" if options.random else options.suite
     result = {"suite": suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
-    cases = random_layers(options.random, options.seed, options.gflop_limit * 1e9) or chosen(options)
+    cases = machine.random_layers(options) or chosen(options)
     rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for dtype in options.dtypes.split(","):

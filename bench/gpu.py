@@ -2,6 +2,7 @@
 
     python bench/gpu.py --json bench/results/h200.json
     python bench/gpu.py --regret --no-peer
+    python bench/gpu.py --regret --no-peer --random 200      layers of bench/random_layers.py
 
 vkconv is timed by `vkconv_bench --device-time` with prepared weights, cuDNN by bench/peers/cudnn.py where PyTorch with
 CUDA is installed: between timestamps of the device, the clocks warmed. No case is scaled down. --regret times every
@@ -48,6 +49,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.05, help="timing budget of a case (default: 0.05)")
     parser.add_argument("--regret", action="store_true", help="time the other algorithms too")
     parser.add_argument("--no-peer", action="store_true", help="vkconv alone")
+    parser.add_argument("--gflop-limit", type=float, default=20.0, help="of a random layer (default: %(default)s)")
+    machine.add_random(parser)
     options = parser.parse_args()
     options.bench = options.bench or machine.find_tool()
     return options
@@ -189,9 +192,10 @@ def main() -> int:
     """Command line entry point."""
     options = arguments()
     about = about_machine(options.commit)
+    cases = machine.random_layers(options) or named(options)
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):
-        version, of_dtype = measure(options, [replace(case, dtype=dtype) for case in named(options)])
+        version, of_dtype = measure(options, [replace(case, dtype=dtype) for case in cases])
         rows += of_dtype
         result = {"suite": options.suite, "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
         if options.json:

@@ -71,6 +71,14 @@ def add_random(made: argparse.ArgumentParser) -> None:
     """Options for layers that are drawn in place of a suite's cases."""
     made.add_argument("--random", type=int, default=0, help="this many random layers, of at most --gflop-limit")
     made.add_argument("--seed", type=int, default=0, help="of the random layers (default: 0)")
+    made.add_argument("--most-channels", type=int, default=512, help="of a random layer (default: 512)")
+
+
+def random_layers(options: argparse.Namespace) -> list[Any]:
+    """The layers that these options ask for."""
+    from bench.random_layers import random_layers
+
+    return random_layers(options.random, options.seed, options.gflop_limit * 1e9, options.most_channels)
 
 
 def pin(threads: int) -> None:

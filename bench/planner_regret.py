@@ -34,7 +34,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ratio", type=float, default=5.0, help="largest estimate timed, in best estimates")
     parser.add_argument("--seconds", type=float, default=0.3, help="timing budget of a case (default: 0.3)")
     machine.add_random(parser)
-    parser.add_argument("--most-channels", type=int, default=512, help="of a random layer (default: 512)")
     parser.add_argument("--json", type=Path, help="add the rows to this file")
     parser.add_argument("--summary", type=Path, help="print what this file holds and time nothing")
     return parser.parse_args()
@@ -67,12 +66,9 @@ def measure(case: Any, options: argparse.Namespace) -> Row | None:
 def wanted(options: argparse.Namespace) -> list[Any]:
     """The cases of a suite, or random layers where asked."""
     from bench.cases import chosen
-    from bench.random_layers import random_layers
 
-    if not options.random:
-        return chosen(options)
-    layers = random_layers(options.random, options.seed, options.gflop_limit * 1e9, options.most_channels)
-    return [layer for layer in layers if layer.direction == "forward"]
+    layers = [layer for layer in machine.random_layers(options) if layer.direction == "forward"]
+    return layers or chosen(options)
 
 
 def regret(row: Row) -> float:
