@@ -30,7 +30,7 @@ struct ChildProblem {
   Slice slice;
 };
 
-// `steps` along each axis of a child, `apart` where it holds what lies side by side in the parent.
+// From `start` on every step-th element along each axis, or those `apart` along another axis of the whole.
 template <class Pointer>
 View<Pointer> sliced(const View<Pointer>& whole, const Slice& s, const Extent3& start, const Extent3& step,
                      const std::array<std::int64_t, 4>& apart, DType t) {
