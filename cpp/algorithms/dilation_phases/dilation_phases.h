@@ -1,7 +1,7 @@
 // dilation_phases: a dilated kernel as one dense problem a dilation phase, each on every d-th element of the input
 // and output (strided views, no copy). Phases of the same size are the images, or the depths, of one problem, where the
-// layer has one image or no depth. The work is the same; it wins where the dense problem has a faster algorithm, such as
-// Winograd. Source: a-trous filter banks (Holschneider et al. 1990).
+// layer has one image or no depth. The work is the same; it wins where the dense problem has a faster algorithm, such
+// as Winograd. Source: a-trous filter banks (Holschneider et al. 1990).
 #pragma once
 #include "algorithms/phases.h"
 

@@ -129,7 +129,8 @@ class PhaseChannelsPlan final : public Plan<Device> {
     return static_cast<std::size_t>(weight_bytes()) + dense_->prepared_bytes();
   }
   PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
-    PreparedWeights<Device> prepared{to};
+    PreparedWeights<Device> prepared;
+    prepared.data = to;
     prepared.children.push_back(dense_->prepare_in(to + weight_bytes(), stream, phase_weight(weight, to)));
     return prepared;
   }
