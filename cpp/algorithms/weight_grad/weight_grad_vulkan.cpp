@@ -19,9 +19,9 @@ namespace {
 
 // What fills a GPU. Chunks have at least as many pixels for each invocation of a workgroup.
 constexpr std::int64_t kEnoughInvocations = 256 * 64, kMinChunkPixels = 16;
-constexpr std::uint32_t kStep = 16;                                // pixels in shared memory
+constexpr std::uint32_t kStep = 16;                                 // pixels in shared memory
 constexpr double kGpuEfficiency = 0.17, kSoftwareEfficiency = 0.5;  // share of the multiply-add rate
-constexpr std::int64_t kSubgroup = 32;  // whose idle invocations take as long
+constexpr std::int64_t kSubgroup = 32;                              // whose idle invocations take as long
 
 struct Tile {
   std::uint32_t o, k, reg_o, reg_k;
