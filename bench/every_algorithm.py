@@ -69,8 +69,7 @@ def as_json(result: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 def main() -> int:
     """Command line entry point."""
     options = arguments()
-    suite = f"random, seed {options.seed}" if options.random else options.suite
-    result = {"suite": suite, "device": "vulkan", "machine": gpu.about_machine(options.commit)}
+    result = {"suite": machine.suite_name(options), "device": "vulkan", "machine": gpu.about_machine(options.commit)}
     cases = machine.random_layers(options) or chosen(options)
     rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor(options.jobs) as pool:

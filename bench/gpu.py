@@ -193,11 +193,12 @@ def main() -> int:
     options = arguments()
     about = about_machine(options.commit)
     cases = machine.random_layers(options) or named(options)
+    suite = machine.suite_name(options)
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):
         version, of_dtype = measure(options, [replace(case, dtype=dtype) for case in cases])
         rows += of_dtype
-        result = {"suite": options.suite, "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
+        result = {"suite": suite, "device": "vulkan", "machine": about, "versions": {"cudnn": version}}
         if options.json:
             options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
     if rows:

@@ -74,6 +74,11 @@ def add_random(made: argparse.ArgumentParser) -> None:
     made.add_argument("--most-channels", type=int, default=512, help="of a random layer (default: 512)")
 
 
+def suite_name(options: argparse.Namespace) -> str:
+    """What the cases are of, for results."""
+    return f"random, seed {options.seed}" if options.random else str(options.suite)
+
+
 def random_layers(options: argparse.Namespace) -> list[Any]:
     """The layers that these options ask for."""
     from bench.random_layers import random_layers
