@@ -100,10 +100,13 @@ TEST(Interruption, MayUseThePoolMeanwhile) {
   nested = 0;
   const Interruptible by([] { cpu::thread_pool().run(10, [](std::int64_t) { ++nested; }); });
   std::atomic<int> tasks{0};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   cpu::thread_pool().run(100, [&](std::int64_t) {
     ++tasks;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    cpu::check_job();
+    do {  // until one was interrupted, on however many cores
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      cpu::check_job();
+    } while (nested == 0 && std::chrono::steady_clock::now() < deadline);
   });
   EXPECT_EQ(tasks, 100);
   EXPECT_GE(nested, 10);

@@ -93,6 +93,7 @@ TEST_F(VulkanArrays, AChainOfTenIsOneSubmit) {
   StridedArray from = flat(problem_.weight_elements());
   from.data = host_->weight.data();
   const auto weight = backend_->upload(from);
+  layer(*input, weight.get());  // the first may ask the device how matrices lie in registers
   synchronize();
   const std::uint64_t before = device_->submits();
   std::shared_ptr<ArrayMemory> y = input;

@@ -81,8 +81,8 @@ uvec4 round_words(real x[kVector]) {
 // finish() of epilogue.glsl for a vector whose first output is at `address`.
 void finish_words(uint64_t address, int64_t addend_offset, uint o, real x[kVector], EpilogueParams e) {
   [[unroll]] for (uint v = 0; v < kVector; ++v) {
-    if (kHasAddend) x[v] += load_real(e.addend, addend_offset + o + v);
-    if (kHasBias) x[v] += load_real(e.bias, o + v);
+    if (kHasAddend) x[v] += load_given(e.addend, addend_offset + o + v);
+    if (kHasBias) x[v] += load_given(e.bias, o + v);
     x[v] = activate(x[v], e);
     if (kStoresReal && ELEMENT_BYTES != REAL_BYTES) store_real(address, v, x[v]);
   }

@@ -145,8 +145,8 @@ real repaired(Place at, int row, int column, uint o, real v) {
 void finish_columns(int64_t out_offset, int64_t addend_offset, uint o, real4 v) {
   if (kHasAddend)
     [[unroll]] for (uint j = 0; j < 4; ++j)
-      v[j] += load_real(params.epilogue.addend, addend_offset + j * params.epilogue.addend_stride[3] + o);
-  if (kHasBias) v += load_real(params.epilogue.bias, o);
+      v[j] += load_given(params.epilogue.addend, addend_offset + j * params.epilogue.addend_stride[3] + o);
+  if (kHasBias) v += load_given(params.epilogue.bias, o);
   [[unroll]] for (uint j = 0; j < 4; ++j) v[j] = activate(v[j], params.epilogue);
   if (kStoresReal)
     store_real4(params.output_array, out_offset + o, v);

@@ -108,8 +108,8 @@ real activate(real x, EpilogueParams e) {
 
 // Finishes and stores the sum of channel o. The offsets are those of channel 0 of the pixel.
 void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, real sum, EpilogueParams e) {
-  if (kHasAddend) sum += load_real(e.addend, addend_offset + o);
-  if (kHasBias) sum += load_real(e.bias, o);
+  if (kHasAddend) sum += load_given(e.addend, addend_offset + o);
+  if (kHasBias) sum += load_given(e.bias, o);
   const real y = activate(sum, e);
   if (kStoresReal)
     store_real(array, out_offset + o, y);
@@ -120,8 +120,8 @@ void finish(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, r
 // The same for channels o and o + 1, aligned to two elements.
 void finish2(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, real2 sum, EpilogueParams e) {
   [[unroll]] for (uint j = 0; j < 2; ++j) {
-    if (kHasAddend) sum[j] += load_real(e.addend, addend_offset + o + j);
-    if (kHasBias) sum[j] += load_real(e.bias, o + j);
+    if (kHasAddend) sum[j] += load_given(e.addend, addend_offset + o + j);
+    if (kHasBias) sum[j] += load_given(e.bias, o + j);
     sum[j] = activate(sum[j], e);
   }
   if (kStoresReal)
@@ -132,8 +132,8 @@ void finish2(uint64_t array, int64_t out_offset, int64_t addend_offset, uint o, 
 
 // The same for channels o to o + 3, aligned to four elements: their values.
 real4 finished4(int64_t addend_offset, uint o, real4 sum, EpilogueParams e) {
-  if (kHasAddend) sum += load_real4(e.addend, addend_offset + o);
-  if (kHasBias) sum += load_real4(e.bias, o);
+  if (kHasAddend) sum += load_given4(e.addend, addend_offset + o);
+  if (kHasBias) sum += load_given4(e.bias, o);
   [[unroll]] for (uint j = 0; j < 4; ++j) sum[j] = activate(sum[j], e);
   return sum;
 }

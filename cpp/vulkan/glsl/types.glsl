@@ -54,7 +54,7 @@ layout(buffer_reference, scalar, buffer_reference_align = REAL4_BYTES) buffer Re
 #ifdef VARIANT_BF16
 // A number whose upper half is the nearest bf16, ties to even. NaN stays NaN: above 0x7fff8000 the addition overflows
 // into the sign, and its result is no longer the greater one. Two NaNs must not come: those of signalling bits, which
-// no sum has, and one whose upper 17 bits are ones, which no_wrapping_nan replaces where numbers are read.
+// no sum has, and one whose upper 17 bits are ones, which load_given replaces.
 uint round_high(float v) {
   const int bits = floatBitsToInt(v), odd = -(bits << 15 >> 31);  // two shifts: the first can be a multiplication
   return uint(max(bits, bits + 0x7fff + odd));
@@ -180,6 +180,20 @@ void store4(uint64_t array, int64_t offset, real4 v) {
   Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value = round_element4(v);
 }
 
+real load_real(uint64_t array, int64_t offset) { return RealAt(array + uint64_t(offset) * REAL_BYTES).value; }
+void store_real(uint64_t array, int64_t offset, real v) {
+  RealAt(array + uint64_t(offset) * REAL_BYTES).value = v;
+}
+void store_real2(uint64_t array, int64_t offset, real2 v) {
+  Real2At(array + uint64_t(offset) * REAL_BYTES).value = v;
+}
+real4 load_real4(uint64_t array, int64_t offset) {
+  return unpack4(Real4At(array + uint64_t(offset) * REAL_BYTES).value);
+}
+void store_real4(uint64_t array, int64_t offset, real4 v) {
+  Real4At(array + uint64_t(offset) * REAL_BYTES).value = pack4(v);
+}
+
 real4 no_wrapping_nan(real4 v) {
 #ifdef VARIANT_BF16
   return uintBitsToFloat(min(floatBitsToUint(v), uvec4(0xffff7fffu)));
@@ -188,18 +202,6 @@ real4 no_wrapping_nan(real4 v) {
 #endif
 }
 
-real load_real(uint64_t array, int64_t offset) {
-  return no_wrapping_nan(real4(RealAt(array + uint64_t(offset) * REAL_BYTES).value)).x;
-}
-void store_real(uint64_t array, int64_t offset, real v) {
-  RealAt(array + uint64_t(offset) * REAL_BYTES).value = v;
-}
-void store_real2(uint64_t array, int64_t offset, real2 v) {
-  Real2At(array + uint64_t(offset) * REAL_BYTES).value = v;
-}
-real4 load_real4(uint64_t array, int64_t offset) {
-  return no_wrapping_nan(unpack4(Real4At(array + uint64_t(offset) * REAL_BYTES).value));
-}
-void store_real4(uint64_t array, int64_t offset, real4 v) {
-  Real4At(array + uint64_t(offset) * REAL_BYTES).value = pack4(v);
-}
+// Numbers of the caller, whose NaNs may have any bits. Sums of 16-bit numbers have not.
+real load_given(uint64_t array, int64_t offset) { return no_wrapping_nan(real4(load_real(array, offset))).x; }
+real4 load_given4(uint64_t array, int64_t offset) { return no_wrapping_nan(load_real4(array, offset)); }
