@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "vulkan/instance.h"
+#include "vulkan/matrix_layout.h"
 #include "vulkan/memory_pool.h"
 #include "vulkan/pipelines.h"
 #include "vulkan/raii.h"
@@ -30,12 +31,6 @@ struct CommandRecorder {
   std::vector<vk::raii::CommandBuffer> buffers;
   std::vector<ParamsSet> params;
   vk::raii::QueryPool timestamps{nullptr};  // made when first used: begin and end
-};
-
-// What lane_octets() in matrix_layout.h found out.
-struct MatrixLayouts {
-  std::mutex mutex;
-  std::vector<std::pair<CooperativeMatrix, std::uint32_t>> octets;
 };
 
 class LogicalDevice : public std::enable_shared_from_this<LogicalDevice> {

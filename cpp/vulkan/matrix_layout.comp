@@ -1,11 +1,12 @@
 #version 460
 // variants: f16 bf16
 //
-// Takes the matrix B of `source` apart into what each invocation holds, or puts it together again from there. One
-// subgroup runs it. See matrix_layout.h.
+// Takes the matrix B of `source` apart into what each invocation holds, puts it together again from there, or rounds a
+// matrix C. One subgroup runs it. See matrix_layout.h.
 #include "vulkan/glsl/types.glsl"
 
-layout(constant_id = 10) const bool kAssembles = false;
+layout(constant_id = 10) const uint kStep = 0;
+const uint kTakesApart = 0, kAssembles = 1, kRounds = 2;
 
 struct Params {
   uint64_t source, target;
@@ -22,8 +23,14 @@ void main() {
   Octets source = Octets(params.source);
   NewOctets target = NewOctets(params.target);
   const uint lane = lane_index() * kLaneOctets;
+  if (kStep == kRounds) {
+    MatrixC sums;
+    coopMatLoad(sums, source.at, 0, kRowQuads, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatStore(rounded(sums), target.at, 0, kOctetsK, gl_CooperativeMatrixLayoutRowMajor);
+    return;
+  }
   MatrixB b;
-  if (kAssembles) {
+  if (kStep == kAssembles) {
     uvec4 held[kLaneOctets];
     fetch_b(held, source, lane);
     make_b(b, held, source, lane);

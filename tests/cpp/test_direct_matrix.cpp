@@ -74,7 +74,10 @@ TEST_F(DirectMatrix, FewChannels) {
 TEST_F(DirectMatrix, Epilogues) {
   for (const char* text :
        {"fwd_bf16_n1c16o24_i9x11_k3x3_p1x1_add_relu6", "fwd_f16>f32_n1c16o24_i9x11_k3x3_p1x1_bias_add",
-        "fwd_bf16>f32_n1c20o9_i9x11_k3x3_p1x1", "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_flip_leaky_relu0.5"})
+        "fwd_bf16>f32_n1c20o9_i9x11_k3x3_p1x1", "fwd_f16_n1c16o24_i9x11_k3x3_p1x1_flip_leaky_relu0.5",
+        // In registers: as many matrices as rows have, groups, and channels that end in the middle of a matrix.
+        "fwd_f16_n2c16o80_i9x11_k3x3_p1x1_bias_relu", "fwd_bf16_n1c32o48g2_i9x11_k3x3_s2x2_p1x1_bias_clip-5:20",
+        "fwd_f16_n3c40o8_i33_k1_bias_relu6", "fwd_bf16_n1c16o24_i5x6x7_k3x3x3_p1x1x1_bias_leaky_relu0.5"})
     expect_exact(text);
 }
 
@@ -142,8 +145,9 @@ TEST_F(DirectMatrix, Accuracy) {
 
 // Infinite weights under padding: the taps that read padding do not count. Nor do the zeros beside the last channel.
 TEST_F(DirectMatrix, PaddingTimesInfinityIsNothing) {
-  for (const char* text :
-       {"fwd_f16_n1c4o4_i5x6_k3x3_p1x1", "fwd_bf16_n2c5o5_i5_k3_p1", "fwd_f16_n1c40o4_i5x6_k3x3_p1x1"}) {
+  for (const char* text : {"fwd_f16_n1c4o4_i5x6_k3x3_p1x1", "fwd_bf16_n2c5o5_i5_k3_p1",
+                           "fwd_f16_n1c40o4_i5x6_k3x3_p1x1", "fwd_f16_n1c4o24_i5x6_k3x3_p1x1_bias_relu",
+                           "fwd_bf16_n1c4o40_i5x6_k3x3_p1x1", "fwd_f16_n1c4o27_i5x6_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     if (!has_matrices(p.dtype)) continue;
     tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);

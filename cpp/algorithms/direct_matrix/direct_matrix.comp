@@ -46,6 +46,7 @@ layout(constant_id = 39) const bool kOneStage = false;  // holds all of a sum
 layout(constant_id = 40) const bool kSlices = true;     // there are several
 layout(constant_id = 41) const uint kSubgroupsK = 1;    // add to the same sums, each a part of every tap's channels
 layout(constant_id = 42) const bool kStoresWords = false;  // of 16-bit outputs, see direct_matrix_output.glsl
+layout(constant_id = 43) const bool kRoundsFirst = false;  // kStoresEights, and the epilogue runs in registers
 layout(local_size_x_id = 30) in;
 
 const bool kTapsAreChannels = kColumnChannels != 0, kBrings = !kOneStage && !kTapsAreChannels;

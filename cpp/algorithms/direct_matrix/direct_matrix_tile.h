@@ -47,6 +47,10 @@ struct MatrixGrid {
   double seconds = 0;
 };
 
+// Octets of shared memory that a workgroup takes: stages of the input and, after them, the outputs of a row of
+// matrices, which are sums, or halves if they are rounded first.
+std::int64_t shared_octets(const MatrixGrid& g, const MatrixUnit& unit, bool rounds_first);
+
 MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
                        std::int64_t shares, const Traits& traits);
 

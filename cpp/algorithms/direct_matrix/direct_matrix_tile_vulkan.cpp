@@ -205,8 +205,7 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   const std::int64_t columns = round_up(halo_columns, p.stride[2]), invocations = tile.subgroups() * unit.lanes;
   const std::int64_t parts = parts_of(p.dtype);
   g.stage_octets = checked_mul(columns, column * parts);
-  const std::int64_t scratch = tile.subgroups() * s.m * (tile.fragments_n * s.n / 4 + 2);
-  g.shared_octets = std::max(g.stage_octets * (g.stages > 1 ? 2 : 1), scratch);
+  g.shared_octets = shared_octets(g, unit, false);
   const bool whole_columns = parts == 1 && invocations % wanted == 0;  // see direct_matrix_sizes.glsl
   g.loads = ceil_div(columns * (whole_columns ? wanted : column), invocations);
   g.body_steps = body_steps(problem, g);
@@ -232,6 +231,13 @@ void set_shares(const MatrixProblem& problem, const MatrixUnit& unit, std::int64
 }
 
 }  // namespace
+
+std::int64_t shared_octets(const MatrixGrid& g, const MatrixUnit& unit, bool rounds_first) {
+  const std::int64_t n = unit.shape.n, columns = g.tile.fragments_n * n;
+  // As in direct_matrix_output.glsl.
+  const std::int64_t row = rounds_first ? std::max(columns / 8 + 1, n / 4) : columns / 4 + 2;
+  return std::max(g.stage_octets * (g.stages > 1 ? 2 : 1), g.tile.subgroups() * unit.shape.m * row);
+}
 
 MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
                        std::int64_t shares, const Traits& traits) {

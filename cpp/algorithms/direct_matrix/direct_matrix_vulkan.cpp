@@ -290,7 +290,7 @@ class DirectMatrixPlan final : public Plan<Device> {
 
   // Constants 0 to 9, those of the epilogue zero.
   std::vector<std::uint32_t> unit_constants(Stream& stream) const {
-    const std::uint32_t octets = unit_.emulated ? 0 : lane_octets(stream, unit_.shape);
+    const std::uint32_t octets = unit_.emulated ? 0 : matrix_layout(stream, unit_.shape).lane_octets;
     return {0, 0, 0, 0, 0, unit_.shape.m, unit_.shape.n, unit_.shape.k, unit_.lanes, octets};
   }
 
@@ -300,11 +300,12 @@ class DirectMatrixPlan final : public Plan<Device> {
     const MatrixTile& t = grid.tile;
     const std::uint32_t input_unit = taps_are_channels_ ? 1 : load_unit(a.input, p_.in_channels_per_group(), p_.dtype);
     // One emulated kernel serves every size; a GPU's knows its own.
-    const std::int64_t shared = most_tile_octets(stream.traits());
+    const bool rounds = rounds_first(stream, p, a, grid);
+    const std::int64_t shared = unit_.emulated ? most_tile_octets(stream.traits()) : shared_octets(grid, unit_, rounds);
     const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid.loads);
-    for (const std::uint32_t v : {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip},
-                                  t.chunk_octets, loads, narrow(unit_.emulated ? shared : grid.shared_octets),
-                                  input_unit, std::uint32_t{has_zeros()}, narrow(grid.block_steps)})
+    for (const std::uint32_t v :
+         {t.subgroups_m, t.subgroups_n, t.fragments_m, t.fragments_n, std::uint32_t{t.strip}, t.chunk_octets, loads,
+          narrow(shared), input_unit, std::uint32_t{has_zeros()}, narrow(grid.block_steps)})
       k.constants.push_back(v);
     for (const Extent3& e : {p_.kernel, p_.stride, p_.dilation})
       for (int axis = 1; axis < 3; ++axis) {
@@ -325,9 +326,19 @@ class DirectMatrixPlan final : public Plan<Device> {
           std::uint32_t{stores_eights(p, a)}, body_steps(grid), std::uint32_t{grid.shares > 1},
           std::uint32_t{whole_chunks}, narrow(taps_are_channels_ ? original_.in_channels : 0),
           std::uint32_t{slices && grid.layout.straddled}, std::uint32_t{in_line}, std::uint32_t{grid.stages == 1},
-          std::uint32_t{slices}, t.subgroups_k, std::uint32_t{stores_words(p, a, t)}})
+          std::uint32_t{slices}, t.subgroups_k, std::uint32_t{stores_words(p, a, t)}, std::uint32_t{rounds}})
       k.constants.push_back(v);
     return k;
+  }
+
+  // Whether an epilogue that needs no neighbours runs where the sums are, in registers, so that halves pass through
+  // shared memory in place of them. Long activations take too much code there.
+  bool rounds_first(Stream& stream, const ConvProblem& p, const Operands<Device>& a, const MatrixGrid& grid) const {
+    constexpr Activation short_ones[] = {Activation::identity, Activation::relu, Activation::relu6,
+                                         Activation::leaky_relu, Activation::clip};
+    return stores_eights(p, a) && !p.epilogue.addend && grid.shares == 1 && grid.tile.subgroups_k == 1 &&
+           std::ranges::find(short_ones, p.epilogue.activation) != std::end(short_ones) &&
+           (unit_.emulated || matrix_layout(stream, unit_.shape).sums_as_operands);
   }
 
   // Of the loop between two stages; 0: the body is the stage, and the next one's input comes while it runs.

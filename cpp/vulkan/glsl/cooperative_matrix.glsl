@@ -16,7 +16,7 @@ const uint kBlockOctets = kMatrixN * kOctetsK;  // of one B in memory
 const uint kRowQuads = kMatrixN / 4;            // of one row of C
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly restrict buffer Octets { uvec4 at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) writeonly restrict buffer NewOctets { uvec4 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) writeonly buffer NewOctets { uvec4 at[]; };
 
 #ifdef VARIANT_EMULATED
 
@@ -72,6 +72,20 @@ float add_products(float sum, uvec4 a, uvec4 b) {
   for (uint q_ = 0; q_ < kRowQuads; ++q_)                                                                 \
     tile[(slot) + lane_index() * (stride) + q_] = floatBitsToUint(                                        \
         vec4(matrix.at[q_ * 4], matrix.at[q_ * 4 + 1], matrix.at[q_ * 4 + 2], matrix.at[q_ * 4 + 3]))
+
+#define load_c(matrix, slot, stride)     \
+  for (uint n_ = 0; n_ < loop_count(kMatrixN); ++n_) \
+    matrix.at[n_] = uintBitsToFloat(tile[(slot) + lane_index() * (stride) + n_ / 4][n_ % 4])
+
+#define store_rounded(sums, slot, stride)    \
+  for (uint n_ = 0; n_ < loop_count(kMatrixN); n_ += 2) \
+    tile[(slot) + lane_index() * (stride) + n_ / 8][n_ / 2 % 4] = round_pair(vec2(sums.at[n_], sums.at[n_ + 1]))
+
+#define for_each_element(matrix, element, expression)  \
+  for (uint n_ = 0; n_ < loop_count(kMatrixN); ++n_) {             \
+    const float element = matrix.at[n_];               \
+    matrix.at[n_] = expression;                        \
+  }
 
 #else
 
@@ -140,5 +154,25 @@ uvec4 octet_of_b(MatrixB matrix, uint q) {
 #define clear(matrix) matrix = MatrixC(0.0)
 #define add_scaled(total, scale, sum) total += (scale) * sum
 #define store_c(matrix, slot, stride) coopMatStore(matrix, tile, slot, stride, gl_CooperativeMatrixLayoutRowMajor)
+#define load_c(matrix, slot, stride) coopMatLoad(matrix, tile, slot, stride, gl_CooperativeMatrixLayoutRowMajor)
+#if ELEMENT_BYTES == 2
+// Sums as operands, where a matrix A's elements lie in registers as those of C do: see matrix_layout.h.
+MatrixA rounded(MatrixC sums) {
+  MatrixA a;
+  [[unroll]] for (uint e = 0; e < sums.length(); e += 2) {
+    const operand_pair pair = unpack_pair(round_pair(vec2(sums[e], sums[e + 1])));
+    a[e] = pair.x;
+    a[e + 1] = pair.y;
+  }
+  return a;
+}
+#endif
+#define store_rounded(sums, slot, stride) \
+  coopMatStore(rounded(sums), tile, slot, stride, gl_CooperativeMatrixLayoutRowMajor)
+#define for_each_element(matrix, element, expression)             \
+  [[unroll]] for (uint e_ = 0; e_ < matrix.length(); ++e_) {      \
+    const float element = matrix[e_];                             \
+    matrix[e_] = expression;                                      \
+  }
 
 #endif
