@@ -157,6 +157,30 @@ TEST_F(DirectMatrix, PaddingTimesInfinityIsNothing) {
   }
 }
 
+// Decompositions add to what the output holds: an addend that lies there, also of sums that are repaired.
+TEST_F(DirectMatrix, AddsToItsOutput) {
+  for (const char* text : {"fwd_f16>f32_n1c4o24_i5x6_k3x3_p1x1_add", "fwd_bf16>f32_n1c4o27_i9x20_k3x3_p1x1_add",
+                           "fwd_f32_n1c8o80_i5x6_k3x3_p1x1_add"}) {
+    const ConvProblem p = parse_problem(text);
+    if (!has_matrices(p.dtype)) continue;
+    tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
+    for (double& x : arrays.input) x = std::abs(x) + 1;
+    for (const double weight : {1.0, HUGE_VAL}) {
+      arrays.weight[0] = weight;
+      tools::HostOperands host(p, arrays);
+      host.output = host.addend;
+      host.operands.output.data = host.written = host.output.data();
+      vulkan::Stream stream(device_);
+      tools::DeviceOperands device(host, stream);
+      device.operands.addend = device.operands.output;
+      Planner<vulkan::Device> planner(registry<vulkan::Device>(), traits_);
+      tools::execute(*planner.plan({p, "direct_matrix"}), stream, device.operands, false);
+      device.download(host, stream);
+      EXPECT_EQ(host.result(p), reference(p, arrays)) << text << " " << weight;
+    }
+  }
+}
+
 vulkan::Traits described_gpu(vulkan::CooperativeMatrix shape) {
   vulkan::Traits t;
   t.type = vulkan::DeviceType::discrete;

@@ -137,7 +137,7 @@ struct Words {
 
 float sum_at(Words w, uint pixel, int c) { return uintBitsToFloat(tile[w.slot + pixel * kRowOctets + c / 4][c % 4]); }
 
-// Finishes word i, by the definition if it repairs. False: its sums are suspect.
+// Finishes word i, by the definition if it repairs. False: its sums are suspect, and with an addend not stored.
 bool store_word(Place at, Words w, uint i, bool repairs) {
   const uint pixel = i * w.inverse >> 16;
   if (pixel >= kMatrixM) return true;
@@ -159,6 +159,7 @@ bool store_word(Place at, Words w, uint i, bool repairs) {
     if (first) v.x = sum_at(w, pixel, c);
     if (second) v.y = sum_at(w, pixel, c + 1);
     whole = !is_suspect(v.x) && !is_suspect(v.y);
+    if (kHasAddend && !whole) return false;
   }
   const uint channel = uint(int(w.channel) + c);
   if (first && second)
@@ -180,8 +181,11 @@ bool store_words(Place at, uint slot, uint fragment, int y, bool repairs) {
   w.count = uint(w.channels) / 2 + 1;
   w.inverse = 65535 / w.count + 1;
   bool whole = true;
-  [[dont_unroll]] for (uint pass = 0; pass * kLanes < kMatrixM * w.count; ++pass)
-    if (!store_word(at, w, pass * kLanes + lane_index(), repairs)) whole = false;
+  [[dont_unroll]] for (uint i = lane_index(); i < kMatrixM * w.count; i += kLanes)
+    if (!store_word(at, w, i, repairs)) {
+      whole = kHasAddend;
+      if (kHasAddend) store_word(at, w, i, true);
+    }
   return whole;
 }
 
@@ -253,7 +257,8 @@ void share_row(uint row, uint scratch) {
       }
 }
 
-// Finishes what an invocation finds at `slot`, whether it is suspect or not: a branch would wait for it. False: it is.
+// Finishes what an invocation finds at `slot`. False: it is suspect. Then it is stored all the same, for a branch would
+// wait for it, but not where the addend may lie.
 bool finish_pass(Finish f, OutputColumn column, int y, uint slot) {
 #if ELEMENT_BYTES == 2
   if (kRoundsFirst) {
@@ -268,7 +273,7 @@ bool finish_pass(Finish f, OutputColumn column, int y, uint slot) {
     v[q] = sums_at(f, slot + quad_of(q));
     suspect = suspect || is_suspect(v[q]);
   }
-  finish_quads(f, column, y, v);
+  if (!kHasAddend || !suspect) finish_quads(f, column, y, v);
   return !suspect;
 }
 
@@ -286,7 +291,7 @@ void end_sums(Place at, uint scratch) {
 }
 
 // The outputs of an invocation in rows of matrices where it has met suspect sums. This comes when all else is done:
-// before it would take registers from sums that wait.
+// before, it would take registers from sums that wait.
 void repair_rows(Place at, Finish f, uint broken) {
   [[dont_unroll]] for (uint row = 0; broken != 0; ++row, broken >>= 1) {
     if ((broken & 1) == 0) continue;
@@ -317,7 +322,7 @@ void store_outputs(Place at) {
       columns[pass] = output_column(at, row_pixel(0, pass));
   barrier();
   end_sums(at, scratch);
-  uint broken = 0;  // rows
+  uint broken = 0;  // rows, or with an addend, passes of this row
   [[dont_unroll]] for (uint row = 0; row < kFragmentsM; ++row) {
     share_row(row, scratch);
     sums_barrier();
@@ -335,9 +340,13 @@ void store_outputs(Place at) {
       if (kStrip) columns[pass] = output_column(at, row_pixel(fragment, pass));
       const bool own = pass % kSubgroupsK == at.subgroup_k;
       if (!own || !row_exists || matrix_row(pass) >= kMatrixM || !columns[pass].exists) continue;
-      if (!finish_pass(f, columns[pass], y, first + pass * kPassPixels * kRowOctets)) broken |= 1u << row;
+      if (!finish_pass(f, columns[pass], y, first + pass * kPassPixels * kRowOctets))
+        broken |= 1u << (kHasAddend ? pass : row);
     }
+    if (kHasAddend)
+      for (uint pass = 0; broken != 0; ++pass, broken >>= 1)
+        if ((broken & 1) != 0) repair_pixel(at, f, row_pixel(fragment, pass), y);
     sums_barrier();
   }
-  if (kSuspects) repair_rows(at, f, broken);
+  if (kSuspects && !kHasAddend) repair_rows(at, f, broken);
 }
