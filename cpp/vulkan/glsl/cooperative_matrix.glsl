@@ -73,18 +73,18 @@ float add_products(float sum, uvec4 a, uvec4 b) {
     tile[(slot) + lane_index() * (stride) + q_] = floatBitsToUint(                                        \
         vec4(matrix.at[q_ * 4], matrix.at[q_ * 4 + 1], matrix.at[q_ * 4 + 2], matrix.at[q_ * 4 + 3]))
 
-#define load_c(matrix, slot, stride)     \
-  for (uint n_ = 0; n_ < loop_count(kMatrixN); ++n_) \
+#define load_c(matrix, slot, stride)                                                                      \
+  for (uint n_ = 0; n_ < loop_count(kMatrixN); ++n_)                                                      \
     matrix.at[n_] = uintBitsToFloat(tile[(slot) + lane_index() * (stride) + n_ / 4][n_ % 4])
 
-#define store_rounded(sums, slot, stride)    \
-  for (uint n_ = 0; n_ < loop_count(kMatrixN); n_ += 2) \
+#define store_rounded(sums, slot, stride)                                                                 \
+  for (uint n_ = 0; n_ < loop_count(kMatrixN); n_ += 2)                                                   \
     tile[(slot) + lane_index() * (stride) + n_ / 8][n_ / 2 % 4] = round_pair(vec2(sums.at[n_], sums.at[n_ + 1]))
 
-#define for_each_element(matrix, element, expression)  \
-  for (uint n_ = 0; n_ < loop_count(kMatrixN); ++n_) {             \
-    const float element = matrix.at[n_];               \
-    matrix.at[n_] = expression;                        \
+#define for_each_element(matrix, element, expression)                                                     \
+  for (uint n_ = 0; n_ < loop_count(kMatrixN); ++n_) {                                                    \
+    const float element = matrix.at[n_];                                                                  \
+    matrix.at[n_] = expression;                                                                           \
   }
 
 #else
@@ -169,10 +169,10 @@ MatrixA rounded(MatrixC sums) {
 #endif
 #define store_rounded(sums, slot, stride) \
   coopMatStore(rounded(sums), tile, slot, stride, gl_CooperativeMatrixLayoutRowMajor)
-#define for_each_element(matrix, element, expression)             \
-  [[unroll]] for (uint e_ = 0; e_ < matrix.length(); ++e_) {      \
-    const float element = matrix[e_];                             \
-    matrix[e_] = expression;                                      \
+#define for_each_element(matrix, element, expression)        \
+  [[unroll]] for (uint e_ = 0; e_ < matrix.length(); ++e_) { \
+    const float element = matrix[e_];                        \
+    matrix[e_] = expression;                                 \
   }
 
 #endif
