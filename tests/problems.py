@@ -131,6 +131,7 @@ THEMES: dict[str, list[str]] = {
         "fwd_f32_n1c1o1_i9_k16_t8_p15_flip",
         "fwd_f32_n1c3o3_i6_k2_t5_p1_flip",
         "fwd_f32_n1c6o6g6_i6x6_k4x4_t2x2_p2x2_flip",
+        "fwd_f32_n2c33o33g33_i6x7_k4x3_t2x2_p2x1_flip",
         "fwd_f16_n1c8o8_i5x5_k3x3_t2x2_p2:3x2:3_flip",
     ],
     "flip": [

@@ -63,6 +63,20 @@ const char* const kProblems[] = {
     "fwd_f32_n1c16o16g16_i7x300_k3x3_d1x70_p1x70",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x1_d4x2_p4x2",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s1x2_d3x2_p3x2",
+    // transposed: phases that take turns, of one and of several taps, unlike in size, of every axis; one phase alone
+    "fwd_f32_n2c33o33g33_i13x15_k3x3_t2x2_p1x1",
+    "fwd_f32_n1c32o32g32_i9x11_k4x4_t2x2_p2x2_bias_add_relu",
+    "fwd_f32_n1c20o20g20_i9x21_k5x7_t2x3_p2:3x-1:4",
+    "fwd_f32_n1c70o70g70_i5x7_k2x2_t2x2_p1x1",
+    "fwd_f32_n1c20o20g20_i4x5x6_k3x3x3_t2x2x2_p1x1x1_bias",
+    "fwd_f32_n2c48o48g48_i40_k4_t2_p1:2",
+    "fwd_f32_n1c16o16g16_i60x1_k5x1_t4x1_p2x0",
+    "fwd_f32_n1c16o16g16_i9x11_k5x5_s3x2_t2x2_p2x2",
+    "fwd_f32_n1c16o16g16_i9x11_k7x7_s2x1_t4x3_d3x2_p6x6",
+    "fwd_f32_n1c16o16g16_i3x3_k16x16_t8x8_p12x12",
+    "fwd_f16_n1c48o48g48_i9x11_k4x4_t2x2_p1x2_bias_silu",
+    "fwd_bf16_n1c33o33g33_i9x11_k3x3_t2x2_p1x1_add",
+    "fwd_f64_n1c20o20g20_i9x11_k3x3_t2x2_p1x1_relu",
     // padding: asymmetric, negative, wider than the kernel, wider than the input
     "fwd_f32_n1c19o19g19_i9x10_k3x3_p0:2x2:0",
     "fwd_f32_n1c19o19g19_i9x10_k3x3_p-1x-2:1",
@@ -171,6 +185,15 @@ TEST(Depthwise, RandomDataStaysWithinTheErrorBound) {
                            "fwd_f64_n1c20o20g20_i9x9_k5x5_p2x2", "fwd_f16_n1c48o48g48_i9x9_k3x3_p1x1_bias_silu",
                            "fwd_bf16_n1c48o48g48_i9x9_k7x7_p3x3", "fwd_f32_n1c48o48g48_i9x9_k3x3_p1x1_bias_gelu"})
     tools::expect_accurate(text, "depthwise");
+}
+
+TEST(Depthwise, SaysWhichDilatedInputsItLeaves) {
+  const auto reason = [](const char* text) { return tools::reason_of("depthwise", text); };
+  EXPECT_EQ(reason("fwd_f32_n1c3o3g3_i9x9_k3x3_t2x2"), "the input is dilated and its channels fill no vector");
+  EXPECT_EQ(reason("fwd_f32_n1c64o128g64_i9x9_k3x3_t2x2"),
+            "the input is dilated and its channels have several filters");
+  EXPECT_EQ(reason("fwd_f32_n1c64o64g64_i9x9_k3x1_t2x2"), "the input is dilated and some outputs see no tap");
+  EXPECT_EQ(reason("fwd_f32_n1c64o64g64_i9x9_k3x3_t2x2"), "");
 }
 
 cpu::Traits with_l3(bool fast) {

@@ -15,8 +15,9 @@ inline constexpr std::int64_t kSumTerms = 64;
 // Weights as [tap][row_length] in the accumulator type, row[i] = w[i % out_channels]: a row of few channels repeats,
 // see flat_weight_vectors.
 struct PackedWeights {
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;  // of the first tap
   std::int64_t row_length = 0;
+  Extent3 tap{};  // elements from one tap to the next along each axis
 };
 
 // A part of the output: image n, depth od, and ranges of rows, columns and output channels.
@@ -33,7 +34,7 @@ enum class Mode : std::uint8_t { direct, staged, flat };
 
 struct Call {
   const ConvProblem& p;
-  const Operands<Device>& operands;
+  Operands<Device> operands;
   PackedWeights weights;
   Mode mode;
   bool stream;        // more than half of L3 holds: outputs go past the caches where their alignment allows

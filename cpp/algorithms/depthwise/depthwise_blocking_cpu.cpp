@@ -143,22 +143,34 @@ std::int64_t weight_row_length(const ConvProblem& p, std::int64_t lanes) {
   return round_up(vectors * lanes + (vectors < kFlatVectors ? 0 : p.out_channels), 16);
 }
 
+// Rows after which the next phase has its turn: all that they write stays in L2. An even number, for rows go in pairs.
+std::int64_t rows_in_turn(const Phases& phases, const Device::Traits& traits) {
+  const auto budget = static_cast<std::int64_t>(traits.l2_bytes / 2);
+  const ConvProblem& p = phases.largest;
+  const std::int64_t row = std::ssize(phases.list) * p.output[0] * p.output[2] * p.out_channels *
+                           static_cast<std::int64_t>(size_bytes(p.output_dtype));
+  return std::clamp<std::int64_t>(budget / std::max<std::int64_t>(row, 1) / 2 * 2, 2,
+                                  std::max<std::int64_t>(p.output[1], 2));
+}
+
 }  // namespace
 
-Blocking choose_blocking(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
+Blocking choose_blocking(const Phases& phases, const Device::Traits& traits, std::size_t limit) {
+  const ConvProblem& p = phases.largest;
+  const double bytes = phases.whole.bytes_moved();
   Blocking b;
-  b.mode = choose_mode(p, traits);
-  b.band = p.output[1];
-  b.stream = p.bytes_moved() > static_cast<double>(traits.l3_bytes) / 2;
+  b.mode = phases.dilated() ? Mode::direct : choose_mode(p, traits);
+  b.band = phases.dilated() ? rows_in_turn(phases, traits) : p.output[1];
+  b.stream = bytes > static_cast<double>(traits.l3_bytes) / 2;
   // Several loads of a vector go with one store of one, six and more at a stride, but a store across two lines waits
   // for both.
   const bool strided_rows = p.kernel[1] > 1 && p.stride[2] > 1;
   b.align_inputs = !b.stream && (strided_rows || !shared_cache_is_slow(traits));
-  b.narrow = shared_cache_is_slow(traits) && p.bytes_moved() > traits.threads * static_cast<double>(traits.l2_bytes);
+  b.narrow = shared_cache_is_slow(traits) && bytes > traits.threads * static_cast<double>(traits.l2_bytes);
   fit_cache(p, traits, b);
   b.weight_row_length = weight_row_length(p, lanes_of(traits, p.dtype));
-  b.weight_bytes = aligned_bytes(p.taps() * b.weight_row_length * accumulator_bytes(p.dtype));
-  const double seconds = p.flops() / traits.f32_flops_per_second + p.bytes_moved() / traits.memory_bytes_per_second;
+  b.weight_bytes = aligned_bytes(phases.whole.taps() * b.weight_row_length * accumulator_bytes(p.dtype));
+  const double seconds = phases.flops() / traits.f32_flops_per_second + bytes / traits.memory_bytes_per_second;
   const std::int64_t wanted = traits.threads * (seconds < kSmallSeconds ? 1 : kTasksPerThread);
   feed_threads(p, traits, wanted, b);
   b.tasks = std::min(total_rows(p, b), wanted);
@@ -198,6 +210,12 @@ Block block_at(const ConvProblem& p, const Blocking& b, std::int64_t index, std:
   k.oh.begin = band + within % height;
   k.oh.end = std::min(band + height, k.oh.begin + rows);
   return k;
+}
+
+Block part_of_phase(const ConvProblem& p, Block block) {
+  block.oh.end = block.od < p.output[0] ? std::min(block.oh.end, p.output[1]) : block.oh.begin;
+  block.ow.end = std::min(block.ow.end, p.output[2]);
+  return block;
 }
 
 }  // namespace vkconv::cpu::depthwise

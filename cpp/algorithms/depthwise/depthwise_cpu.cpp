@@ -2,6 +2,7 @@
 // matrix product has nothing to share; the kernels hold weights and several output columns in registers and run at
 // the rate of the FMA units or of memory. Wins whenever it applies. Weights are read as [tap][channel].
 #include <algorithm>
+#include <vector>
 
 #include "algorithms/depthwise/depthwise_blocking.h"
 #include "algorithms/registry_cpu.h"
@@ -29,8 +30,8 @@ class DepthwisePlan final : public Plan<Device> {
  public:
   DepthwisePlan(const ConvProblem& p, const Context<Device>& context)
       : orientation_(row_orientation(p, lanes_of(context.traits, p.dtype))),
-        p_(orientation_.apply(p)),
-        blocking_(choose_blocking(p_, context.traits, context.workspace_limit_bytes)) {}
+        phases_(orientation_.apply(p)),
+        blocking_(choose_blocking(phases_, context.traits, context.workspace_limit_bytes)) {}
 
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
@@ -39,19 +40,14 @@ class DepthwisePlan final : public Plan<Device> {
   std::size_t prepared_bytes() const override { return blocking_.weight_bytes; }
   PreparedWeights<Device> prepare_in(std::byte* to, Device::Stream&,
                                      const WeightView<std::byte*>& weight) const override {
-    pack_all(p_, orientation_.apply(weight), blocking_.weight_row_length, to);
+    pack_all(phases_.whole, orientation_.apply(weight), blocking_.weight_row_length, to);
     return {to};
   }
 
   void execute(Device::Stream&, const Operands<Device>& given, std::byte* workspace) const override {
-    const Operands<Device> operands = orientation_.apply(given);
-    PackedWeights weights{workspace, blocking_.weight_row_length};
-    if (operands.prepared)
-      weights.data = operands.prepared->data;
-    else
-      pack_all(p_, operands.weight, weights.row_length, workspace);
-    const Call call{p_, operands, weights, blocking_.mode, blocking_.stream, blocking_.align_inputs, blocking_.narrow};
-    const std::int64_t rows = total_rows(p_, blocking_), tasks = blocking_.tasks;
+    const std::vector<Call> calls = calls_of(orientation_.apply(given), workspace);
+    const ConvProblem& p = phases_.largest;
+    const std::int64_t rows = total_rows(p, blocking_), tasks = blocking_.tasks;
     thread_pool().run(tasks, [&](std::int64_t task) {
       std::byte* scratch =
           workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
@@ -59,25 +55,55 @@ class DepthwisePlan final : public Plan<Device> {
       for (std::int64_t part = 0; part < blocking_.channel_blocks; ++part)
         for (std::int64_t row = share.begin; row < share.end;) {
           check_job();
-          const Block block = block_at(p_, blocking_, row, share.end - row, part);
-          run_block(call, block, scratch);
+          const Block block = block_at(p, blocking_, row, share.end - row, part);
+          for (const Call& call : calls) {
+            const Block own = part_of_phase(call.p, block);
+            if (own.oh.size() > 0) run_block(call, own, scratch);
+          }
           row += block.oh.size();
         }
     });
   }
 
  private:
+  // One for each phase; weights are those prepared, or packed into the workspace.
+  std::vector<Call> calls_of(const Operands<Device>& operands, std::byte* workspace) const {
+    const ConvProblem& whole = phases_.whole;
+    const std::int64_t length = blocking_.weight_row_length;
+    if (!operands.prepared) pack_all(whole, operands.weight, length, workspace);
+    const std::byte* packed = operands.prepared ? operands.prepared->data : workspace;
+    const Extent3 tap{whole.kernel[1] * whole.kernel[2] * length, whole.kernel[2] * length, length};
+    std::vector<Call> calls;
+    calls.reserve(phases_.list.size());
+    for (const auto& [problem, slice] : phases_.list) {
+      PackedWeights weights{packed, length, {}};
+      for (std::size_t a = 0; a < 3; ++a) {
+        weights.data += slice.tap_start[a] * tap[a] * accumulator_bytes(whole.dtype);
+        weights.tap[a] = slice.tap_step[a] * tap[a];
+      }
+      calls.push_back({problem, sliced(operands, slice, whole), weights, blocking_.mode, blocking_.stream,
+                       blocking_.align_inputs, blocking_.narrow});
+    }
+    return calls;
+  }
+
   Orientation orientation_;
-  ConvProblem p_;  // with its axes in the order of the orientation
+  Phases phases_;  // with their axes in the order of the orientation
   Blocking blocking_;
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("groups differ from the input channels");
-  if (p.input_dilated()) return Support::no("the input is dilated");
-  const ConvProblem oriented = row_orientation(p, lanes_of(context.traits, p.dtype)).apply(p);
-  const std::size_t least = choose_blocking(oriented, context.traits, 0).workspace_bytes();
+  const std::int64_t lanes = lanes_of(context.traits, p.dtype);
+  if (p.input_dilated()) {
+    if (p.out_channels < lanes) return Support::no("the input is dilated and its channels fill no vector");
+    if (p.out_channels_per_group() > 1)
+      return Support::no("the input is dilated and its channels have several filters");
+  }
+  const Phases phases = row_orientation(p, lanes).apply(p);
+  if (phases.dilated() && phases.empty()) return Support::no("the input is dilated and some outputs see no tap");
+  const std::size_t least = choose_blocking(phases, context.traits, 0).workspace_bytes();
   return workspace_support("weights and a staged row", least, context);
 }
 
@@ -137,12 +163,13 @@ double flat_vector_operations(const ConvProblem& p, const Blocking& b, std::int6
 double seconds(const ConvProblem& given, const Context<Device>& context) {
   const auto& t = context.traits;
   const std::int64_t lanes = lanes_of(t, given.dtype);
-  const ConvProblem p = row_orientation(given, lanes).apply(given);
-  const Blocking b = choose_blocking(p, t, context.workspace_limit_bytes);
-  const double operations =
-      b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, t, lanes);
-  const double compute = operations / vector_products_per_second(t, p.dtype) * uneven_share(t, b.tasks);
-  return section_seconds(t, compute, p.bytes_moved(), b.tasks);
+  const Phases phases = row_orientation(given, lanes).apply(given);
+  const Blocking b = choose_blocking(phases, t, context.workspace_limit_bytes);
+  double operations = 0;
+  for (const auto& [p, slice] : phases.list)
+    operations += b.mode == Mode::flat ? flat_vector_operations(p, b, lanes) : vector_operations(p, b, t, lanes);
+  const double compute = operations / vector_products_per_second(t, given.dtype) * uneven_share(t, b.tasks);
+  return section_seconds(t, compute, given.bytes_moved(), b.tasks);
 }
 
 }  // namespace

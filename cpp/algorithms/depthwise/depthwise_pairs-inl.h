@@ -49,7 +49,7 @@ HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   HWY_UNROLL(8)
   for (int q = 0; q < Taps; ++q) {
     if (Upper) upper_tap[q] = held(hn::LoadU(d, w + q * t.weight_row));
-    if (Lower) lower_tap[q] = held(hn::LoadU(d, w + (q - kRowStride * Taps) * t.weight_row));
+    if (Lower) lower_tap[q] = held(hn::LoadU(d, w + q * t.weight_row - kRowStride * t.weight_line));
   }
   const In* HWY_RESTRICT x = line.x + t.origin + c;
   HWY_UNROLL(32)

@@ -61,7 +61,8 @@ class RowWalk {
     tile_.stride = dense_stride(p_, 2);
     tile_.kernel_width = p_.kernel[2];
     tile_.pixel = p_.dilation[2] * x_.stride[2];
-    tile_.weight_row = call.weights.row_length;
+    tile_.weight_row = call.weights.tap[2];
+    tile_.weight_line = call.weights.tap[1];
     tile_.channels = b_.channels;
     tile_.peel = call.align_inputs ? unaligned_channels() : 0;
     Sink<T>& s = tile_.sink;
@@ -162,7 +163,7 @@ class RowWalk {
     const auto* weights = reinterpret_cast<const T*>(call_.weights.data);
     return {x_.line(b_.od * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
                     oh * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]),
-            weights + (kd * p_.kernel[1] + kh) * p_.kernel[2] * call_.weights.row_length};
+            weights + kd * call_.weights.tap[0] + kh * call_.weights.tap[1]};
   }
 
   // Moves the tile to `width` columns from ow on.

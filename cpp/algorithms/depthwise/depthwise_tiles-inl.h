@@ -60,7 +60,8 @@ template <class In>
 struct Tile {
   const Line<In>* lines = nullptr;
   std::int64_t line_count = 0;
-  std::int64_t kernel_width = 1, stride = 1, pixel = 0, weight_row = 0;
+  std::int64_t kernel_width = 1, stride = 1, pixel = 0;
+  std::int64_t weight_row = 0, weight_line = 0;  // elements from a tap to the next along W, and along H
   std::int64_t left = 0, right = 0;
   std::int64_t origin = 0;  // elements from Line::x to position 0
   std::int64_t width = 0;   // output columns wanted of all tiles together
@@ -352,8 +353,11 @@ template <int Stride, class In>
 HWY_INLINE TileFunction<In> row_tiles_for_taps(std::int64_t kernel_width, std::int64_t columns) {
   if (kernel_width == 3 || kernel_width == 6) return row_tiles_of<3, Stride, In>(columns);
   if (kernel_width == 5 || kernel_width == 10) return row_tiles_of<5, Stride, In>(columns);
-  if constexpr (Stride == 1)
+  if constexpr (Stride == 1) {
+    if (kernel_width == 1) return row_tiles_of<1, Stride, In>(columns);
+    if (kernel_width == 2) return row_tiles_of<2, Stride, In>(columns);
     if (kernel_width == 4 || kernel_width == 8) return row_tiles_of<4, Stride, In>(columns);
+  }
   return kernel_width < 7 ? row_tiles_of<3, Stride, In>(columns) : row_tiles_of<7, Stride, In>(columns);
 }
 
