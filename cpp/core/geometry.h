@@ -26,6 +26,13 @@ inline std::int64_t inputs_under(const ConvProblem& p, int axis, std::int64_t ou
   return (outputs - 1) * p.stride[axis] + dilated(p.kernel[axis], p.dilation[axis]);
 }
 
+// Bits j of [0, 63) with left <= first + j < right.
+constexpr std::uint64_t positions_inside(std::int64_t left, std::int64_t right, std::int64_t first) {
+  const std::int64_t lo = std::clamp<std::int64_t>(left - first, 0, 63);
+  const std::int64_t hi = std::clamp<std::int64_t>(right - first, 0, 63);
+  return (~std::uint64_t{0} << lo) & ((std::uint64_t{1} << hi) - 1);
+}
+
 struct Range {
   std::int64_t begin, end;
   std::int64_t size() const { return end > begin ? end - begin : 0; }

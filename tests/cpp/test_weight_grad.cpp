@@ -90,6 +90,15 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c64o64g64_i200_k4_p3:0",
     "wgrad_f32_n1c18o18g18_i5x6x7_k3x3x3_p1x1x1",
     "wgrad_f32_n1c18o18g18_i6x7_k3x3_t2x3_p1x1",
+    // the same with blocks of several lines, ends of rows of any length, neighbours of a dilated kernel
+    "wgrad_f32_n2c33o33g33_i7x7_k5x5_p2x2",
+    "wgrad_f32_n1c80o80g80_i15x14_k7x7_s2x2_p3x3",
+    "wgrad_f32_n3c20o20g20_i5x3_k3x9_p1x4",
+    "wgrad_f32_n1c70o70g70_i9x30_k3x3_s4x4_d2x2_p2x2",
+    "wgrad_f32_n1c20o20g20_i9x31_k3x3_s3x3_p1x1",
+    "wgrad_f32_n2c18o18g18_i3x6x9_k2x3x4_s1x1x2_p1x1x2",
+    "wgrad_f16_n1c40o40g40_i14x14_k5x5_p2x2",
+    "wgrad_f64_n1c20o20g20_i9x11_k5x5_s2x2_p2x2",
     // other types
     "wgrad_f64_n1c9o12_i9x10_k3x3_p1x1",
     "wgrad_f64_n1c9o9g9_i9x10_k3x3_p1x1",

@@ -182,13 +182,6 @@ HWY_INLINE void fetch_outputs(const Sink<T>& s, std::int64_t c) {
     __builtin_prefetch(s.out + ((kTiles * Columns + i) * s.out_pixel + c) * bytes, kWrite, kIntoL2);
 }
 
-// Bits j of [0, 64) with left <= first + j < right.
-HWY_INLINE std::uint64_t positions_inside(std::int64_t left, std::int64_t right, std::int64_t first) {
-  const std::int64_t lo = std::clamp<std::int64_t>(left - first, 0, 63);
-  const std::int64_t hi = std::clamp<std::int64_t>(right - first, 0, 63);
-  return (~std::uint64_t{0} << lo) & ((std::uint64_t{1} << hi) - 1);
-}
-
 // `Taps` taps of one line, added to the sums of the tile; stride is 1 or 2. Masked: only positions with their bit in
 // `inside` exist.
 template <int Taps, int Stride, bool Masked, int Columns, class In>

@@ -16,11 +16,16 @@ inline constexpr std::int64_t kBlockPixels = 64;   // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
 inline constexpr std::int64_t kMaxTileRows = 14;
-inline constexpr std::int64_t kLaneVectors = 4;                      // of a tile that multiplies lane by lane
+inline constexpr std::int64_t kLaneVectors = 4;  // of a tile of few taps that multiplies lane by lane, of more kVectors
+inline constexpr std::int64_t kMaxLaneTaps = 7;  // of such a tile
 inline constexpr std::int64_t kMaxGroupRows = 4, kMaxGroupTaps = 7;  // of a tile of groups
 
 // Neighbouring taps in a tile of groups: as many as leave its sums in the registers.
 constexpr std::int64_t most_group_taps(std::int64_t rows) { return rows == 1 ? kMaxGroupTaps : rows == 2 ? 5 : 3; }
+
+// Most taps of a tile of kLaneVectors: a sum can be added to only every few cycles. Halves are converted at every load,
+// of which tiles of more pixels have fewer.
+constexpr std::int64_t few_lane_taps(std::size_t operand_bytes) { return operand_bytes == 2 ? 2 : 3; }
 
 // Which channels lie along a vector; the others are broadcast, one row of a register tile each.
 //   out_vectors, in_vectors: output or input channels of a group.

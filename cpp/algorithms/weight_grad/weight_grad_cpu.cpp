@@ -28,15 +28,16 @@ struct LaneRun {
 std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit& u,
                                const WeightView<std::byte*>& weight) {
   const std::int64_t in_group = s.groups == 1 ? p.in_channels_per_group() : s.vector_channels;
-  const std::int64_t step = s.form == Form::out_vectors ? weight.out : weight.in;
+  const bool single = s.form != Form::out_vectors && in_group == 1;  // channels are groups
+  const bool even = s.form == Form::out_vectors || single;
+  const std::int64_t step = s.form == Form::out_vectors ? weight.out : single ? weight.group : weight.in;
   std::vector<LaneRun> runs;
   for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v) {
     const std::int64_t end = std::min((v + 1) * s.vector_step, s.vector_channels);
     for (std::int64_t c = v * s.vector_step, next; c < end; c = next) {
-      next = s.form == Form::out_vectors ? end : std::min(end, (c / in_group + 1) * in_group);
+      next = even ? end : std::min(end, (c / in_group + 1) * in_group);
       const std::int64_t lane = (v - u.vectors.begin) * s.lanes + c - s.channel_of(v);
-      const std::int64_t to =
-          s.form == Form::out_vectors ? c * step : c / in_group * weight.group + c % in_group * step;
+      const std::int64_t to = even ? c * step : c / in_group * weight.group + c % in_group * step;
       LaneRun* const last = runs.empty() ? nullptr : &runs.back();
       if (last && last->lane + last->count == lane && last->to + last->count * step == to)
         last->count += next - c;

@@ -46,14 +46,18 @@ class BlockOperands {
   // The lines of the block whose kernel row (kd, kh) reads inside the input.
   void collect_lines(std::int64_t first, std::int64_t kernel_row) {
     const std::int64_t kd = kernel_row / p_.kernel[1], kh = kernel_row % p_.kernel[1];
+    std::int64_t oh = first % p_.output[1], od = first / p_.output[1] % p_.output[0],
+                 n = first / p_.output[1] / p_.output[0];
     line_count_ = 0;
-    for (std::int64_t l = first; l < std::min(first + shape_.lines_per_block, shape_.lines); ++l) {
-      const std::int64_t oh = l % p_.output[1], od = l / p_.output[1] % p_.output[0],
-                         n = l / p_.output[1] / p_.output[0];
+    for (std::int64_t left = std::min(shape_.lines_per_block, shape_.lines - first); left > 0; --left) {
       const std::int64_t id = input_index(p_, 0, od, kd), ih = input_index(p_, 1, oh, kh);
-      if (id < 0 || ih < 0) continue;
-      lines_[line_count_++] = {x_base_ + n * x_.stride[0] + id * x_.stride[1] + ih * x_.stride[2],
-                               dy_base_ + n * dy_.stride[0] + od * dy_.stride[1] + oh * dy_.stride[2]};
+      if (id >= 0 && ih >= 0)
+        lines_[line_count_++] = {x_base_ + n * x_.stride[0] + id * x_.stride[1] + ih * x_.stride[2],
+                                 dy_base_ + n * dy_.stride[0] + od * dy_.stride[1] + oh * dy_.stride[2]};
+      if (++oh < p_.output[1]) continue;
+      oh = 0;
+      if (++od < p_.output[0]) continue;
+      od = 0, ++n;
     }
   }
 
@@ -66,9 +70,14 @@ class BlockOperands {
       T* rest = stage(dy, scratch_, outputs_, channels_.dy, pitch(channels_.dy), dy_.stride[3], dy_of);
       stage(x, rest, input_columns(), channels_.x, x_pixel, x_.stride[3], x_of);
     } else if constexpr (std::is_same_v<T, In>) {
-      x.pixel = x_.stride[3], dy.pixel = dy_.stride[3];
-      for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x, dy.base[l] = lines_[l].dy;
+      find(x, dy);
     }
+  }
+
+  // Both operands where they are.
+  void find(Columns<In>& x, Columns<In>& dy) const {
+    x.pixel = x_.stride[3], dy.pixel = dy_.stride[3];
+    for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x, dy.base[l] = lines_[l].dy;
   }
 
   // Both operands, for vectors that may reach into the next pixel when pixels lie side by side.

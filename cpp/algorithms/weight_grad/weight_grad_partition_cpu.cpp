@@ -75,11 +75,18 @@ void set_sizes(const ConvProblem& p, Partition& q) {
   q.tasks = q.by_chunk ? q.units() * q.shape.chunks : q.units();
 }
 
+// Vectors of a register tile.
+std::int64_t tile_vectors(const ConvProblem& p, const Shape& s) {
+  return s.form == Form::lanes && p.kernel[2] <= few_lane_taps(size_bytes(p.dtype)) ? kLaneVectors : kVectors;
+}
+
 // Halves the units along the axis that costs least: vectors in whole tiles, rows in whole tiles, else taps.
 bool split_units(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
   if (u.taps.size() * u.rows.size() * u.vectors.size() <= 1) return false;
-  if (q.shape.storable && u.rows.size() > 2 * kMaxTileRows)  // long rows of the weight
+  if (q.shape.form == Form::lanes && u.vectors.size() > tile_vectors(p, q.shape))
+    q.vector_parts *= 2;
+  else if (q.shape.storable && u.rows.size() > 2 * kMaxTileRows)  // long rows of the weight
     q.row_parts *= 2;
   else if (u.vectors.size() > 2 * kVectors && u.vectors.size() % (2 * kVectors) == 0)
     q.vector_parts *= 2;
@@ -96,6 +103,18 @@ bool split_units(const ConvProblem& p, Partition& q) {
   q.vector_parts = std::min(q.vector_parts, q.shape.vectors);
   set_sizes(p, q);
   return true;
+}
+
+// Lane by lane, kernel rows share the lines of a block: units of so few vectors that L1 holds most of these meanwhile,
+// where a tile of registers has no more.
+void fit_lines(const ConvProblem& p, const Device::Traits& traits, Partition& q) {
+  if (q.shape.form != Form::lanes || q.from_memory || p.kernel[1] == 1) return;
+  const std::int64_t lines = q.shape.lines_per_block, columns = std::min(inputs_under(p, 2, p.output[2]), p.input[2]);
+  const std::int64_t vector_bytes = (std::min(inputs_under(p, 1, lines), p.input[1]) * columns + lines * p.output[2]) *
+                                    q.shape.lanes * static_cast<std::int64_t>(size_bytes(p.dtype));
+  const std::int64_t tile = tile_vectors(p, q.shape);
+  const std::int64_t vectors = static_cast<std::int64_t>(traits.l1_bytes * 3 / 2) / vector_bytes / tile * tile;
+  if (vectors > 0) q.vector_parts = ceil_div(q.shape.vectors, vectors);
 }
 
 }  // namespace
@@ -122,14 +141,15 @@ Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   }
   s.vectors = ceil_div(s.vector_channels, s.vector_step);
   const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
-  s.staged = size_bytes(p.dtype) == 2 || s.vector_channels < s.lanes || short_pixels || crowds_sets(p, s);
+  s.staged = (size_bytes(p.dtype) == 2 && s.form != Form::lanes) || s.vector_channels < s.lanes || short_pixels ||
+             crowds_sets(p, s);
   s.lines = p.batch * p.output[0] * p.output[1];
   // Outputs of a line that some tap does not count: one lane sums them, whatever the pixels of a vector.
   const std::int64_t borders = p.output[2] - whole_outputs(p, 2).size();
   const std::int64_t pixels = borders > kBlockPixels ? 1 : s.pixels;
   s.segments = ceil_div(p.output[2], segment_outputs(p, pixels));
   const std::int64_t lines = kBlockPixels / std::max({borders, ceil_div(p.output[2], pixels), std::int64_t{1}});
-  s.lines_per_block = s.form == Form::lanes ? 1 : std::clamp<std::int64_t>(lines, 1, kBlockPixels);
+  s.lines_per_block = std::clamp<std::int64_t>(lines, 1, kBlockPixels);
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
   s.storable = s.blocks == 1 && !all_groups && !s.merged && s.vector_channels >= s.lanes &&
                p.output_dtype == accumulator(p.dtype);
@@ -170,14 +190,18 @@ Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, s
   q.shape = choose_shape(p, lanes_of(traits, p.dtype));
   q.from_memory = comes_from_memory(traits, p);
   q.slots = traits.threads;
+  fit_lines(p, traits, q);
   set_sizes(p, q);
   while (q.sums_bytes > static_cast<std::size_t>(kUnitBytes) && split_units(p, q)) {
   }
   // Chunks of a unit run side by side only when units alone are too few.
-  const std::int64_t wanted = traits.threads == 1 ? 1 : traits.threads * kTasksPerThread;
-  q.by_chunk = q.units() < wanted && q.shape.chunks > 1;
+  const auto enough = [&] {
+    const bool tiles = q.shape.form == Form::lanes && largest_unit(p, q).vectors.size() <= tile_vectors(p, q.shape);
+    return traits.threads == 1 || tiles ? traits.threads : traits.threads * kTasksPerThread;
+  };
+  q.by_chunk = q.units() < enough() && q.shape.chunks > 1;
   set_sizes(p, q);
-  while (q.tasks < wanted && split_units(p, q)) {
+  while (q.tasks < enough() && split_units(p, q)) {
   }
   while (q.workspace_bytes() > limit) {
     if (q.by_chunk)

@@ -7,7 +7,8 @@
 #include <array>
 #include <vector>
 
-#include "algorithms/weight_grad/weight_grad_lanes-inl.h"
+#include "algorithms/weight_grad/weight_grad_groups.h"
+#include "algorithms/weight_grad/weight_grad_lanes.h"
 #include "algorithms/weight_grad/weight_grad_operands-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,7 +23,9 @@ constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBl
 template <class T, class In>
 class UnitSums : BlockOperands<T, In> {
   using Operands = BlockOperands<T, In>;
-  using Columns = weight_grad::HWY_NAMESPACE::Columns<T>;
+  template <class U>
+  using ColumnsOf = weight_grad::HWY_NAMESPACE::Columns<U>;
+  using Columns = ColumnsOf<T>;
   using Operands::outputs_, Operands::taps_, Operands::line_count_;
   using Operands::p_, Operands::shape_, Operands::x_channels_, Operands::dy_channels_;
 
@@ -31,8 +34,8 @@ class UnitSums : BlockOperands<T, In> {
       : Operands(job, unit, scratch),
         unit_(unit),
         from_memory_(job.from_memory),
-        next_x_(p_.stride[1] * job.operands.input.stride[2]),
-        next_dy_(job.operands.output.stride[2]),
+        next_x_(shape_.lines_per_block * p_.stride[1] * job.operands.input.stride[2]),
+        next_dy_(shape_.lines_per_block * job.operands.output.stride[2]),
         row_length_(unit.vectors.size() * shape_.lanes),
         size_(unit.taps.size() * unit.rows.size() * row_length_) {
     if (shape_.form == Form::groups) find_permutations();
@@ -245,52 +248,65 @@ class UnitSums : BlockOperands<T, In> {
 
   // ---- lane by lane
 
-  // Of operands out of memory the lines that the output row below is the first to read come meanwhile: of the output
+  // Of operands out of memory the lines that the next block is the first to read come meanwhile: of the output
   // gradient, which all kernel rows read, with one that no border cuts off, of the input with the last.
   void run_lanes(T* sums, std::int64_t kernel_row) {
-    Columns x, dy;
-    this->load(x, dy);
     const bool fetches = from_memory_ && !shape_.staged;
-    const std::int64_t behind_x = fetches && kernel_row + 1 == p_.kernel[1] ? next_x_ : 0;
-    const std::int64_t behind_dy = fetches && kernel_row == p_.kernel[1] / 2 ? next_dy_ : 0;
-    for (std::int64_t l = 0; l < line_count_; ++l) run_lane_line(x, dy, l, {behind_x, behind_dy}, sums);
+    const Behind behind{fetches && kernel_row + 1 == p_.kernel[1] ? next_x_ : 0,
+                        fetches && kernel_row == p_.kernel[1] / 2 ? next_dy_ : 0};
+    if (shape_.staged) {
+      Columns x, dy;
+      this->load(x, dy);
+      return run_lane_taps(x, dy, behind, sums);
+    }
+    ColumnsOf<In> x, dy;
+    this->find(x, dy);
+    run_lane_taps(x, dy, behind, sums);
   }
 
-  void run_lane_line(const Columns& x, const Columns& dy, std::int64_t line, const Behind& behind, T* sums) {
-    const bool dilated_input = p_.input_dilation[2] > 1;
-    const std::int64_t ldc = row_length_;
-    for (std::int64_t k = taps_.begin; k < taps_.end;) {
-      const std::int64_t taps = dilated_input ? 1 : std::min<std::int64_t>(kMaxLaneTaps, taps_.end - k);
-      LaneTile<T> tile;
-      tile.ldc = ldc;
-      if (k == taps_.begin) tile.behind = behind;
-      if (dilated_input) {
-        const Walk w = walk(p_, 2, k, outputs_);
-        tile.x = x.at(line, w.in), tile.dy = dy.at(line, w.out);
-        tile.x_step = w.in_step * x.pixel, tile.dy_step = w.out_step * dy.pixel, tile.tap_step = 0;
-        tile.begin[0] = 0, tile.end[0] = w.count;
-      } else {
-        tile.x = x.at(line, outputs_.begin * p_.stride[2] + k * p_.dilation[2] - p_.pad_lo[2]);
-        tile.dy = dy.at(line, outputs_.begin);
-        tile.x_step = p_.stride[2] * x.pixel, tile.dy_step = dy.pixel, tile.tap_step = p_.dilation[2] * x.pixel;
-        for (std::int64_t q = 0; q < taps; ++q) {
-          const Walk w = walk(p_, 2, k + q, outputs_);
-          tile.begin[q] = w.count > 0 ? w.out - outputs_.begin : 0;
-          tile.end[q] = tile.begin[q] + w.count;
-        }
-      }
-      run_lane_tiles(tile, x.channel, taps, sums + (k - taps_.begin) * ldc);
-      k += taps;
+  template <class U>
+  void run_lane_taps(const ColumnsOf<U>& x, const ColumnsOf<U>& dy, const Behind& behind, T* sums) {
+    LaneLine<U> lines[kBlockPixels];
+    const std::int64_t most_taps = p_.input_dilation[2] > 1 ? 1 : kMaxLaneTaps;
+    const std::int64_t parts = ceil_div(taps_.size(), most_taps);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const Range taps{taps_.begin + taps_.size() * part / parts, taps_.begin + taps_.size() * (part + 1) / parts};
+      LaneTile<U> tile = lane_tile_at(x, dy, taps.begin, lines);
+      if (part == 0) tile.behind = behind;
+      run_lane_tiles(tile, x.channel, taps.size(), sums + (taps.begin - taps_.begin) * row_length_);
     }
   }
 
+  // The taps from `tap` on over the block.
+  template <class U>
+  LaneTile<U> lane_tile_at(const ColumnsOf<U>& x, const ColumnsOf<U>& dy, std::int64_t tap, LaneLine<U>* lines) const {
+    const std::int64_t stride = p_.stride[2], dilation = p_.dilation[2];
+    LaneTile<U> tile{};
+    tile.lines = lines, tile.line_count = line_count_, tile.ldc = row_length_;
+    Walk w{outputs_.begin, 1, outputs_.begin * stride + tap * dilation - p_.pad_lo[2], stride, outputs_.size()};
+    if (p_.input_dilation[2] > 1) {
+      w = walk(p_, 2, tap, outputs_);
+      tile.right = 1;  // all outputs of the walk count
+    } else {
+      // Positions are columns, or a dilation apart where the stride is a multiple of that.
+      const std::int64_t apart = stride % dilation == 0 ? dilation : 1;
+      tile.stride = stride / apart, tile.tap = dilation / apart;
+      tile.left = ceil_div(-w.in, apart), tile.right = ceil_div(p_.input[2] - w.in, apart);
+    }
+    for (std::int64_t l = 0; l < line_count_; ++l) lines[l] = {x.at(l, w.in), dy.at(l, w.out)};
+    tile.outputs = w.count;
+    tile.x_step = w.in_step * x.pixel, tile.dy_step = w.out_step * dy.pixel, tile.tap_step = dilation * x.pixel;
+    return tile;
+  }
+
   // `origin`: the channel with which the operands begin.
-  void run_lane_tiles(LaneTile<T>& tile, std::int64_t origin, std::int64_t taps, T* sums) {
+  template <class U>
+  void run_lane_tiles(LaneTile<U>& tile, std::int64_t origin, std::int64_t taps, T* sums) {
     for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end;) {
-      const std::int64_t vectors = lane_tile_vectors(taps, unit_.vectors.end - v);
+      const std::int64_t vectors = lane_tile_vectors<U>(taps, unit_.vectors.end - v);
       for (std::int64_t i = 0; i < vectors; ++i) tile.offset[i] = shape_.channel_of(v + i) - origin;
       tile.c = sums + (v - unit_.vectors.begin) * shape_.lanes;
-      run_lane_tile<T>(taps, vectors, tile);
+      run_lane_tile(taps, vectors, tile);
       v += vectors;
     }
   }
@@ -298,7 +314,7 @@ class UnitSums : BlockOperands<T, In> {
   const OuterKernels<T>& kernels_ = outer_kernels<T>();
   const Unit& unit_;
   bool from_memory_;
-  std::int64_t next_x_, next_dy_;  // elements to the lines of the output row below
+  std::int64_t next_x_, next_dy_;  // elements to the lines of the next block
   std::int64_t row_length_, size_;
   bool stores_ = false;                    // sums are stored in the weight, not added to others
   std::vector<Permutation> permutations_;  // of the unit's vectors
