@@ -25,7 +25,7 @@ class Planner;
 template <class Device>
 struct PreparedWeights {
   typename Device::Pointer data{};
-  std::vector<PreparedWeights> children;
+  std::vector<PreparedWeights> children{};
   typename Device::Buffer memory{};  // of the whole tree, in its root
 };
 

@@ -94,6 +94,8 @@ bool aligned_to(std::int64_t unit, const View<Pointer>& v, std::int64_t channels
 // "implicit_gemm" and f16 give "implicit_gemm_f16".
 std::string shader_name(std::string_view algorithm, DType t);
 double flops_per_second(const Traits& traits, DType t);
+// That of the H200 on which constants of estimates are fitted, without its matrices.
+inline constexpr double kFittedFlopsPerSecond = 57e12;
 // Seconds of so many dispatches that wait for each other. Of siblings, which run side by side, each one's part, and
 // what a dispatch takes that waits for nothing.
 inline double launch_seconds(const Context<Device>& c, double dispatches = 1) {

@@ -24,11 +24,11 @@ double cycles_of_rounds(std::int64_t workgroups, std::int64_t at_once, F cycles)
 }
 
 inline double seconds_of_cycles(double cycles, const MatrixUnit& unit, const Traits& traits) {
-  constexpr double kClock = 1.7e9, kReferenceHalvesRate = 57e12;  // of the H200
-  constexpr double kEmulatedEfficiency = 0.002;                   // of the fp32 rate, as one of halves
+  constexpr double kClock = 1.7e9;               // of the H200
+  constexpr double kEmulatedEfficiency = 0.002;  // of the fp32 rate, as one of halves
   const double rate =
       unit.emulated ? traits.rates.f32_flops_per_second * kEmulatedEfficiency : traits.rates.f16_flops_per_second;
-  return cycles / kClock * kReferenceHalvesRate / rate;
+  return cycles / kClock * kFittedFlopsPerSecond / rate;
 }
 
 }  // namespace vkconv::vulkan

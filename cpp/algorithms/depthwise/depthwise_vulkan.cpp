@@ -78,7 +78,6 @@ Tile strip_tile(const ConvProblem& p, std::int64_t columns, std::int64_t most_ta
 // invocations run as if they were alone on an H200, and others by their rate. Fitted, with kStripsChain, to 336 tiles
 // of 14 problems (root mean square of the logarithm's error 0.16).
 constexpr double kChunkCost = 12, kColumnCost = 20, kTapCost = 4.4, kProductCost = 18.5, kInvocationsAtOnce = 19300;
-constexpr double kReferenceRate = 57e12;
 
 double strip_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) {
   const double chunks = double(p.kernel[0] * p.kernel[1]) * double(ceil_div(p.kernel[2], t.taps));
@@ -86,7 +85,7 @@ double strip_seconds(const ConvProblem& p, const Tile& t, const Traits& traits) 
       kChunkCost + kColumnCost * double(t.input_columns()) + kTapCost * t.taps + kProductCost * t.columns * t.taps;
   const double rows = double(p.batch) * double(p.output[0]) * double(p.output[1]);
   const double invocations = rows * double(ceil_div(p.output[2], t.columns)) * double(ceil_div(p.out_channels, 4));
-  const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kReferenceRate;
+  const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kFittedFlopsPerSecond;
   return std::max(1.0, invocations / at_once) * chunks * chunk * 1e-9;
 }
 

@@ -152,7 +152,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 // adds; loads in place of one where channels come one by one; invocations that an H200 runs as if they were alone, and
 // other GPUs by their rate. Fitted to 80 layers (root mean square of the logarithm's error 0.26).
 constexpr double kStripSeconds = 2.5e-7, kLoadSeconds = 5.5e-8, kPartSeconds = 2.8e-8;
-constexpr double kLoneLoads = 3.5, kInvocationsAtOnce = 37'000, kReferenceRate = 57e12;
+constexpr double kLoneLoads = 3.5, kInvocationsAtOnce = 37'000;
 constexpr double kBandwidth = 0.6, kSoftwareRate = 0.1;  // shares of memory's rate, and of a rasteriser's multiply-adds
 
 double software_seconds(const ConvProblem& p, const Traits& traits) {
@@ -168,7 +168,7 @@ double gpu_seconds(const ConvProblem& p, const Traits& traits) {
   const double loads = input_loads * (p.out_channels_per_group() == 1 && p.in_channels % 4 == 0 ? 1 : kLoneLoads) +
                        t.columns * (p.out_channels % 4 == 0 ? 1 : kLoneLoads);
   const double invocation = strips * (kStripSeconds + loads * kLoadSeconds) + double(t.rows * t.parts) * kPartSeconds;
-  const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kReferenceRate;
+  const double at_once = kInvocationsAtOnce * flops_per_second(traits, p.dtype) / kFittedFlopsPerSecond;
   return invocation * std::max(1.0, double(g.count() * t.group_size()) / at_once);
 }
 

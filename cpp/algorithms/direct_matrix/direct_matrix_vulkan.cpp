@@ -238,7 +238,7 @@ class DirectMatrixPlan final : public Plan<Device> {
       stream.barrier();
     }
     params.groups = narrow(grid_.packed_blocks);
-    Kernel k{shader("direct_matrix_pack"), unit_constants(stream), required_subgroup(stream)};
+    Kernel k{shader("direct_matrix_pack"), unit_constants(layout_of(stream)), required_subgroup(stream)};
     k.constants.insert(k.constants.end(),
                        {grid_.tile.fragments_n, grid_.tile.chunk_octets, std::uint32_t{taps_are_channels_}});
     stream.dispatch(k, params, stream.linear_groups(grid_.packed_blocks));
@@ -289,18 +289,21 @@ class DirectMatrixPlan final : public Plan<Device> {
   }
 
   // Constants 0 to 9, those of the epilogue zero.
-  std::vector<std::uint32_t> unit_constants(Stream& stream) const {
-    const std::uint32_t octets = unit_.emulated ? 0 : matrix_layout(stream, unit_.shape).lane_octets;
-    return {0, 0, 0, 0, 0, unit_.shape.m, unit_.shape.n, unit_.shape.k, unit_.lanes, octets};
+  std::vector<std::uint32_t> unit_constants(const MatrixLayout& layout) const {
+    return {0, 0, 0, 0, 0, unit_.shape.m, unit_.shape.n, unit_.shape.k, unit_.lanes, layout.lane_octets};
+  }
+  MatrixLayout layout_of(Stream& stream) const {
+    return unit_.emulated ? MatrixLayout{0, true} : matrix_layout(stream, unit_.shape);
   }
 
   Kernel kernel(Stream& stream, const Operands<Device>& a, const ConvProblem& p, const MatrixGrid& grid) const {
-    Kernel k{shader("direct_matrix"), unit_constants(stream), required_subgroup(stream)};
+    const MatrixLayout layout = layout_of(stream);
+    Kernel k{shader("direct_matrix"), unit_constants(layout), required_subgroup(stream)};
     std::ranges::copy(group_epilogue_constants(p, a), k.constants.begin());
     const MatrixTile& t = grid.tile;
     const std::uint32_t input_unit = taps_are_channels_ ? 1 : load_unit(a.input, p_.in_channels_per_group(), p_.dtype);
     // One emulated kernel serves every size; a GPU's knows its own.
-    const bool rounds = rounds_first(stream, p, a, grid);
+    const bool rounds = rounds_first(layout, p, a, grid);
     const std::int64_t shared = unit_.emulated ? most_tile_octets(stream.traits()) : shared_octets(grid, unit_, rounds);
     const std::uint32_t loads = unit_.emulated ? 32 : narrow(grid.loads);
     for (const std::uint32_t v :
@@ -333,12 +336,12 @@ class DirectMatrixPlan final : public Plan<Device> {
 
   // Whether an epilogue that needs no neighbours runs where the sums are, in registers, so that halves pass through
   // shared memory in place of them. Long activations take too much code there.
-  bool rounds_first(Stream& stream, const ConvProblem& p, const Operands<Device>& a, const MatrixGrid& grid) const {
+  bool rounds_first(const MatrixLayout& layout, const ConvProblem& p, const Operands<Device>& a,
+                    const MatrixGrid& grid) const {
     constexpr Activation short_ones[] = {Activation::identity, Activation::relu, Activation::relu6,
                                          Activation::leaky_relu, Activation::clip};
     return stores_eights(p, a) && !p.epilogue.addend && grid.shares == 1 && grid.tile.subgroups_k == 1 &&
-           std::ranges::find(short_ones, p.epilogue.activation) != std::end(short_ones) &&
-           (unit_.emulated || matrix_layout(stream, unit_.shape).sums_as_operands);
+           std::ranges::find(short_ones, p.epilogue.activation) != std::end(short_ones) && layout.sums_as_operands;
   }
 
   // Of the loop between two stages; 0: the body is the stage, and the next one's input comes while it runs.
