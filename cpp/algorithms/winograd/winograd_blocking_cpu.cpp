@@ -137,8 +137,8 @@ struct Costs {
     return partly_hidden(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
   }
   // Of one point: one for each part, where those of a stride are no neighbours in memory.
-  double copies(const Blocking& b) const {
-    const std::int64_t lanes = b.columns / 2, together = g.in_channels < lanes ? g.problem.stride[2] : 1;
+  double copies() const {
+    const std::int64_t together = g.in_channels < lanes ? g.problem.stride[2] : 1;
     if (g.in_channels % lanes == 0) return 0;
     return std::ceil(static_cast<double>(g.parts.size()) / static_cast<double>(together));
   }
@@ -146,7 +146,7 @@ struct Costs {
     const double points = static_cast<double>(tiles * slices * g.shape.points());
     const double transforms =
         static_cast<double>(b.tile_pitch) * (g.shape.deep() ? kDeepInputTransformFlops : kInputTransformFlops);
-    return scatter() * transform_seconds(points * (transforms + kCopyFlops * copies(b)));
+    return scatter() * transform_seconds(points * (transforms + kCopyFlops * copies()));
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double sums = static_cast<double>(tiles * depths * g.shape.points() * b.columns) * output_blocks;
@@ -226,7 +226,7 @@ std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_
 class Search {
  public:
   Search(const Geometry& g, const Traits& traits, RegisterTile tile, std::size_t limit_bytes)
-      : costs_{g, traits, panel_layout(g, 2 * tile.lanes), tile.most_rows(2), tile.lanes},
+      : costs_{g, traits, panel_layout(g, panel_columns(g, tile.lanes)), tile.most_rows(2), tile.lanes},
         tile_(tile),
         limit_(limit_bytes) {}
 
@@ -300,7 +300,7 @@ class Search {
 }  // namespace
 
 void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
-  b.columns = 2 * lanes;
+  b.columns = panel_columns(g, lanes);
   const PanelLayout panels = panel_layout(g, b.columns);
   b.tile_pitch = round_up(g.channels(), lanes) + lanes;
   b.slots = slots_of(g, b.depths_per_step);

@@ -45,7 +45,7 @@ void Execution::sum_channels(const WeightBlock& block, const KernelPart& part, c
       const std::byte* pixel = at(a_.input.data, input_offset + h * stride[2] + w * stride[3], p.dtype);
       k_.stage_pixels({pixel, p.dtype, 0, 0, 1, 1, block.channels, x, 0, 0});
       const GemmSlice<float> slice{x, taps + (tap_h * g_.shape.rw + tap_w) * block.channels * b_.columns};
-      gemm_.chain({{&slice, 1, block.channels}, 0, y + i * b_.columns, b_.columns}, 1, 2, true);
+      gemm_.chain({{&slice, 1, block.channels}, 0, y + i * b_.columns, b_.columns}, 1, panel_vectors(), true);
     }
   }
 }

@@ -166,13 +166,15 @@ class Execution {
   // The end of the blocks that are multiplied together from `r` on: weights that are transformed in passing are there
   // one block at a time.
   const ReductionBlock* chains_end(const ReductionBlock* r, const ReductionBlock* end) const {
-    const std::ptrdiff_t together = b_.source == WeightSource::fused ? 1 : gemm_.chains_together(2);
+    const std::ptrdiff_t together = b_.source == WeightSource::fused ? 1 : gemm_.chains_together(panel_vectors());
     return r + std::min(together, end - r);
   }
   template <class W>
   auto* runs_of(W& worker, const ReductionBlock* r) const {
     return worker.runs.data() + static_cast<std::size_t>(r - g_.reduction.data()) * worker.taps.size();
   }
+
+  int panel_vectors() const { return static_cast<int>(b_.columns / k_.lanes); }
 
   const Geometry& g_;
   const Blocking& b_;

@@ -25,7 +25,7 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
       k_(kernels()),
       gemm_(gemm_kernels<float>()),
       tile_(k_.tiles[g.shape_index]),
-      panels_(panel_layout(g, k_.columns())),
+      panels_(panel_layout(g, b.columns)),
       step_{g.problem.stride[0] * a_.input.stride[1], g.problem.stride[1] * a_.input.stride[2],
             g.problem.stride[2] * a_.input.stride[3]},
       covered_{g.shape.deep() ? g.outputs_with_input(0) : Range{0, g.problem.output[0]}, g.outputs_with_input(1),
@@ -264,7 +264,7 @@ void Execution::multiply_point(const Worker& worker, const Panel& panel, const f
         if (terms.slice_count > 0) ++count;
       }
       if (count > 0)
-        gemm_.chains(tile, chains, count, rows, 2, accumulate, nullptr);
+        gemm_.chains(tile, chains, count, rows, panel_vectors(), accumulate, nullptr);
       else if (!accumulate)
         for (std::int64_t i = 0; i < blocks; ++i) std::fill_n(tile.c + i * b_.sum_floats, rows * b_.columns, 0.0f);
       tile.c += rows * b_.columns;

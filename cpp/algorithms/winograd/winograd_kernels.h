@@ -1,5 +1,5 @@
 // What the instruction-set specific half of Winograd offers to its driver: small kernels on float arrays, found
-// once a process by Highway's dispatch. `columns` is the width of a weight panel: two vectors of outputs.
+// once a process by Highway's dispatch. `columns` is the width of a weight panel: one or two vectors of outputs.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -67,13 +67,14 @@ struct TileKernels {
                         std::int64_t point_stride);
   // y: md x mh x mw pixels of `columns` values, bias added, and between the bounds if there are some. False: some of
   // them, before both bounds and rounding, are infinite or NaN.
-  bool (*output)(const float* sums, std::int64_t point_stride, const float* bias, const Bounds* bounds, void* y,
-                 DType dtype, const TileStrides& stride);
+  bool (*output)(const float* sums, std::int64_t point_stride, std::int64_t columns, const float* bias,
+                 const Bounds* bounds, void* y, DType dtype, const TileStrides& stride);
 };
 
 // `count` pixels of one tile row on their way from the staging buffer to the output array.
 struct FinishRow {
-  const float* sums;  // pixels `columns` apart
+  const float* sums;
+  std::int64_t columns;  // from pixel to pixel of the sums
   std::int64_t count, channels;
   const float* addend;  // null: none
   std::int64_t addend_stride;
@@ -87,7 +88,7 @@ struct FinishRow {
 struct WeightBlock {
   WeightView<std::byte*> view;  // at the first output, tap and channel of the block; `tap` is the step between taps
   DType dtype;
-  std::int64_t rh, rw, taps_d, taps_h, taps_w, channels, outputs;  // channels <= kStagedChannels
+  std::int64_t rh, rw, taps_d, taps_h, taps_w, channels, outputs, columns;  // channels <= kStagedChannels
 };
 
 // A rectangle of input pixels whose channels are copied, widened to float.
@@ -109,7 +110,6 @@ struct Kernels {
   // to[c * to_stride + r] = from[r * stride + c] for `rows` r and `columns` c.
   void (*transpose)(const float* from, std::int64_t stride, std::int64_t columns, std::int64_t rows, float* to,
                     std::int64_t to_stride);
-  std::int64_t columns() const { return 2 * lanes; }
 };
 
 const Kernels& kernels();

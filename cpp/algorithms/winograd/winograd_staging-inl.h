@@ -38,13 +38,13 @@ inline void stage_pixels(const winograd::PixelBlock& block) {
 template <class T>
 HWY_INLINE void finish_pixels(const winograd::FinishRow& row, const Epilogue& epilogue) {
   const hn::ScalableTag<float> d;
-  const std::int64_t lanes = hn::Lanes(d), columns = 2 * lanes;
+  const std::int64_t lanes = hn::Lanes(d);
   with_activation(d, epilogue, [&](auto activation) HWY_ATTR {
     for (std::int64_t i = 0; i < row.count; ++i) {
       T* output = reinterpret_cast<T*>(row.output) + i * row.output_stride;
       for (std::int64_t c = 0; c < row.channels; c += lanes) {
         const std::int64_t n = std::min(lanes, row.channels - c);
-        auto v = hn::LoadU(d, row.sums + i * columns + c);
+        auto v = hn::LoadU(d, row.sums + i * row.columns + c);
         if (row.addend) {
           const float* addend = row.addend + i * row.addend_stride + c;
           v = hn::Add(v, n == lanes ? hn::LoadU(d, addend) : load_n(d, addend, n));
@@ -68,16 +68,15 @@ inline void finish_row(const winograd::FinishRow& row, DType output_dtype, const
 // The next contiguous channels of every output are another line of memory far from the others, which no hardware
 // prefetcher expects.
 template <class T>
-HWY_INLINE void stage_tap(const T* from, const winograd::WeightBlock& block, float* to, std::int64_t columns) {
+HWY_INLINE void stage_tap(const T* from, const winograd::WeightBlock& block, float* to) {
   const auto& w = block.view;
   for (std::int64_t o = 0; w.in == 1 && o < block.outputs; ++o) hwy::Prefetch(from + o * w.out + block.channels);
-  pack_run(from, w.out, w.in, block.channels, block.outputs, to, columns);
+  pack_run(from, w.out, w.in, block.channels, block.outputs, to, block.columns);
 }
 
 inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
-  const std::int64_t columns = 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  const std::int64_t tap_size = block.channels * columns;
-  if (block.outputs < columns || block.taps_h < block.rh || block.taps_w < block.rw)
+  const std::int64_t tap_size = block.channels * block.columns;
+  if (block.outputs < block.columns || block.taps_h < block.rh || block.taps_w < block.rw)
     std::fill(taps, taps + block.taps_d * block.rh * block.rw * tap_size, 0.0f);
   with_float_type(block.dtype, [&](auto zero) {
     const auto* from = reinterpret_cast<const decltype(zero)*>(block.view.data);
@@ -86,7 +85,7 @@ inline void stage_weights(const winograd::WeightBlock& block, float* taps) {
       for (std::int64_t h = 0; h < block.taps_h; ++h)
         for (std::int64_t w = 0; w < block.taps_w; ++w)
           stage_tap(from + d * step[0] + h * step[1] + w * step[2], block,
-                    taps + ((d * block.rh + h) * block.rw + w) * tap_size, columns);
+                    taps + ((d * block.rh + h) * block.rw + w) * tap_size);
   });
 }
 

@@ -70,7 +70,8 @@ WeightBlock Execution::weight_block(std::int64_t group, std::int64_t output_bloc
                     part.taps_h,
                     part.taps_w,
                     std::min({kStagedChannels, kStagedWeights / b_.columns, channel_end - channel, g_.in_channels - c}),
-                    std::min(b_.columns, g_.out_channels - first)};
+                    std::min(b_.columns, g_.out_channels - first),
+                    b_.columns};
   auto& w = block.view;
   w.data =
       at(w.data,
@@ -284,11 +285,12 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   const bool plain = in_registers_ && whole && covered;
   const Bounds* const bounds = bounds_ ? &*bounds_ : nullptr;
   const TileStrides to{stride[1], stride[2], stride[3]};
-  if (plain && tile_.output(sums, b_.sum_point_stride, block.bias, bounds, output, p.output_dtype, to)) return;
+  if (plain && tile_.output(sums, b_.sum_point_stride, b_.columns, block.bias, bounds, output, p.output_dtype, to))
+    return;
   alignas(64) float staged[kMaxTileOutputs * kMaxColumns];
   const TileStrides between{s.mh * s.mw * b_.columns, s.mw * b_.columns, b_.columns};
   // An infinity or NaN spreads over the tile, and sums that fit may overflow between its points.
-  if (plain || !tile_.output(sums, b_.sum_point_stride, block.bias, nullptr, staged, DType::f32, between))
+  if (plain || !tile_.output(sums, b_.sum_point_stride, b_.columns, block.bias, nullptr, staged, DType::f32, between))
     sum_directly(block, pos, d, staged);
   // Outputs that read padding only are exactly zero, where the tile has the rounding error of its other outputs.
   if (!covered)
@@ -301,7 +303,7 @@ void Execution::store_tile(const OutputBlock& block, const Position& pos, std::i
   const auto& from = a_.addend.stride;
   for (std::int64_t e = 0; e < size[0]; ++e)
     for (std::int64_t i = 0; i < size[1]; ++i)
-      k_.finish({staged + e * between.slice + i * between.row, size[2], block.channels,
+      k_.finish({staged + e * between.slice + i * between.row, b_.columns, size[2], block.channels,
                  addend ? addend + e * from[1] + i * from[2] : nullptr, from[3],
                  at(output, e * to.slice + i * to.row, p.output_dtype), to.pixel, stream_},
                 p.output_dtype, p.epilogue);

@@ -273,19 +273,19 @@ struct TileTransforms {
   }
 
   // Fetches the sums of the next tile, which lie behind those of this one.
-  static bool output(const float* sums, std::int64_t point_stride, const float* bias, const Bounds* bounds, void* y,
-                     DType dtype, const winograd::TileStrides& stride) {
+  static bool output(const float* sums, std::int64_t point_stride, std::int64_t columns, const float* bias,
+                     const Bounds* bounds, void* y, DType dtype, const winograd::TileStrides& stride) {
     const FloatTag d;
     const FloatVec low = hn::Set(d, bounds ? static_cast<float>(bounds->low) : 0);
     const FloatVec high = hn::Set(d, bounds ? static_cast<float>(bounds->high) : 0);
     const std::int64_t lanes = hn::Lanes(d);
     FloatVec poison = hn::Zero(d);  // NaN from the first value on that is not finite
-    for (std::int64_t at = 0; at < 2 * lanes; at += lanes) {
+    for (std::int64_t at = 0; at < columns; at += lanes) {
       const FloatVec b = hn::LoadU(d, bias + at);
       combine_tile(
           [&](int p) __attribute__((always_inline)) {
             const float* from = sums + p * point_stride + at;
-            hwy::Prefetch(from + 2 * lanes);
+            hwy::Prefetch(from + columns);
             return hn::LoadU(d, from);
           },
           [&](int e, int i, FloatVec* pixels) __attribute__((always_inline)) {

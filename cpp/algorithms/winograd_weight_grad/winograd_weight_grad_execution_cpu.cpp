@@ -219,7 +219,7 @@ class Execution {
       const std::int64_t count = std::min(most, end - channel);
       bool finite = true;
       for (std::int64_t c = 0; c < count; ++c)
-        finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, kZeros, nullptr,
+        finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, l_.columns, kZeros, nullptr,
                                y + c * l_.taps() * l_.columns, DType::f32, {0, l_.w.taps * l_.columns, l_.columns});
       if (!finite) finite_ = false;
       write(group, piece, block, {channel, channel + count}, y);
@@ -271,8 +271,8 @@ class Execution {
         const std::int64_t outputs = std::min(most, taps.outputs - o),
                            channels = std::min(l_.columns, taps.channels - c);
         k_.transpose(taps.data + c * taps.stride + o, taps.stride, outputs, channels, rows, l_.columns);
-        k_.finish({rows, outputs, channels, nullptr, 0, winograd::at(to, o * a_.weight.out + c, p_.output_dtype),
-                   a_.weight.out, false},
+        k_.finish({rows, l_.columns, outputs, channels, nullptr, 0,
+                   winograd::at(to, o * a_.weight.out + c, p_.output_dtype), a_.weight.out, false},
                   p_.output_dtype, {});
       }
   }
