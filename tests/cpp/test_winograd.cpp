@@ -106,6 +106,8 @@ const char* const kProblems[] = {
     "fwd_f32_n1c16o8_i7x9_k3x3_p5x0",  // outputs that read padding only
     "fwd_f32_n2c48o40g2_i13x9_k3x3_p2:0x-1:1_relu",
     "fwd_f32_n1c16o12g4_i9x9_k3x3_p1x1_bias_add_leaky_relu0.1",
+    "fwd_f32_n2c48o48g3_i14x13_k3x3_p1x1_bias_relu",  // a whole vector of outputs
+    "fwd_bf16_n1c24o32g2_i11x12_k3x3_p1x1_relu",
     "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",  // folded axis, with padding
     "fwd_f32_n2c20o9_i5x6x7_k1x3x3_s2x1x1_p0x1x1",
     "fwd_f32_n2c24o40g2_i6x13x9_k3x3x3_p1x1x0_bias",
@@ -189,7 +191,7 @@ TEST(Winograd, SpecialValuesStayWithTheOutputsThatReadThem) {
   for (const char* text : {"fwd_f32_n2c19o37_i13x9_k3x3_p1x1_bias", "fwd_f32_n1c20o40g2_i5x9x8_k2x3x3_p1x1x1_add",
                            "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1", "fwd_f32_n1c5o7_i4x6x7_k1x3x3_p1x1x1",
                            "fwd_f32_n1c19o37_i13x9_k3x3_s2x2_p1x1_bias", "fwd_f32_n1c3o7_i16x13_k7x7_s2x2_p3x3",
-                           "fwd_bf16_n1c20o37_i13x9_k3x3_p1x1_relu"}) {
+                           "fwd_bf16_n1c20o37_i13x9_k3x3_p1x1_relu", "fwd_f32_n2c32o32g2_i13x9_k3x3_p1x1_bias"}) {
     const ConvProblem p = parse_problem(text);
     for (const double value : {NAN, INFINITY, -INFINITY}) {
       tools::Arrays arrays = tools::make_arrays(p, tools::Data::small_integers);
@@ -246,7 +248,8 @@ TEST(Winograd, BlockingsAgreeBitForBit) {
 
 TEST(Winograd, StoresPastTheCachesHaveTheSameBits) {
   for (const char* text : {"fwd_f32_n2c20o64_i13x9_k3x3_p1x1", "fwd_f32_n2c20o64_i13x9_k3x3_p1x1_bias_relu",
-                           "fwd_f32_n1c40o128g2_i5x9x9_k3x3x3_p1x1x1_add", "fwd_f32_n1c20o70_i13x9_k3x3_p1x1"}) {
+                           "fwd_f32_n1c40o128g2_i5x9x9_k3x3x3_p1x1x1_add", "fwd_f32_n1c20o70_i13x9_k3x3_p1x1",
+                           "fwd_f32_n2c32o32g2_i13x9_k3x3_p1x1_bias"}) {
     const ConvProblem p = parse_problem(text);
     const tools::Arrays arrays = tools::make_arrays(p, tools::Data::random);
     for (const Geometry& g : geometries(p)) {

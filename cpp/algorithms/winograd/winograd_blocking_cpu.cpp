@@ -19,6 +19,8 @@ constexpr double kOutputTransformFlops = 20, kDeepOutputTransformFlops = 40;
 constexpr double kWeightTransformFlops = 20, kDeepWeightTransformFlops = 80, kDeepStreamedFlops = 50;
 constexpr double kMicroKernelFlops = 1500;
 constexpr double kProductFlops = 4500;
+// Products of panels of one vector, as a multiple: each value of an input is loaded for one multiply-add.
+constexpr double kOneVector = 1.4;
 // Of the channels of a pixel that fill no vector and go through a copy.
 constexpr double kCopyFlops = 400;
 // Transforms of tiles whose rows, or whose pixels, are slices or rows of the array, as a multiple of others.
@@ -129,7 +131,8 @@ struct Costs {
     const double calls =
         (outer.blocks + inner.blocks) * kMicroKernelFlops + (outer.products + inner.products) * kProductFlops;
     const double panel = points * terms * static_cast<double>(b.columns) * output_blocks * used;
-    const double compute = seconds_of_flops(2 * (outer.rows + inner.rows) * panel +
+    const double narrow = b.columns == lanes ? kOneVector : 1;
+    const double compute = seconds_of_flops(2 * narrow * (outer.rows + inner.rows) * panel +
                                             calls * points * static_cast<double>(g.reduction.size()) * output_blocks);
     if (b.source == WeightSource::fused) return compute;
     const double share = output_blocks / static_cast<double>(panels.output_blocks);
