@@ -159,8 +159,9 @@ template <class T>
 void pack_pairs(const WeightView<const T*>& weight, const Extent3& kernel, std::int64_t in_channels, bool rows,
                 std::int64_t padded, std::int64_t first, std::int64_t count, T* to, std::int64_t columns) {
   const auto even = [](std::int64_t stride) { return stride % 2 == 0; };
-  // Pairs that are whole are packed as if each were one float.
-  const bool whole = in_channels % 2 == 0 && weight.in == 1 && even(weight.out) &&
+  // Pairs that are whole, and lie like floats, are packed as if each were one.
+  const bool aligned = reinterpret_cast<std::uintptr_t>(weight.data) % alignof(float) == 0;
+  const bool whole = aligned && in_channels % 2 == 0 && weight.in == 1 && even(weight.out) &&
                      std::all_of(weight.tap.begin(), weight.tap.end(), even);
   const auto pack_whole = [&](const T* data, const Extent3& taps) {
     const WeightView<const float*> pairs{reinterpret_cast<const float*>(data),
