@@ -16,8 +16,7 @@ inline constexpr std::int64_t kSumTerms = 64;
 // see flat_weight_vectors.
 struct PackedWeights {
   const std::byte* data = nullptr;  // of the first tap
-  std::int64_t row_length = 0;
-  Extent3 tap{};  // elements from one tap to the next along each axis
+  Extent3 tap{};                    // elements from one tap to the next along each axis
 };
 
 // A part of the output: image n, depth od, and ranges of rows, columns and output channels.

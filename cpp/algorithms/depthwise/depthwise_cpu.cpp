@@ -1,6 +1,7 @@
 // depthwise: every channel has its own filters (groups == in_channels, any multiplier). No sum crosses channels, so a
 // matrix product has nothing to share; the kernels hold weights and several output columns in registers and run at
-// the rate of the FMA units or of memory. Wins whenever it applies. Weights are read as [tap][channel].
+// the rate of the FMA units or of memory. Wins whenever it applies. Weights are read as [tap][channel]. Of a dilated
+// input the phases take turns (depthwise_phases.h).
 #include <algorithm>
 #include <vector>
 
@@ -76,7 +77,7 @@ class DepthwisePlan final : public Plan<Device> {
     std::vector<Call> calls;
     calls.reserve(phases_.list.size());
     for (const auto& [problem, slice] : phases_.list) {
-      PackedWeights weights{packed, length, {}};
+      PackedWeights weights{packed, {}};
       for (std::size_t a = 0; a < 3; ++a) {
         weights.data += slice.tap_start[a] * tap[a] * accumulator_bytes(whole.dtype);
         weights.tap[a] = slice.tap_step[a] * tap[a];

@@ -180,7 +180,7 @@ FlatRows<T> flat_rows(const Call& call, const Block& b, const Region& r) {
   const ConvProblem& p = call.p;
   const std::int64_t channels = p.out_channels, sums_row = b.ow.size() * channels + kFlatVectors * kMaxLanes;
   const auto* weights = reinterpret_cast<const T*>(call.weights.data);
-  FlatRows<T> a{{}, {}, taps_inside(p, 0, b.od), p.kernel[1], channels, call.weights.row_length, weights, sums_row};
+  FlatRows<T> a{{}, {}, taps_inside(p, 0, b.od), p.kernel[1], channels, call.weights.tap[2], weights, sums_row};
   for (std::int64_t k = 0; k < p.kernel[2]; ++k) {
     const std::int64_t shift = k * p.dilation[2] - p.pad_lo[2];  // column = output * stride + shift
     const std::int64_t position = b.ow.begin + floor_div(shift, r.phases) - r.first_position;

@@ -26,6 +26,10 @@ constexpr std::int64_t most_group_taps(std::int64_t rows) { return rows == 1 ? k
 // Most taps of a tile of kLaneVectors: a sum can be added to only every few cycles. Halves are converted at every load,
 // of which tiles of more pixels have fewer.
 constexpr std::int64_t few_lane_taps(std::size_t operand_bytes) { return operand_bytes == 2 ? 2 : 3; }
+// Vectors of a tile of `taps` taps where there are enough.
+constexpr std::int64_t lane_vectors(std::int64_t taps, std::size_t operand_bytes) {
+  return taps <= few_lane_taps(operand_bytes) ? kLaneVectors : kVectors;
+}
 
 // Which channels lie along a vector; the others are broadcast, one row of a register tile each.
 //   out_vectors, in_vectors: output or input channels of a group.

@@ -28,16 +28,17 @@ struct LaneRun {
 std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit& u,
                                const WeightView<std::byte*>& weight) {
   const std::int64_t in_group = s.groups == 1 ? p.in_channels_per_group() : s.vector_channels;
-  const bool single = s.form != Form::out_vectors && in_group == 1;  // channels are groups
-  const bool even = s.form == Form::out_vectors || single;
-  const std::int64_t step = s.form == Form::out_vectors ? weight.out : single ? weight.group : weight.in;
+  const bool outputs = s.form == Form::out_vectors;
+  // Channels that lie evenly apart: those of a group, or all.
+  const std::int64_t evenly = outputs || in_group == 1 ? s.vector_channels : in_group;
+  const std::int64_t step = outputs ? weight.out : in_group == 1 ? weight.group : weight.in;
   std::vector<LaneRun> runs;
   for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v) {
     const std::int64_t end = std::min((v + 1) * s.vector_step, s.vector_channels);
     for (std::int64_t c = v * s.vector_step, next; c < end; c = next) {
-      next = even ? end : std::min(end, (c / in_group + 1) * in_group);
+      next = std::min(end, (c / evenly + 1) * evenly);
       const std::int64_t lane = (v - u.vectors.begin) * s.lanes + c - s.channel_of(v);
-      const std::int64_t to = even ? c * step : c / in_group * weight.group + c % in_group * step;
+      const std::int64_t to = c / evenly * weight.group + c % evenly * step;
       LaneRun* const last = runs.empty() ? nullptr : &runs.back();
       if (last && last->lane + last->count == lane && last->to + last->count * step == to)
         last->count += next - c;

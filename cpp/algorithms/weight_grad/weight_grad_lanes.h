@@ -39,8 +39,8 @@ struct LaneTile {
 // Vectors of a tile of `taps` taps where `left` of them are wanted.
 template <class In>
 std::int64_t lane_tile_vectors(std::int64_t taps, std::int64_t left) {
-  if (taps <= few_lane_taps(sizeof(In)) && left >= kLaneVectors) return kLaneVectors;
-  return left > 1 ? kVectors : 1;
+  const std::int64_t most = lane_vectors(taps, sizeof(In));
+  return left >= most ? most : left > 1 ? kVectors : 1;
 }
 
 // taps in [1, kMaxLaneTaps], vectors from lane_tile_vectors().

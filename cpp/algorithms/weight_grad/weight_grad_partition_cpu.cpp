@@ -77,7 +77,7 @@ void set_sizes(const ConvProblem& p, Partition& q) {
 
 // Vectors of a register tile.
 std::int64_t tile_vectors(const ConvProblem& p, const Shape& s) {
-  return s.form == Form::lanes && p.kernel[2] <= few_lane_taps(size_bytes(p.dtype)) ? kLaneVectors : kVectors;
+  return s.form == Form::lanes ? lane_vectors(p.kernel[2], size_bytes(p.dtype)) : kVectors;
 }
 
 // Halves the units along the axis that costs least: vectors in whole tiles, rows in whole tiles, else taps.
