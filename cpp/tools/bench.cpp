@@ -1,6 +1,6 @@
 // vkconv_bench: times and checks algorithms on problem strings, in the manner of oneDNN's benchdnn.
 //   vkconv_bench [--algorithm=NAME|all] [--check] [--prepared] [--seconds=0.3] [--threads=N] [--vulkan[=INDEX]]
-//   [--offset=BYTES] [--device-time [--ratio=5]] PROBLEM...
+//   [--offset=BYTES] [--cold] [--device-time [--ratio=5]] PROBLEM...
 // Times are the host's, of one call at a time; --device-time takes them between timestamps of a Vulkan device, on
 // arrays made there, checks samples of the answer, and of --algorithm=all takes those estimated at most --ratio times
 // the best; with --seconds=0 everything runs once. Messages of a validation layer are printed and make it fail.
@@ -9,7 +9,8 @@
 // what calls on device arrays cost the host, and what a chain of them adds to its kernels. --planning PROBLEM... prints
 // what planning each costs the first time, for every described device.
 // On the CPU the arrays lie as results of this library do, 64-byte aligned in huge pages; --offset=16 moves the input
-// to where NumPy puts large arrays.
+// to where NumPy puts large arrays. --cold has other data in the caches when a call begins, but for its input and
+// output: weights come out of memory, as in a network whose weights outgrow the caches.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -34,6 +35,7 @@ using namespace vkconv;
 struct Options {
   std::string algorithm;
   bool check = false, prepared = false, device_time = false, calibrate = false, overhead = false, planning = false;
+  bool cold = false;
   double seconds = 0.3, ratio = 5;
   std::size_t offset_bytes = 0;
   int vulkan = -1;  // device index, or the CPU
@@ -41,14 +43,27 @@ struct Options {
   std::vector<ConvProblem> problems;
 };
 
-template <class F>
-double median_seconds(F&& run, double budget) {
+template <class F, class Before>
+double median_seconds(F&& run, double budget, Before&& before) {
   run();
   std::vector<double> times;
   const double start = tools::now();
-  while (times.size() < 5 || (tools::now() - start < budget && times.size() < 5000))
+  while (times.size() < 5 || (tools::now() - start < budget && times.size() < 5000)) {
+    before();
     times.push_back(tools::seconds_of(run));
+  }
   return tools::median(std::move(times));
+}
+
+// Reads every cache line, each thread of the pool its part.
+void touch(const std::byte* data, std::size_t bytes) {
+  constexpr std::size_t kLineBytes = 64;
+  const auto parts = static_cast<std::size_t>(cpu::num_threads());
+  cpu::thread_pool().run(cpu::num_threads(), [&](std::int64_t part) {
+    const volatile std::byte* const lines = data;
+    const auto begin = static_cast<std::size_t>(part) * (bytes / parts);
+    for (std::size_t i = begin; i < begin + bytes / parts; i += kLineBytes) static_cast<void>(lines[i]);
+  });
 }
 
 // A device that can run a plan on the arrays of `host`, leave the result there and say how long it took.
@@ -69,8 +84,17 @@ struct CpuTarget {
     operands.output.data = output.pointer();
     std::memcpy(operands.input.data, host.input.data(), host.input.size());
     std::memcpy(operands.output.data, host.output.data(), host.output.size());
-    const double seconds =
-        median_seconds([&] { plan.execute(stream, operands, workspace.pointer()); }, options.seconds);
+    const std::size_t other_bytes = options.cold ? 2 * planner.traits().l3_bytes : 0;
+    const cpu::Buffer other(other_bytes);
+    std::memset(other.pointer(), 0, other_bytes);
+    const auto run = [&] { plan.execute(stream, operands, workspace.pointer()); };
+    const auto cool = [&] {
+      if (!options.cold) return;
+      touch(other.pointer(), other_bytes);
+      touch(operands.input.data, host.input.size());
+      touch(operands.output.data, host.output.size());
+    };
+    const double seconds = median_seconds(run, options.seconds, cool);
     std::memcpy(host.input.data(), operands.input.data, host.input.size());
     std::memcpy(host.output.data(), operands.output.data, host.output.size());
     return seconds;
@@ -94,7 +118,7 @@ struct VulkanTarget {
       plan.execute(stream, device.operands, workspace.pointer());
       stream.wait();
     };
-    const double seconds = median_seconds(run, options.seconds);
+    const double seconds = median_seconds(run, options.seconds, [] {});
     device.download(host, stream);
     return seconds;
   }
@@ -202,8 +226,10 @@ void use_instruction_set(const std::string& name) {
 }
 
 constexpr std::pair<std::string_view, bool Options::*> kFlags[] = {
-    {"--check", &Options::check},         {"--prepared", &Options::prepared}, {"--device-time", &Options::device_time},
-    {"--calibrate", &Options::calibrate}, {"--overhead", &Options::overhead}, {"--planning", &Options::planning}};
+    {"--check", &Options::check},         {"--prepared", &Options::prepared},
+    {"--cold", &Options::cold},           {"--device-time", &Options::device_time},
+    {"--calibrate", &Options::calibrate}, {"--overhead", &Options::overhead},
+    {"--planning", &Options::planning}};
 
 void parse_argument(Options& options, const std::string& argument) {
   for (const auto& [name, flag] : kFlags)
