@@ -87,6 +87,15 @@ def test_what_differs_is_not_folded():
     assert len(list(runs(check(model, torch.randn(2, 3, 9))).children())) == 4
 
 
+def test_a_sequence_that_nothing_makes_shorter_runs_its_own_code():
+    fast = check(
+        nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5)), nn.Linear(5, 2)).eval(), torch.ones(3, 6)
+    )
+    assert runs(fast) is fast and runs(fast[0]) is fast[0]
+    fast[1] = nn.Linear(5, 3)
+    assert fast(torch.ones(3, 6)).shape == (3, 3)
+
+
 class Functional(nn.Module):
     def __init__(self, last) -> None:
         super().__init__()

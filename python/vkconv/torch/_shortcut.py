@@ -94,12 +94,22 @@ class Shortcut(StandIn):
         if type(module).forward is nn.Sequential.forward:
             for child in module.children():
                 make_all(child)
-            run = Steps(list(module._modules.values()))
+            steps = Steps(list(module._modules.values()))
+            if len(steps.layers) < len(module) or any(map(_is_shorter, parts.modules[1:])):
+                run = steps
         elif not parts.training():
             graph = trace(module)
             run = None if graph is None else fuse(module, graph)
         self.run, self.made_of = run, None if parts.training() else parts
         self.none = run is None and self.made_of is not None and not parts.hooked()
+
+
+def _is_shorter(module: nn.Module) -> bool:
+    """Whether something else runs in the place of its code."""
+    shortcut = stand_in(module)
+    if isinstance(shortcut, Shortcut):
+        return not shortcut.none
+    return not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 
 
 def make_all(module: nn.Module) -> None:
