@@ -139,9 +139,9 @@ struct Costs {
     const double compute = seconds_of_flops(2 * narrow * (outer.rows + inner.rows) * panel +
                                             calls * points * static_cast<double>(g.reduction.size()) * output_blocks);
     if (b.source == WeightSource::fused) return compute;
-    const double share = output_blocks / static_cast<double>(panels.output_blocks);
-    const double read_bytes = static_cast<double>(panels.floats()) * used * share * sizeof(float);
-    return partly_hidden(compute, steps * panel * sizeof(float) / panel_rate(read_bytes));
+    const double all_bytes = static_cast<double>(panels.floats()) * used * sizeof(float);
+    const double read = steps * panel * sizeof(float) / panel_rate(all_bytes);
+    return outgrows_caches(all_bytes) ? std::hypot(compute, read) : partly_hidden(compute, read);
   }
   // Of one point: one for each part, where those of a stride are no neighbours in memory.
   double copies() const {
