@@ -2,6 +2,7 @@
 
     python bench/networks.py --only resnet50,r3d_18 --json networks.json
     python bench/networks.py --train --batch 4
+    python bench/networks.py --timm regnety_032,xception41
 
 Weights are seeded. Logits, or the gradients of a step of training, are compared before a time counts; contenders take
 turns in one process.
@@ -30,6 +31,7 @@ CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS = (
 def arguments() -> argparse.Namespace:
     parser = machine.parser("networks", __doc__)
     parser.add_argument("--only", default="", help="only networks with one of these words (comma-separated)")
+    parser.add_argument("--timm", default="", help="these networks of timm instead (comma-separated)")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--train", action="store_true", help="a step of training, without the optimizer's")
     parser.add_argument("--seconds", type=float, default=4.0, help="timing budget of a network (default: 4)")
@@ -82,15 +84,27 @@ def gradients_error(got: Any, want: Any) -> float:
     return float((apart / sum(float(w.square().sum()) for w in want)) ** 0.5)
 
 
+def network(name: str, options: argparse.Namespace) -> tuple[Callable[[], Any], tuple[int, ...]]:
+    """What makes it, and the shape of its input but for the batch."""
+    from bench.models import NETWORKS
+
+    if not options.timm:
+        make, shape = NETWORKS[name]
+        return make, shape[1:]
+    import timm
+
+    return lambda: timm.create_model(name), timm.get_pretrained_cfg(name).input_size
+
+
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
-    from bench.models import NETWORKS, seeded
+    from bench.models import seeded
     from bench.timing import interleaved
 
-    make, shape = NETWORKS[name]
+    make, shape = network(name, options)
     model = seeded(make())
-    x = torch.randn((options.batch, *shape[1:]), generator=torch.Generator().manual_seed(1))
+    x = torch.randn((options.batch, *shape), generator=torch.Generator().manual_seed(1))
     call, error = (step, gradients_error) if options.train else (inference, logits_error)
     with torch.inference_mode(mode=not options.train):
         calls = contenders(model, x, call)
@@ -111,7 +125,7 @@ def speed_up(row: dict[str, Any]) -> float:
 
 def main() -> int:
     options = arguments()
-    machine.require("torch")
+    machine.require("torch", *["timm"] * bool(options.timm))
     machine.pin(options.threads)
     import torch
 
@@ -120,13 +134,14 @@ def main() -> int:
 
     torch.set_num_threads(options.threads)
     words = options.only.split(",")
-    rows = [measure(name, options) for name in NETWORKS if any(w in name for w in words)]
-    names = (CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS)
-    print("| ms | " + " | ".join(names) + " | better PyTorch / vkconv |\n|---|" + "--:|" * (len(names) + 1))
+    names = options.timm.split(",") if options.timm else [n for n in NETWORKS if any(w in n for w in words)]
+    rows = [measure(name, options) for name in names]
+    columns = (CONTIGUOUS, CHANNELS_LAST, VKCONV, VKCONV_CONTIGUOUS)
+    print("| ms | " + " | ".join(columns) + " | better PyTorch / vkconv |\n|---|" + "--:|" * (len(columns) + 1))
     for row in rows:
-        cells = [report.number(r["ms"]) if "ms" in (r := row["results"][n]) else "wrong" for n in names]
+        cells = [report.number(r["ms"]) if "ms" in (r := row["results"][n]) else "wrong" for n in columns]
         print(f"| {row['network']} {tuple(row['shape'])} | " + " | ".join(cells) + f" | {speed_up(row):.2f}x |")
-    print(f"| geometric mean | {'| ' * len(names)}| {report.geomean(speed_up(r) for r in rows):.2f}x |")
+    print(f"| geometric mean | {'| ' * len(columns)}| {report.geomean(speed_up(r) for r in rows):.2f}x |")
     if options.json:
         told = {"machine": machine.describe(), "torch": torch.__version__, "threads": options.threads, "rows": rows}
         options.json.write_text(json.dumps(told, indent=1) + "\n")
