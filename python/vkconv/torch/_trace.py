@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import functools
 import inspect
 import sys
 import threading
@@ -59,6 +60,21 @@ class _Tracer(fx.Tracer):
         made = _Proxy(node, self)
         self.proxies.append(weakref.ref(made))
         return made
+
+    @functools.cached_property
+    def _names(self) -> dict[int, str]:
+        """Of the tensors that the module has, by `id`."""
+        named = [*self.root.named_parameters(), *self.root.named_buffers()]
+        return {id(tensor): name for name, tensor in reversed(named)}
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
+        """That of torch.fx looks through all tensors of the module every time."""
+        name = self._names.get(id(attr_val))
+        if name is None:
+            return attr_val
+        if name not in parameter_proxy_cache:
+            parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+        return parameter_proxy_cache[name]
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _modes() != self.modes:
