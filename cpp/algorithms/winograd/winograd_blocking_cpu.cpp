@@ -30,9 +30,6 @@ constexpr double kPeakShare = 0.92;
 constexpr double kMinRows = 4;
 // Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
 constexpr double kMemoryShare = 0.7;
-// Of the time in which memory delivers prepared weights, what the products do not hide. In a network the weights of
-// other layers push them out of every cache between two calls.
-constexpr double kFirstRead = 0.5;
 // Of the shared cache, what a process can count on where others fill it too, whether they are seen or not.
 constexpr double kSharedCacheBytes = 48 << 20;
 // Reads of the shared cache in the time of one, where the products hide the others.
@@ -99,10 +96,9 @@ struct Costs {
                          bytes / traits.memory_bytes_per_second + bytes / traits.shared_cache_read_bytes_per_second);
   }
   double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
-  bool outgrows_caches(double bytes) const { return bytes > 0.8 * static_cast<double>(traits.l3_bytes); }
   // Out of the cache that `bytes` of weights fit.
   double panel_rate(double bytes) const {
-    if (outgrows_caches(bytes)) return memory_rate();
+    if (!fit_shared_cache(traits, bytes)) return memory_rate();
     if (bytes <= 0.5 * static_cast<double>(traits.l2_bytes)) return own_cache_rate();
     const double held = std::min(1.0, kSharedCacheBytes / bytes);
     return 1 / (held / shared_cache_rate() + (1 - held) / memory_rate());
@@ -141,7 +137,7 @@ struct Costs {
     if (b.source == WeightSource::fused) return compute;
     const double all_bytes = static_cast<double>(panels.floats()) * used * sizeof(float);
     const double read = steps * panel * sizeof(float) / panel_rate(all_bytes);
-    return outgrows_caches(all_bytes) ? std::hypot(compute, read) : partly_hidden(compute, read);
+    return fit_shared_cache(traits, all_bytes) ? partly_hidden(compute, read) : std::hypot(compute, read);
   }
   // Of one point: one for each part, where those of a stride are no neighbours in memory.
   double copies() const {
@@ -212,10 +208,6 @@ double estimate(const Blocking& b, const Costs& c) {
                 c.output_transform(b, b.tiles, depths, output_blocks);
   unit += evictions(b, c, steps, output_blocks);
   double once = 0;
-  if (b.source == WeightSource::prepared) {
-    const double bytes = groups * c.weight_floats() * sizeof(float);
-    if (!c.outgrows_caches(bytes)) once += kFirstRead * bytes / c.traits.memory_bytes_per_second;
-  }
   if (b.source == WeightSource::fused) unit += weights * share * steps;
   if (b.source == WeightSource::own) {
     const double part = std::min(1.0, waves * share) * std::ceil(groups / threads);
