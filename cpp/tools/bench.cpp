@@ -34,8 +34,8 @@ using namespace vkconv;
 
 struct Options {
   std::string algorithm;
-  bool check = false, prepared = false, device_time = false, calibrate = false, overhead = false, planning = false;
-  bool cold = false;
+  bool check = false, prepared = false, cold = false, device_time = false;
+  bool calibrate = false, overhead = false, planning = false;
   double seconds = 0.3, ratio = 5;
   std::size_t offset_bytes = 0;
   int vulkan = -1;  // device index, or the CPU
@@ -55,7 +55,7 @@ double median_seconds(F&& run, double budget, Before&& before) {
   return tools::median(std::move(times));
 }
 
-// Reads every cache line, each thread of the pool its part.
+// Reads the cache lines of an array, each thread of the pool its part.
 void touch(const std::byte* data, std::size_t bytes) {
   constexpr std::size_t kLineBytes = 64;
   const auto parts = static_cast<std::size_t>(cpu::num_threads());
@@ -86,7 +86,7 @@ struct CpuTarget {
     std::memcpy(operands.output.data, host.output.data(), host.output.size());
     const std::size_t other_bytes = options.cold ? 2 * planner.traits().l3_bytes : 0;
     const cpu::Buffer other(other_bytes);
-    std::memset(other.pointer(), 0, other_bytes);
+    if (options.cold) std::memset(other.pointer(), 0, other_bytes);
     const auto run = [&] { plan.execute(stream, operands, workspace.pointer()); };
     const auto cool = [&] {
       if (!options.cold) return;
