@@ -18,6 +18,7 @@
 #include "cpu/gemm_kernels.h"
 #include "cpu/processor.h"
 #include "cpu/rates.h"
+#include "cpu/streaming.h"
 #include "cpu/thread_pool.h"
 #include "hwy/targets.h"
 
@@ -137,7 +138,7 @@ double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std:
   const double read = line_bytes(child.input_pixels(), child.in_channels, child.dtype);
   const double written = line_bytes(child.output_pixels(), child.out_channels, child.output_dtype);
   const double all = static_cast<double>(siblings) * (read + written);
-  if (all <= t.threads * static_cast<double>(t.l2_bytes)) return begun;
+  if (all <= own_cache_bytes(t)) return begun;
   const double rate =
       all <= static_cast<double>(t.l3_bytes) ? t.shared_cache_read_bytes_per_second : t.memory_bytes_per_second;
   return begun + (read * alone(input_step) + 2 * written * alone(output_step)) / rate;

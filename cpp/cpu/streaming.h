@@ -9,6 +9,9 @@
 
 namespace vkconv::cpu {
 
+// Of all cores together.
+inline double own_cache_bytes(const Traits& t) { return t.threads * static_cast<double>(t.l2_bytes); }
+
 // Whether L3 is hardly faster than memory: it then keeps its rate only where long runs are read and written in order.
 inline bool shared_cache_is_slow(const Traits& t) {
   constexpr double kFaster = 2;
@@ -19,9 +22,8 @@ inline bool shared_cache_is_slow(const Traits& t) {
 // caches, outputs of twice all L2 are read again at half the rate, those of six times at the same.
 inline bool outgrows_caches(const Traits& t, const ConvProblem& p) {
   constexpr double kOwnCaches = 6;
-  const double own = kOwnCaches * t.threads * static_cast<double>(t.l2_bytes);
   const double bytes = static_cast<double>(p.output_elements()) * static_cast<double>(size_bytes(p.output_dtype));
-  return bytes > (shared_cache_is_slow(t) ? own : static_cast<double>(t.l3_bytes));
+  return bytes > (shared_cache_is_slow(t) ? kOwnCaches * own_cache_bytes(t) : static_cast<double>(t.l3_bytes));
 }
 
 // Whether an input comes from memory: L3, which other cores use too, holds no more than a part of the arrays. What

@@ -19,6 +19,7 @@
 
 #include "calibrate.h"
 #include "core/number_text.h"
+#include "cpu/lines.h"
 #include "cpu/thread_pool.h"
 #include "harness.h"
 #include "hwy/targets.h"
@@ -57,12 +58,11 @@ double median_seconds(F&& run, double budget, Before&& before) {
 
 // Reads the cache lines of an array, each thread of the pool its part.
 void touch(const std::byte* data, std::size_t bytes) {
-  constexpr std::size_t kLineBytes = 64;
-  const auto parts = static_cast<std::size_t>(cpu::num_threads());
-  cpu::thread_pool().run(cpu::num_threads(), [&](std::int64_t part) {
+  const auto all = static_cast<std::int64_t>(bytes), parts = std::int64_t{cpu::num_threads()};
+  cpu::thread_pool().run(parts, [&](std::int64_t part) {
     const volatile std::byte* const lines = data;
-    const auto begin = static_cast<std::size_t>(part) * (bytes / parts);
-    for (std::size_t i = begin; i < begin + bytes / parts; i += kLineBytes) static_cast<void>(lines[i]);
+    for (std::int64_t i = all * part / parts; i < all * (part + 1) / parts; i += cpu::kLineBytes)
+      static_cast<void>(lines[i]);
   });
 }
 

@@ -166,7 +166,7 @@ Blocking choose_blocking(const Phases& phases, const Device::Traits& traits, std
   // for both.
   const bool strided_rows = p.kernel[1] > 1 && p.stride[2] > 1;
   b.align_inputs = !b.stream && (strided_rows || !shared_cache_is_slow(traits));
-  b.narrow = shared_cache_is_slow(traits) && bytes > traits.threads * static_cast<double>(traits.l2_bytes);
+  b.narrow = shared_cache_is_slow(traits) && bytes > own_cache_bytes(traits);
   fit_cache(p, traits, b);
   b.weight_row_length = weight_row_length(p, lanes_of(traits, p.dtype));
   b.weight_bytes = aligned_bytes(phases.whole.taps() * b.weight_row_length * accumulator_bytes(p.dtype));

@@ -10,6 +10,7 @@
 #include "cpu/estimates.h"
 #include "cpu/job.h"
 #include "cpu/lines.h"
+#include "cpu/streaming.h"
 #include "cpu/thread_pool.h"
 
 namespace vkconv::cpu {
@@ -136,7 +137,7 @@ double vector_operations(const ConvProblem& p, const Blocking& b, const Device::
   const double row = vectors * static_cast<double>(p.output[2]) * (taps * (shared ? 1 : 2) + kOutput) +
                      tiles * (kTile + vectors * (kTile + kLine * lines) / together);
   // L2 has no room for repeated channels where the arrays fill it.
-  const bool room = p.bytes_moved() <= t.threads * static_cast<double>(t.l2_bytes);
+  const bool room = p.bytes_moved() <= own_cache_bytes(t);
   const double slower = room ? 1 : t.cache_bytes_per_second / t.shared_cache_bytes_per_second;
   const double copied = b.mode == Mode::direct ? 0 : kCopied * slower * vectors * times_copied(p, b);
   return static_cast<double>(p.batch * p.output[0] * p.output[1]) * row +

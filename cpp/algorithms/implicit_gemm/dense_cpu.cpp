@@ -84,8 +84,7 @@ bool fetches_rows(const Traits& t, const ConvProblem& p) {
   constexpr std::int64_t kLongBytes = 256;
   const std::int64_t bytes = p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
   const auto read = static_cast<double>(p.batch * p.output_pixels() * bytes);
-  const double own_caches = static_cast<double>(t.l2_bytes) * t.threads;
-  return comes_from_memory(t, p) || (bytes >= kLongBytes && read > own_caches);
+  return comes_from_memory(t, p) || (bytes >= kLongBytes && read > own_cache_bytes(t));
 }
 
 // With the taps along W as channels: each output reads a pixel of its own.
