@@ -94,7 +94,9 @@ def _with_trainable(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.M
         if type(module) in TRAINABLE and plain(module):
             memo[module] = trainable(module)
         else:
-            memo[module] = _with_children(module, memo, _with_trainable)
+            made = memo[module] = _with_children(module, memo, _with_trainable)
+            if made is not module and shortens(made):
+                made.__dict__["forward"] = Shortcut(made).forward
     return memo[module]
 
 

@@ -19,18 +19,36 @@ _IN_MEMORY = frozenset((
     "native_dropout", "normal_", "rand_like", "randint_like", "randn_like", "random_", "uniform_",
 ))  # fmt: skip
 _DROPOUTS = frozenset(("alpha_dropout", "alpha_dropout_", "dropout", "dropout_"))
+_OF_ELEMENTS = _DROPOUTS | {"gelu", "hardswish", "relu", "relu_", "sigmoid", "silu", "tanh"}
 
 
-def asks_for_format(graph: fx.Graph) -> bool:
+def asks_for_format(module: nn.Module, graph: fx.Graph) -> bool:
     """Whether code that reads tensors, or draws random ones, in the order of their memory would find another one where
     channels come last."""
-    return any(name_of(n) in _IN_MEMORY or (name_of(n) in _DROPOUTS and _trains(n)) for n in graph.nodes)
+    drawn = (n for n in graph.nodes if draws(module_of(module, n)) or (name_of(n) in _DROPOUTS and _trains(n)))
+    return any(name_of(n) in _IN_MEMORY for n in graph.nodes) or not all(_is_rows(module, n.args[0]) for n in drawn)
+
+
+def draws(layer: nn.Module | None) -> bool:
+    """Whether the layer draws a number for every element."""
+    return isinstance(layer, nn.Dropout | nn.AlphaDropout) and layer.training and layer.p > 0
 
 
 def _trains(dropout: fx.Node) -> bool:
     """Whether it may draw a number for every element. `torch` and `torch.nn.functional` have two names for that."""
     named = [value for name, value in dropout.kwargs.items() if name in ("training", "train")]
     return False not in (*dropout.args[2:3], *named)
+
+
+def _is_rows(module: nn.Module, node: Any) -> bool:
+    """Whether features of whole images lie side by side, in whatever format these are."""
+    layer: Any = module_of(module, node)
+    flattens = name_of(node) == "flatten" and node.args[1:] == (1,) and not node.kwargs
+    if flattens or isinstance(layer, nn.Linear) or (type(layer) is nn.Flatten and layer.start_dim == 1):
+        return True
+    each = type(layer).__module__ == nn.ReLU.__module__ or isinstance(layer, nn.Dropout | nn.AlphaDropout)
+    each = each or name_of(node) in _OF_ELEMENTS
+    return each and isinstance(node.args[0], fx.Node) and _is_rows(module, node.args[0])
 
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)

@@ -17,7 +17,7 @@ from vkconv.torch._arrays import contiguous
 from vkconv.torch._chain import chain
 from vkconv.torch._channels import excite
 from vkconv.torch._computed import Computed, functions_to_layers
-from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
+from vkconv.torch._formats import draws, in_format_of, normalize_contiguous, reads_contiguous, return_in_format
 from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
@@ -51,11 +51,10 @@ _FUNCTIONS: dict[Any, Activation] = {
 _METHODS: dict[str, Activation] = {
     "relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh"
 }  # fmt: skip
-LAYERS = (*TRAINABLE, nn.Linear)
+LAYERS = (*TRAINABLE, *TRAINABLE.values(), nn.Linear)
 _STATISTICS = ("running_mean", "running_var", "weight", "bias")
 _BATCH_NORM = ("input", *_STATISTICS, "training", "momentum", "eps")  # the arguments of F.batch_norm
-# In eval mode, in which alone a graph runs.
-_IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 _DROPS = (
     *((F.__name__, name) for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")),
     ("torchvision.ops.stochastic_depth", "stochastic_depth"),
@@ -176,8 +175,9 @@ def _fold_next(children: list[Any]) -> tuple[Any, int]:
 
 
 def _any_format(layer: nn.Module) -> bool:
-    """Layers of PyTorch and vkconv do not care where channels lie; nor do graphs between their convolutions."""
-    if not plain(layer):
+    """Layers of PyTorch and vkconv do not care where channels lie, unless they draw numbers; nor do graphs between
+    their convolutions."""
+    if not plain(layer) or draws(layer):
         return False
     if type(layer).__module__.startswith(("torch.nn.", "vkconv.")):
         return True
@@ -202,7 +202,8 @@ class Fusion:
 
     def _returns_input(self, node: fx.Node) -> bool:
         """An identity, or what drops parts of its input in training."""
-        if type(self._module(node)) in _IDENTITIES:
+        layer: Any = self._module(node)
+        if type(layer) is nn.Identity or (type(layer) in _DROPOUTS and not layer.training):
             return len(node.args) == 1 and not node.kwargs
         function = getattr(node.target, "__module__", ""), getattr(node.target, "__name__", "")
         if not node.args or function not in _DROPS:

@@ -22,6 +22,7 @@ from vkconv.torch._arrays import (
     channels_last,
     contiguous,
     has_strides,
+    in_channels_last,
     is_channels_last,
     to_array,
 )
@@ -29,7 +30,7 @@ from vkconv.torch._autograd import merged
 from vkconv.torch._computed import Computed
 from vkconv.torch._folding import hardened, normalized
 from vkconv.torch._functional import pads_of, per_axis
-from vkconv.torch._modules import StandIn, convolve, convolve_transposed
+from vkconv.torch._modules import TRAINABLE, StandIn, convolve, convolve_transposed
 from vkconv.torch._sources import Sources, Stores, tensors_in
 from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored
 
@@ -251,8 +252,12 @@ class Prepared(nn.Module, StandIn):
         return followed() and (differentiated(*operands, *(sources := tensors_in(self.stores()))) or batched(*sources))
 
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        y = self._normed(convolve(self.layer, input, self.layer.weight, self.layer.bias))
+        y = self._normed(convolve(self.layer, self._in_format(input), self.layer.weight, self.layer.bias))
         return activate(y if addend is None else y + addend, self.activation)
+
+    def _in_format(self, input: Tensor) -> Tensor:
+        """The input in the format that operators give their results, and derivatives theirs."""
+        return in_channels_last(input) if self.any_format and not stored() else input
 
     def _normed(self, y: Tensor) -> Tensor:
         n = self.norm  # of a subclass, which may do more than a batch norm does
@@ -299,7 +304,7 @@ class PreparedTransposed(Prepared):
         return super().forward(input) if output_size is None else self._by_operators(input, None, output_size)
 
     def _by_operators(self, input: Tensor, addend: Tensor | None, output_size: list[int] | None = None) -> Tensor:
-        y = convolve_transposed(self.layer, input, output_size)
+        y = convolve_transposed(self.layer, self._in_format(input), output_size)
         return activate(self._normed(y), self.activation)
 
 
@@ -357,7 +362,8 @@ def prepare(
     module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False, scale: Any = None
 ) -> Prepared:
     """A convolution or a linear layer with what follows it."""
-    kind = {nn.Linear: PreparedLinear, **dict.fromkeys(TRANSPOSED, PreparedTransposed)}.get(type(module), Prepared)
+    transposed = dict.fromkeys((*TRANSPOSED, *map(TRAINABLE.get, TRANSPOSED)), PreparedTransposed)
+    kind = {nn.Linear: PreparedLinear, **transposed}.get(type(module), Prepared)
     return kind(module, norm, activation, any_format, scale)
 
 

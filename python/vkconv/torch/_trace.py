@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
-from vkconv.torch._modules import plain
+from vkconv.torch._modules import TRAINABLE, plain
+from vkconv.torch._watchers import knows_savers, savers
 from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
@@ -82,9 +83,11 @@ class _Tracer(fx.Tracer):
         return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
-        if super().is_leaf_module(m, qualified_name) or "_conv_forward" in vars(m):
+        if super().is_leaf_module(m, qualified_name) or type(m) in TRAINABLE.values():
             return True
-        if plain(m) and not m.training:
+        if "_conv_forward" in vars(m) and not m.training:
+            return True
+        if plain(m):
             return False
         raise ValueError(f"{qualified_name} cannot be traced, and may want contiguous tensors")
 
@@ -143,7 +146,7 @@ def trace(module: nn.Module) -> fx.Graph | None:
     _, *parameters = inspect.signature(type(module).forward).parameters.values()
     if not takes_one(parameters):
         return None
-    if any(m.training for m in module.modules()):
+    if not knows_savers and any(m.training for m in module.modules()):
         return None
     with _one_at_a_time, without_collections():
         return _traced(module)
@@ -158,7 +161,7 @@ def _traced(module: nn.Module) -> fx.Graph | None:
     graphs = []
     for mode in (True, False):
         graph = _graph_in_mode(module, state, mode)
-        if graph is None or asks_for_format(graph) or not Writes(module, graph).are_kept():
+        if graph is None or asks_for_format(module, graph) or not Writes(module, graph).are_kept():
             return None
         graphs.append(graph)
     return graphs[0] if str(graphs[0]) == str(graphs[1]) else None
@@ -181,9 +184,9 @@ def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | No
 
 
 def _modes() -> tuple[Any, ...]:
-    """What of PyTorch's state changes the results of operators."""
+    """What of PyTorch's state changes the results of operators, or what they save."""
     autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *autocast
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), savers(), *autocast
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -12,6 +14,16 @@ _exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling
 
 # Whether torch.fx traces; the latter in older releases.
 tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)
+
+
+# What `torch.utils.checkpoint` puts around the code whose results are not kept; None before PyTorch 2.8.
+_saving = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+knows_savers = _saving is not None
+
+
+def savers() -> Any:
+    """The functions that keep what a backward pass needs, if these are not PyTorch's own."""
+    return _saving and _saving(False)
 
 
 def stored() -> bool:
