@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - after the skip
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from test_torch_models import Residual, image  # noqa: E402
+from test_torch_models import Causal, Residual, Standardized, image  # noqa: E402
 from vkconv import torch as vt  # noqa: E402
-from vkconv.torch import _shortcut, _trace  # noqa: E402
+from vkconv.torch import _apply, _shortcut, _trace  # noqa: E402
 from vkconv.torch._modules import stand_in  # noqa: E402
 
 F = nn.functional
@@ -215,3 +215,18 @@ def test_layers_of_vkconv_are_prepared():
     model = nn.Sequential(vt.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), vt.ConvTranspose2d(8, 4, 2)).eval()
     fast = vt.accelerate(model, example=image())
     assert len(stand_in(fast).run.layers) == 2
+
+
+class Called(nn.Conv3d):
+    def forward(self, x):
+        return F.conv3d(x, self.weight * 2, self.bias, padding=1)
+
+
+@WAYS
+def test_code_that_calls_convolutions(way, monkeypatch):
+    calls = []
+    call = _apply.call
+    monkeypatch.setattr(_apply, "call", lambda *a, **k: calls.append(1) or call(*a, **k))
+    model = nn.Sequential(Causal(4, 8), nn.ReLU(), Called(8, 4, 3), nn.BatchNorm3d(4), Standardized(4, 2, 1))
+    trains_alike(model, image().unsqueeze(2), way)
+    assert len(calls) == 2 * 3

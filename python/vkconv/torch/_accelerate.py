@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -41,7 +40,9 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     array of NumPy, are seen where they change a whole tensor; of others `torch.autograd.graph.increment_version` tells.
     Changes of other attributes, like `stride`, are not followed: accelerate again after them.
 
-    In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
+    In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself, and
+    images lie channels last between layers that a graph holds; parts that draw a number for every element of an image
+    (dropout) or run under `torch.utils.checkpoint` keep their code.
 
     Results have the memory format that PyTorch's have where code keeps that of its input; what `contiguous()` or
     `permute` make of it on the way is not followed. `model.to(memory_format=torch.channels_last)` first, or an input in
@@ -97,6 +98,8 @@ def _with_trainable(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.M
             made = memo[module] = _with_children(module, memo, _with_trainable)
             if made is not module and shortens(made):
                 made.__dict__["forward"] = Shortcut(made).forward
+            elif made is module and (inherits(module) or calls_functions(module)):
+                memo[module] = _redirected(copy.copy(module))
     return memo[module]
 
 
@@ -122,23 +125,25 @@ def _prepared(model: nn.Module) -> nn.Module:
         if preparable(module):
             module.__dict__["forward"] = prepare(module).forward
         elif inherits(module):
-            inherited = PreparedInherited(module)
-            module.__dict__["_conv_forward"] = inherited.forward
-            if calls_functions(module):
-                module.__dict__["forward"] = _code(module, FunctionCalls(module, inherited).forward)
+            _redirected(module)
         elif any(map(preparable, module.modules())):
             if shortens(module):
                 module.__dict__["forward"] = Shortcut(module).forward
         elif calls_functions(module):
-            module.__dict__["forward"] = _code(module, FunctionCalls(module).forward)
+            _redirected(module)
     make_all(made)
     return made
 
 
-def _code(module: nn.Module, code: Callable[..., Any]) -> Callable[..., Any]:
-    """A shortcut of code that calls convolutions as functions, if it can be one."""
-    made: Callable[..., Any] = Shortcut(module, code).forward if shortens(module) else code
-    return made
+def _redirected(module: nn.Module) -> nn.Module:
+    """The module, whose own code reaches vkconv's convolutions where it calls those of PyTorch."""
+    inherited = PreparedInherited(module) if inherits(module) else None
+    if inherited is not None:
+        module.__dict__["_conv_forward"] = inherited.forward
+    if calls_functions(module):
+        code = FunctionCalls(module, inherited).forward
+        module.__dict__["forward"] = Shortcut(module, code).forward if shortens(module) else code
+    return module
 
 
 def _copy(model: nn.Module) -> nn.Module:

@@ -32,7 +32,7 @@ from vkconv.torch._folding import hardened, normalized
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import TRAINABLE, StandIn, convolve, convolve_transposed
 from vkconv.torch._sources import Sources, Stores, tensors_in
-from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored
+from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored, tracing
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -312,8 +312,10 @@ class PreparedInherited(Prepared):
     """What the forward of a subclass reaches when it calls that of `nn.Conv2d`, in the place of `_conv_forward`."""
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+        if tracing():  # where weights that are computed find layers of their own
+            return type(self.layer)._conv_forward(self.layer, input, weight, bias)
         own = weight is self.layer.weight and bias is self.layer.bias and Geometry.of(self.layer) == self.geometry
-        return super().forward(input) if own else type(self.layer)._conv_forward(self.layer, input, weight, bias)
+        return super().forward(input) if own else convolve(self.layer, input, weight, bias)
 
 
 class PreparedLinear(Prepared):
