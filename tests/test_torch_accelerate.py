@@ -20,7 +20,8 @@ from vkconv import torch as vt  # noqa: E402
 from vkconv.torch._formats import in_format_of  # noqa: E402
 from vkconv.torch._fusion import Steps  # noqa: E402
 from vkconv.torch._modules import stand_in  # noqa: E402
-from vkconv.torch._prepared import Prepared, prepared_conv, prepared_conv_add  # noqa: E402
+from vkconv.torch._prepared import Prepared  # noqa: E402
+from vkconv.torch._prepared_ops import prepared_conv, prepared_conv_add  # noqa: E402
 
 F = nn.functional
 SMALL = {

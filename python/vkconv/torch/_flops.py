@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from vkconv.torch._prepared import of_handle
+from vkconv.torch._prepared_ops import of_handle
 
 _vkconv = torch.ops.vkconv
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 
 import vkconv
 from vkconv._types import Activation, PaddingMode
-from vkconv.torch import _ops, _shapes
+from vkconv.torch import _ops
 from vkconv.torch._arrays import (
     channels_first,
     channels_last,
@@ -26,11 +24,11 @@ from vkconv.torch._arrays import (
     is_channels_last,
     to_array,
 )
-from vkconv.torch._autograd import merged
 from vkconv.torch._computed import Computed
 from vkconv.torch._folding import hardened, normalized
 from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import TRAINABLE, StandIn, convolve, convolve_transposed
+from vkconv.torch._prepared_ops import handle_of, prepared_conv, prepared_conv_add
 from vkconv.torch._sources import Sources, Stores, tensors_in
 from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored, tracing
 
@@ -113,15 +111,6 @@ class Geometry:
         return extents
 
 
-_handles = itertools.count()
-_by_handle: weakref.WeakValueDictionary[int, Prepared] = weakref.WeakValueDictionary()
-
-
-def of_handle(handle: int) -> Prepared:
-    """The one whose operators carry this handle."""
-    return _by_handle[handle]
-
-
 class Prepared(nn.Module, StandIn):
     """A convolution by weights that are packed once: `forward(input, addend)` is
     activation(norm(layer(input)) + addend), or of a linear layer activation(scale * layer(input) + addend).
@@ -148,8 +137,7 @@ class Prepared(nn.Module, StandIn):
         self._renew()
 
     def _renew(self) -> None:
-        self.handle = next(_handles)
-        _by_handle[self.handle] = self
+        self.handle = handle_of(self)
         self._packed: tuple[Any, Sources] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -367,39 +355,3 @@ def prepare(
     transposed = dict.fromkeys((*TRANSPOSED, *map(TRAINABLE.get, TRANSPOSED)), PreparedTransposed)
     kind = {nn.Linear: PreparedLinear, **transposed}.get(type(module), Prepared)
     return kind(module, norm, activation, any_format, scale)
-
-
-@torch.library.custom_op("vkconv::prepared_conv", mutates_args=(), device_types="cpu")
-def prepared_conv(input: Tensor, handle: int) -> Tensor:
-    """What the Prepared with this handle computes."""
-    return of_handle(handle).convolved(input)
-
-
-@torch.library.custom_op("vkconv::prepared_conv_add", mutates_args=(), device_types="cpu")
-def prepared_conv_add(input: Tensor, addend: Tensor, handle: int) -> Tensor:
-    """The same, with an addend of the output's shape in the dtype sums run in."""
-    return of_handle(handle).convolved(input, addend)
-
-
-def _fake(input: Tensor, handle: int) -> Tensor:
-    prepared = of_handle(handle)
-    batch, spatial, channels = prepared.output_shape(input)
-    _shapes.require_prepared(input, prepared.in_channels(), spatial)
-    return _ops.empty_channels_last(input, batch, spatial, channels)
-
-
-def _mapped(op: Any) -> Callable[..., tuple[Tensor, int]]:
-    """The rule of `torch.vmap`: one larger batch."""
-
-    def rule(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        *tensors, handle = arguments
-        whole = (merged(t, d, info.batch_size, 0) for t, d in zip(tensors, in_dims, strict=False))
-        return op(*whole, handle).unflatten(0, (info.batch_size, -1)), 0
-
-    return rule
-
-
-prepared_conv.register_fake(_fake)
-prepared_conv_add.register_fake(lambda input, addend, handle: _fake(input, handle))
-for _op in (prepared_conv, prepared_conv_add):
-    _op.register_vmap(_mapped(_op))
