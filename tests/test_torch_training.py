@@ -1,8 +1,12 @@
-"""Accelerated models in training mode: images stay channels last between layers, and all else is as PyTorch has it."""
+"""Accelerated models that train: images stay channels last between layers, and all else is as PyTorch has it."""
 
 from __future__ import annotations
 
 import copy
+import pickle
+import warnings
+from collections import namedtuple
+from types import MethodType
 
 import pytest
 
@@ -11,10 +15,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - after the skip
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from test_torch_models import Causal, Residual, Standardized, image  # noqa: E402
+from test_torch_models import Residual, image  # noqa: E402
 from vkconv import torch as vt  # noqa: E402
-from vkconv.torch import _apply, _shortcut, _trace  # noqa: E402
-from vkconv.torch._modules import stand_in  # noqa: E402
+from vkconv.torch import _training  # noqa: E402
+from vkconv.torch._arrays import is_channels_last  # noqa: E402
 
 F = nn.functional
 found: list[bool] = []
@@ -38,12 +42,8 @@ class Seen(nn.Module):
         return self.head(look(self.body(y)))
 
 
-def made(model: nn.Module, way: str) -> nn.Module:
-    """An accelerated copy in training mode."""
-    torch.manual_seed(5)
-    if way == "before":
-        return vt.accelerate(copy.deepcopy(model).train())
-    return vt.accelerate(model.eval()).requires_grad_().train()
+def made(model: nn.Module) -> nn.Module:
+    return vt.accelerate(copy.deepcopy(model).train())
 
 
 def step(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
@@ -51,182 +51,300 @@ def step(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     torch.manual_seed(3)
     found.clear()
     y = model(x)
-    weights = torch.linspace(-1, 1, y.numel()).view_as(y)
-    return [y, *torch.autograd.grad((y * weights).sum(), [p for p in model.parameters() if p.requires_grad]),
-            *(b.clone() for b in model.buffers())]  # fmt: skip
+    model.zero_grad()
+    (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
+    grads = [p.grad for p in model.parameters() if p.requires_grad]
+    return [y.detach(), *grads, *(b.clone() for b in model.buffers())]
 
 
-def trains_alike(model: nn.Module, x: torch.Tensor, way: str) -> list[bool]:
-    """Two steps of the model and of its accelerated copy agree; whether the latter's channels came last."""
-    fast = made(model, way)
-    model.train()
-    for _ in range(2):
-        want = step(model, x)
-        got = step(fast, x)
-        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
-        assert got[0].stride() == want[0].stride()
+def alike(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> list[bool]:
+    """A step of both agrees; whether channels came last in the latter's."""
+    want, got = step(model, x), step(fast, x)
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
+    assert got[0].stride() == want[0].stride()
     return list(found)
 
 
-WAYS = pytest.mark.parametrize("way", ["before", "after"])
+def trains_alike(model: nn.Module, x: torch.Tensor) -> list[bool]:
+    fast = made(model)
+    alike(model.train(), fast, x)
+    return alike(model, fast, x)
 
 
-@WAYS
+def last(x: torch.Tensor) -> torch.Tensor:
+    return x.to(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("channels", [4, 1])
-def test_channels_stay_last(way, channels):
+def test_channels_stay_last(channels):
     x = torch.randn(2, channels, 12, 12)
-    assert trains_alike(Seen(channels), x, way) == [True, True]
-    assert trains_alike(Seen(channels), x.to(memory_format=torch.channels_last), way) == [True, True]
+    assert trains_alike(Seen(channels), x) == [True, True]
+    assert trains_alike(Seen(channels), last(x)) == [True, True]
 
 
-@WAYS
-def test_three_dimensions_and_transposed_layers(way):
+def test_three_dimensions_and_transposed_layers():
     model = nn.Sequential(nn.Conv3d(3, 8, 3), nn.BatchNorm3d(8), nn.ReLU(), nn.ConvTranspose3d(8, 2, 2, stride=2))
-    trains_alike(model, torch.randn(2, 3, 4, 6, 5), way)
+    trains_alike(model, torch.randn(2, 3, 4, 6, 5))
 
 
-@WAYS
-def test_gradients_of_the_input_have_its_format(way):
-    model = Seen()
-    fast = made(model, way)
-    for form in (torch.contiguous_format, torch.channels_last):
+def test_gradients_of_the_input_have_its_format():
+    model = Seen().train()
+    fast = made(model)
+    for x in (image(), last(image())):
         grads = []
-        for m in (model.train(), fast):
-            x = image().contiguous(memory_format=form).requires_grad_()
-            (grad,) = torch.autograd.grad(m(x).square().sum(), x)
-            grads.append(grad)
+        for m in (model, fast):
+            leaf = x.clone().requires_grad_()
+            grads += torch.autograd.grad(m(leaf).square().sum(), leaf)
         torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)
         assert grads[0].stride() == grads[1].stride()
 
 
-@WAYS
-def test_second_derivatives(way):
-    fast = made(nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Conv2d(3, 1, 2)).double(), way)
+def test_second_derivatives():
+    fast = made(nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Conv2d(3, 1, 2)).double())
     x = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(fast, x)
+    assert torch.autograd.gradcheck(fast, x, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(fast, x)
-    assert torch.autograd.gradcheck(fast, x, check_forward_ad=True, check_backward_ad=False)
 
 
-DROPPED = {  # and whether a trace may run
+class Called(nn.Module):
+    def __init__(self, code) -> None:
+        super().__init__()
+        self.code, self.drop = code, nn.Dropout()
+
+    def forward(self, x):
+        return self.code(self, x)
+
+
+SEEN = {  # heads, and whether channels may come last before them
     "rows": (nn.Sequential(nn.Flatten(), nn.Linear(600, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 2)), True),
-    "flattened": (nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(600, 5)), True),
+    "flattened": (nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), nn.Linear(600, 5)), True),
+    "a function of rows": (Called(lambda m, y: F.dropout(F.relu(y).flatten(1), 0.5, m.training)), True),
     "channels": (nn.Sequential(nn.Dropout2d(), nn.Flatten()), True),
     "nothing": (nn.Sequential(nn.Dropout(0.0), nn.Flatten()), True),
+    "rows that are viewed": (Called(lambda m, y: F.relu(y).flatten(1).view(4, -1)), True),
     "pixels": (nn.Sequential(nn.Dropout(), nn.Flatten()), False),
     "pixels, activated": (nn.Sequential(nn.Sigmoid(), nn.AlphaDropout(), nn.Flatten()), False),
     "columns": (nn.Sequential(nn.Flatten(2), nn.Dropout(), nn.Linear(100, 2)), False),
+    "one image": (Called(lambda m, y: m.drop(y[0].flatten(1))), False),
+    "channels of images": (Called(lambda m, y: m.drop(y.transpose(0, 1).flatten(1))), False),
+    "by name": (Called(lambda m, y: m.drop(input=y)), False),
+    "views": (Called(lambda m, y: y.view(len(y), -1)), False),
+    "strides": (Called(lambda m, y: y + y.stride(1) / 1e3), False),
+    "an instance norm": (nn.InstanceNorm2d(6), False),
 }
 
 
-@WAYS
-@pytest.mark.parametrize("name", DROPPED)
-def test_dropouts_draw_what_pytorch_draws(name, way):
-    head, traced = DROPPED[name]
-    model = Seen(head=head)
-    assert trains_alike(model, image(), way)[0] == traced
-    assert isinstance(stand_in(made(model, way)).make(), torch.fx.GraphModule) == traced
+@pytest.mark.parametrize("name", SEEN)
+def test_code_that_sees_the_format(name):
+    head, last_before = SEEN[name]
+    if name == "views":
+        head.code = lambda m, y: y.view(2, -1)
+    assert trains_alike(Seen(head=head), image())[0] == last_before
 
 
-@WAYS
-@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
-def test_dropouts_in_sequences(way, form):
-    model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.Dropout(), nn.Conv2d(6, 4, 3), nn.Dropout(), nn.ReLU())
-    trains_alike(model, image().contiguous(memory_format=form), way)
+@pytest.mark.parametrize("x", [image(), last(image())], ids=["contiguous", "last"])
+def test_dropouts_in_sequences(x):
+    inside = nn.Sequential(nn.ReLU(), nn.Dropout(0.3))
+    trains_alike(nn.Sequential(nn.Conv2d(4, 6, 3), nn.Dropout(), nn.Conv2d(6, 4, 3), inside), x)
+    trains_alike(nn.Sequential(nn.Conv2d(4, 6, 3), inside, Called(lambda m, y: y + m.drop(y))), x)
 
 
-@WAYS
-def test_parts_in_eval_mode(way):
-    model = Seen()
-    fast = made(model, way)
-    for m in (model.train(), fast):
+class Untraced(nn.Module):
+    def forward(self, x):
+        return (x * 2 if x.sum() > 1e30 else x).view(len(x), -1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", [nn.Sequential, type("Own", (nn.Sequential,), {})])
+def test_views_in_nested_sequences(training, kind):
+    model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), kind(nn.Conv2d(6, 6, 1), nn.ReLU(), Untraced()))
+    torch.testing.assert_close(vt.accelerate(model.train(training))(image()), model(image()), rtol=1e-4, atol=1e-5)
+    model[2] = kind(nn.ReLU(), Untraced())
+    torch.testing.assert_close(vt.accelerate(model.train(training))(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+Pair = namedtuple("Pair", "first second")
+RESULTS = {
+    "parts": lambda y: y.chunk(2, 1),
+    "two": lambda y: (y, y.relu()),
+    "a list": lambda y: [y, y[:, :1]],
+    "named": lambda y: Pair(y, y.relu()),
+    "by name": lambda y: {"y": y, "n": 3},
+    "places": lambda y: F.max_pool2d(y, 2, return_indices=True),
+    "no images": lambda y: y.mean((2, 3)),
+}
+
+
+class Two(nn.Module):
+    def __init__(self, code) -> None:
+        super().__init__()
+        self.conv, self.code = nn.Conv2d(4, 6, 3), code
+
+    def forward(self, x):
+        return self.code(self.conv(x))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_have_pytorchs_format(name, training):
+    model = Two(RESULTS[name]).train(training)
+    for x in (image(), last(image())):
+        want, got = model(x), vt.accelerate(model)(x)
+        assert type(got) is type(want)
+        flat = torch.utils._pytree.tree_leaves
+        for w, g in zip(flat(want), flat(got), strict=True):
+            torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-5)
+            assert not isinstance(w, torch.Tensor) or is_channels_last(g) == is_channels_last(w)
+
+
+def test_the_input_itself():
+    """Written into, or given back, it is the caller's."""
+    write = Called(lambda m, x: F.relu_(x.flatten(1)).sum() * m.conv(x))
+    back = Called(lambda m, x: (x, m.conv(x)))
+    write.conv = back.conv = nn.Conv2d(4, 4, 3)
+    for model in (write, back):
+        x, same = image(), image()
+        torch.testing.assert_close(made(model)(x), model.train()(same), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(x, same)
+    assert made(back)(x)[0] is x
+
+
+def test_weights_that_are_channels_last_give_such_results():
+    for model in (nn.Sequential(nn.Conv2d(4, 6, 3), nn.Dropout(0.3)), Residual()):
+        trains_alike(last(model), image())
+    model = Residual()
+    fast = made(model)
+    alike(model.train(), fast, image())
+    alike(last(model), last(fast), image())
+
+
+def test_parts_in_eval_mode():
+    model = Seen().train()
+    fast = made(model)
+    for m in (model, fast):
         m.norm.eval()
         m.body.requires_grad_(False)
-    want, got = step(model, image()), step(fast, image())
-    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
-    assert found == [True, True]
+    assert alike(model, fast, image()) == [True, True]
 
 
 def test_modes_in_turns_are_traced_once(monkeypatch):
     traces = []
-    trace = _shortcut.trace
-    monkeypatch.setattr(_shortcut, "trace", lambda module: traces.append(module) or trace(module))
-    fast = vt.accelerate(Seen().eval())
+    trace = _training.trace
+    monkeypatch.setattr(_training, "trace", lambda module: traces.append(module) or trace(module))
+    fast = made(Seen())
     for _ in range(3):
         for training in (True, False):
             fast.train(training)(image())
     assert traces == [fast, fast]
-    for parts in range(1, 30):  # whatever combinations come, few stay
-        for i, module in enumerate(fast.children()):
-            module.train(bool(parts >> i & 1))
-        fast(image())
-    assert len(stand_in(fast).runs) <= 4
 
 
-def test_what_was_accelerated_in_training_mode_is_fast_in_eval_mode():
-    model = Seen()
-    fast = vt.accelerate(model.train())
-    fast(image())
-    with torch.no_grad():
-        torch.testing.assert_close(fast.eval()(image()), model.eval()(image()), rtol=1e-4, atol=1e-5)
-    assert "norm" not in str(stand_in(fast).run.graph)
-    assert list(fast.parameters()) == list(model.parameters())
-
-
-class Checkpointed(Seen):
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.reentrant = reentrant
+class Annealed(Two):
+    alpha = 1.0
 
     def forward(self, x):
-        y = look(self.norm(self.first(x)).relu())
-        return self.head(checkpoint(self.body, y, use_reentrant=self.reentrant))
+        y = look(self.conv(x)) * self.alpha
+        return F.dropout2d(y, 0.5) if self.training and self.alpha > 1 else y
+
+
+def test_attributes_are_those_of_the_call():
+    model = Annealed(None).train()
+    fast = made(model)
+    for alpha in (1.0, 0.5, 2.0):
+        model.alpha = fast.alpha = alpha
+        assert alike(model, fast, image()) == [True]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_are_kept(reentrant):
-    fast = made(Checkpointed(reentrant), "before")
-    assert stand_in(fast).make() is None
+def test_checkpoints(reentrant):
+    class Checkpointed(Seen):
+        def forward(self, x):
+            y = look(self.norm(self.first(x)).relu())
+            return self.head(checkpoint(self.body, y, use_reentrant=reentrant))
+
+    class Standardized(nn.Conv2d):
+        def forward(self, x):
+            return F.conv2d(x, self.weight - self.weight.mean(), self.bias)
+
+    model = Checkpointed(head=nn.Sequential(Standardized(6, 4, 3), nn.ReLU())).train()
+    fast = made(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alike(model, fast, image())
+    x = image().requires_grad_()
+    around = [checkpoint(m, x, use_reentrant=reentrant).square().sum() for m in (Residual().train(), made(Residual()))]
+    for loss in around:
+        loss.backward()
 
 
 def test_releases_that_do_not_tell_of_checkpoints(monkeypatch):
-    monkeypatch.setattr(_trace, "knows_savers", False)
-    assert trains_alike(Seen(), image(), "before") == [False, False]
+    monkeypatch.setattr(_training, "knows_savers", False)
+    assert trains_alike(Seen(), image()) == [False, False]
 
 
-def test_hooks_and_changes():
-    model = Seen()
-    fast = made(model, "before")
+def test_changes_are_followed():
+    model = Seen().train()
+    fast = made(model)
     calls = []
-    handle = fast.body.register_forward_hook(lambda *_: calls.append(1))
-    fast(image())
+    handle = fast.body.register_forward_hook(lambda _, inputs, result: calls.append(result.is_contiguous()))
+    alike(model, fast, image())
     handle.remove()
-    fast(image())
-    assert calls == [1]
-    for m in (model.train(), fast):
+    assert calls == [True]
+    for m in (model, fast):
         torch.manual_seed(9)
-        m.norm.reset_running_stats()
-        m.body.body[1].reset_running_stats()
         m.body.body[3] = nn.Conv2d(8, 6, 3)
-    torch.testing.assert_close(step(fast, image()), step(model, image()), rtol=1e-3, atol=1e-4)
+    alike(model, fast, image())
+    for m in (model, fast):
+        m.norm.forward = torch.tanh
+        m.body.forward = MethodType(lambda self, x: self.across(x), m.body)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+def test_wrapped_and_cloned_models_compute_with_their_own_weights():
+    fast = made(Residual())
+    fast.forward = MethodType(torch.autocast("cpu", torch.bfloat16)(fast.forward.__func__), fast)
+    assert fast(image()).dtype == torch.bfloat16
+    fast = made(Residual())
+    clones = [
+        copy.copy(fast),
+        fast._replicate_for_data_parallel(),
+        copy.deepcopy(fast),
+        pickle.loads(pickle.dumps(fast)),
+    ]
+    for clone in clones:
+        clone._modules = {name: copy.deepcopy(child) for name, child in clone._modules.items()}
+        with torch.no_grad():
+            for p in clone.parameters():
+                p.zero_()
+            assert not clone(image()).any()
+    assert fast(image()).any()
+
+
+def test_hooks_are_the_copys_own():
+    model = Residual().train()
+    vt.accelerate(model)
+    assert not model._forward_hooks and not model._forward_pre_hooks
+    assert not model.body._forward_hooks
 
 
 def test_layers_of_vkconv_are_prepared():
     model = nn.Sequential(vt.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), vt.ConvTranspose2d(8, 4, 2)).eval()
     fast = vt.accelerate(model, example=image())
-    assert len(stand_in(fast).run.layers) == 2
+    assert len(fast.forward.__self__.run.layers) == 2
 
 
-class Called(nn.Conv3d):
-    def forward(self, x):
-        return F.conv3d(x, self.weight * 2, self.bias, padding=1)
+def test_what_is_compiled_trains_alike():
+    model = Seen(head=nn.Flatten()).train()
+    compiled = torch.compile(made(model), backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(image()), model(image()), rtol=1e-4, atol=1e-5)
 
 
-@WAYS
-def test_code_that_calls_convolutions(way, monkeypatch):
-    calls = []
-    call = _apply.call
-    monkeypatch.setattr(_apply, "call", lambda *a, **k: calls.append(1) or call(*a, **k))
-    model = nn.Sequential(Causal(4, 8), nn.ReLU(), Called(8, 4, 3), nn.BatchNorm3d(4), Standardized(4, 2, 1))
-    trains_alike(model, image().unsqueeze(2), way)
-    assert len(calls) == 2 * 3
+def test_a_compiled_model_with_parts_that_train():
+    model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)).eval()
+    fast = vt.accelerate(model)
+    compiled = torch.compile(fast, backend="eager")
+    for m in (model, fast):
+        m[1].train()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(image()), model(image()), rtol=1e-4, atol=1e-5)

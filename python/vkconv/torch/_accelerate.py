@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from vkconv.torch._fusion import inherits, preparable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
 from vkconv.torch._prepared import PreparedInherited, prepare
 from vkconv.torch._shortcut import Shortcut, make_all, shortens
+from vkconv.torch._training import ChannelsLast
 from vkconv.torch._weight_norms import settle
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -40,9 +42,8 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     array of NumPy, are seen where they change a whole tensor; of others `torch.autograd.graph.increment_version` tells.
     Changes of other attributes, like `stride`, are not followed: accelerate again after them.
 
-    In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself, and
-    images lie channels last between layers that a graph holds; parts that draw a number for every element of an image
-    (dropout) or run under `torch.utils.checkpoint` keep their code.
+    In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
+    Contiguous images are channels last inside modules whose code gives the same results then.
 
     Results have the memory format that PyTorch's have where code keeps that of its input; what `contiguous()` or
     `permute` make of it on the way is not followed. `model.to(memory_format=torch.channels_last)` first, or an input in
@@ -97,9 +98,7 @@ def _with_trainable(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.M
         else:
             made = memo[module] = _with_children(module, memo, _with_trainable)
             if made is not module and shortens(made):
-                made.__dict__["forward"] = Shortcut(made).forward
-            elif made is module and (inherits(module) or calls_functions(module)):
-                memo[module] = _redirected(copy.copy(module))
+                ChannelsLast(made).attach()
     return memo[module]
 
 
@@ -125,25 +124,23 @@ def _prepared(model: nn.Module) -> nn.Module:
         if preparable(module):
             module.__dict__["forward"] = prepare(module).forward
         elif inherits(module):
-            _redirected(module)
+            inherited = PreparedInherited(module)
+            module.__dict__["_conv_forward"] = inherited.forward
+            if calls_functions(module):
+                module.__dict__["forward"] = _code(module, FunctionCalls(module, inherited).forward)
         elif any(map(preparable, module.modules())):
             if shortens(module):
                 module.__dict__["forward"] = Shortcut(module).forward
         elif calls_functions(module):
-            _redirected(module)
+            module.__dict__["forward"] = _code(module, FunctionCalls(module).forward)
     make_all(made)
     return made
 
 
-def _redirected(module: nn.Module) -> nn.Module:
-    """The module, whose own code reaches vkconv's convolutions where it calls those of PyTorch."""
-    inherited = PreparedInherited(module) if inherits(module) else None
-    if inherited is not None:
-        module.__dict__["_conv_forward"] = inherited.forward
-    if calls_functions(module):
-        code = FunctionCalls(module, inherited).forward
-        module.__dict__["forward"] = Shortcut(module, code).forward if shortens(module) else code
-    return module
+def _code(module: nn.Module, code: Callable[..., Any]) -> Callable[..., Any]:
+    """A shortcut of code that calls convolutions as functions, if it can be one."""
+    made: Callable[..., Any] = Shortcut(module, code).forward if shortens(module) else code
+    return made
 
 
 def _copy(model: nn.Module) -> nn.Module:

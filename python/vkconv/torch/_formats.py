@@ -19,14 +19,15 @@ _IN_MEMORY = frozenset((
     "native_dropout", "normal_", "rand_like", "randint_like", "randn_like", "random_", "uniform_",
 ))  # fmt: skip
 _DROPOUTS = frozenset(("alpha_dropout", "alpha_dropout_", "dropout", "dropout_"))
-_OF_ELEMENTS = _DROPOUTS | {"gelu", "hardswish", "relu", "relu_", "sigmoid", "silu", "tanh"}
+_KEEP_AXES = _DROPOUTS | {"adaptive_avg_pool2d", "gelu", "hardswish", "max_pool2d", "relu", "relu_", "silu"}
+_OF_ELEMENTS = (nn.AlphaDropout, nn.Dropout, nn.GELU, nn.Hardswish, nn.ReLU, nn.SiLU)
 
 
 def asks_for_format(module: nn.Module, graph: fx.Graph) -> bool:
     """Whether code that reads tensors, or draws random ones, in the order of their memory would find another one where
     channels come last."""
     drawn = (n for n in graph.nodes if draws(module_of(module, n)) or (name_of(n) in _DROPOUTS and _trains(n)))
-    return any(name_of(n) in _IN_MEMORY for n in graph.nodes) or not all(_is_rows(module, n.args[0]) for n in drawn)
+    return any(name_of(n) in _IN_MEMORY for n in graph.nodes) or not all(map(Rows(module).are_read_by, drawn))
 
 
 def draws(layer: nn.Module | None) -> bool:
@@ -40,15 +41,26 @@ def _trains(dropout: fx.Node) -> bool:
     return False not in (*dropout.args[2:3], *named)
 
 
-def _is_rows(module: nn.Module, node: Any) -> bool:
-    """Whether features of whole images lie side by side, in whatever format these are."""
-    layer: Any = module_of(module, node)
-    flattens = name_of(node) == "flatten" and node.args[1:] == (1,) and not node.kwargs
-    if flattens or isinstance(layer, nn.Linear) or (type(layer) is nn.Flatten and layer.start_dim == 1):
-        return True
-    each = type(layer).__module__ == nn.ReLU.__module__ or isinstance(layer, nn.Dropout | nn.AlphaDropout)
-    each = each or name_of(node) in _OF_ELEMENTS
-    return each and isinstance(node.args[0], fx.Node) and _is_rows(module, node.args[0])
+class Rows:
+    """Where the features of an image lie side by side, whatever the format of images is."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def are_read_by(self, node: fx.Node) -> bool:
+        return bool(node.args) and isinstance(node.args[0], fx.Node) and self._are(node.args[0])
+
+    def _are(self, node: fx.Node) -> bool:
+        """Whether the node makes them: a linear layer, images flattened, or what changes each number of such rows."""
+        layer = module_of(self.module, node)
+        if type(layer) is nn.Linear:
+            return True
+        if isinstance(layer, nn.Flatten) or name_of(node) == "flatten":
+            axes = (layer.start_dim, layer.end_dim) if isinstance(layer, nn.Flatten) else node.args[1:]
+            read = node.args[0] if node.args else None
+            of_layer = isinstance(read, fx.Node) and (read.op == "call_module" or name_of(read) in _KEEP_AXES)
+            return of_layer and not node.kwargs and axes in ((1,), (1, -1))
+        return (type(layer) in _OF_ELEMENTS or name_of(node) in _KEEP_AXES) and self.are_read_by(node)
 
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -98,6 +110,17 @@ def return_in_format(graph: fx.Graph) -> None:
 
 
 def in_format_of(input: Any, result: Any) -> Any:
-    """`result`, contiguous unless `input` is channels last."""
+    """`result`, or each of several, contiguous unless `input` is channels last."""
     last = isinstance(input, torch.Tensor) and is_channels_last(input)
-    return contiguous(result) if isinstance(result, torch.Tensor) and not last else result
+    return result if last else all_contiguous(result)
+
+
+def all_contiguous(result: Any) -> Any:
+    """Tensors, in tuples, lists and dictionaries too, in PyTorch's contiguous format."""
+    if isinstance(result, torch.Tensor):
+        return contiguous(result)
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*map(all_contiguous, result))
+    if type(result) in (tuple, list):
+        return type(result)(map(all_contiguous, result))
+    return {key: all_contiguous(value) for key, value in result.items()} if type(result) is dict else result

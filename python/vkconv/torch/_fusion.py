@@ -17,7 +17,7 @@ from vkconv.torch._arrays import contiguous
 from vkconv.torch._chain import chain
 from vkconv.torch._channels import excite
 from vkconv.torch._computed import Computed, functions_to_layers
-from vkconv.torch._formats import draws, in_format_of, normalize_contiguous, reads_contiguous, return_in_format
+from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
 from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
@@ -54,7 +54,8 @@ _METHODS: dict[str, Activation] = {
 LAYERS = (*TRAINABLE, *TRAINABLE.values(), nn.Linear)
 _STATISTICS = ("running_mean", "running_var", "weight", "bias")
 _BATCH_NORM = ("input", *_STATISTICS, "training", "momentum", "eps")  # the arguments of F.batch_norm
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+# In eval mode, in which alone a graph runs.
+_IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 _DROPS = (
     *((F.__name__, name) for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")),
     ("torchvision.ops.stochastic_depth", "stochastic_depth"),
@@ -175,13 +176,16 @@ def _fold_next(children: list[Any]) -> tuple[Any, int]:
 
 
 def _any_format(layer: nn.Module) -> bool:
-    """Layers of PyTorch and vkconv do not care where channels lie, unless they draw numbers; nor do graphs between
-    their convolutions."""
-    if not plain(layer) or draws(layer):
+    """Layers of PyTorch and vkconv do not care where channels lie; nor do graphs between their convolutions. A sequence
+    gives all its layers the format of its own input."""
+    if not plain(layer):
         return False
-    if type(layer).__module__.startswith(("torch.nn.", "vkconv.")):
-        return True
-    return getattr(stand_in(layer), "run", None) is not None
+    run = getattr(stand_in(layer), "run", None)
+    if isinstance(run, Steps):
+        return all(run.any_format)
+    if run is None and type(layer) is nn.Sequential:
+        return all(map(_any_format, layer.children()))
+    return run is not None or type(layer).__module__.startswith(("torch.nn.", "vkconv."))
 
 
 class Fusion:
@@ -202,8 +206,7 @@ class Fusion:
 
     def _returns_input(self, node: fx.Node) -> bool:
         """An identity, or what drops parts of its input in training."""
-        layer: Any = self._module(node)
-        if type(layer) is nn.Identity or (type(layer) in _DROPOUTS and not layer.training):
+        if type(self._module(node)) in _IDENTITIES:
             return len(node.args) == 1 and not node.kwargs
         function = getattr(node.target, "__module__", ""), getattr(node.target, "__name__", "")
         if not node.args or function not in _DROPS:

@@ -6,34 +6,30 @@ import inspect
 import operator
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 from vkconv.torch._fusion import Steps, fuse
-from vkconv.torch._modules import TRAINABLE, StandIn, all_are_hooked, hooks, own_forward, stand_in
+from vkconv.torch._modules import StandIn, all_are_hooked, hooked, hooks, own_forward, stand_in
 from vkconv.torch._trace import MissingError, lacks, takes_one, trace
 from vkconv.torch._watchers import tracing
-
-Run: TypeAlias = Steps | fx.GraphModule
-_Modes: TypeAlias = tuple[bool, ...]
-_MOST_MODES = 4  # shortcuts of one module
 
 
 class Shortcut(StandIn):
     """The forward of `module` with its convolutions and what follows them in one, made when it is first wanted.
 
-    The module's own code runs where nothing could be made of it. There is a shortcut for all parts in eval mode, `run`,
-    and others for those that train. After a change of the module's children or of their hooks they are made anew.
-    `code` runs in the place of the module's own, if given.
+    The module's own code runs while a part of it is in training mode, and always where nothing could be made of it.
+    After a change of its children or of their hooks the shortcut is made anew. `code` runs in the place of the
+    module's own, if given.
     """
 
     def __init__(self, module: nn.Module, code: Callable[..., Any] | None = None) -> None:
         self.module, self.code = module, code
-        self.runs = dict[_Modes, Run | None]()  # by the parts that train
-        self.made_of: _Parts | None = None
-        self.none = False  # nothing could be made in eval mode, and no hooks that may go were the reason
+        self.run: Steps | fx.GraphModule | None = None
+        self.made_of: Parts | None = None
+        self.none = False  # nothing could be made, and no hooks that may go were the reason
         self._name()
 
     def _name(self) -> None:
@@ -50,10 +46,6 @@ class Shortcut(StandIn):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-    @property
-    def run(self) -> Run | None:
-        return self.runs.get(())
 
     def _forward(self, input: Any) -> Any:
         return self._run(input)
@@ -78,48 +70,38 @@ class Shortcut(StandIn):
         if run is not None and not lacks(input):
             try:
                 return run.forward(input)
-            except MissingError:  # in eval mode alone
+            except MissingError:
                 self.none = True
         return self._own(input)
 
-    def _shorter(self) -> Run | None:
+    def _shorter(self) -> Steps | fx.GraphModule | None:
         """What runs instead of the module's code, if it may."""
-        if self.none:
+        if self.module.training or self.none:
             return None
-        if torch.compiler.is_compiling():
-            return None if self.module.training else self.run
-        if tracing() or all_are_hooked():  # which sees every child's call
-            return None
-        if torch.jit.is_tracing() and not self._is_made():  # which would record what is read for it
-            return None
-        return self.make()
+        if not torch.compiler.is_compiling():
+            if tracing() or all_are_hooked():  # which sees every child's call
+                return None
+            if self.made_of is None or self.made_of.changed():
+                if torch.jit.is_tracing():  # which would record what is read for it
+                    return None
+                self.make()
+        return None if self.made_of is None or self.made_of.training() else self.run
 
-    def _is_made(self) -> bool:
-        parts = self.made_of
-        return parts is not None and not parts.changed() and parts.modes() in self.runs
-
-    def make(self) -> Run | None:
+    def make(self) -> None:
         """Follow the module as it is now."""
-        if self.made_of is None or self.made_of.changed():
-            self.made_of = _Parts(self.module)
-            self.runs.clear()
-        modes = self.made_of.modes()
-        if modes not in self.runs:
-            if len(self.runs) == _MOST_MODES:
-                self.runs.clear()
-            made = self.runs[modes] = self._made(self.made_of)
-            self.none = made is None and not modes and not self.made_of.hooked()
-        return self.runs[modes]
-
-    def _made(self, parts: _Parts) -> Run | None:
-        module = self.module
-        if type(module).forward is not nn.Sequential.forward:
+        module, parts = self.module, Parts(self.module)
+        run: Steps | fx.GraphModule | None = None
+        if type(module).forward is nn.Sequential.forward:
+            for child in module.children():
+                make_all(child)
+            steps = Steps(list(module._modules.values()))
+            if len(steps.layers) < len(module) or any(map(_is_shorter, parts.modules[1:])):
+                run = steps
+        elif not parts.training():
             graph = trace(module)
-            return None if graph is None else fuse(module, graph)
-        for child in module.children():
-            make_all(child)
-        steps = Steps(list(module._modules.values()))
-        return steps if len(steps.layers) < len(module) or any(map(_is_shorter, parts.modules[1:])) else None
+            run = None if graph is None else fuse(module, graph)
+        self.run, self.made_of = run, None if parts.training() else parts
+        self.none = run is None and self.made_of is not None and not parts.hooked()
 
 
 def _is_shorter(module: nn.Module) -> bool:
@@ -127,14 +109,16 @@ def _is_shorter(module: nn.Module) -> bool:
     shortcut = stand_in(module)
     if isinstance(shortcut, Shortcut):
         return not shortcut.none
-    return type(module) in TRAINABLE.values() or not {"forward", "_conv_forward"}.isdisjoint(vars(module))
+    return not {"forward", "_conv_forward"}.isdisjoint(vars(module))
 
 
 def make_all(module: nn.Module) -> None:
     """Every shortcut in `module` that calls of it take."""
     shortcut = stand_in(module)
-    if isinstance(shortcut, Shortcut) and shortcut.make() is not None:
-        return
+    if isinstance(shortcut, Shortcut):
+        shortcut.make()
+        if shortcut.run is not None:
+            return
     for child in module.children():
         make_all(child)
 
@@ -147,8 +131,8 @@ def shortens(module: nn.Module) -> bool:
     return takes_one(parameters)
 
 
-class _Parts:
-    """What a shortcut was made of."""
+class Parts:
+    """The modules in a module, as they are now."""
 
     def __init__(self, module: nn.Module) -> None:
         self.modules = list(module.modules())
@@ -163,9 +147,7 @@ class _Parts:
         return self.state != self._state()
 
     def hooked(self) -> bool:
-        return any(self.hooks)
+        return any(map(hooked, self.modules))
 
-    def modes(self) -> _Modes:
-        """Which of the modules train; nothing where none does."""
-        modes = [m.training for m in self.modules]
-        return tuple(modes) if True in modes else ()
+    def training(self) -> bool:
+        return True in [m.training for m in self.modules]

@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 import threading
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
 from vkconv.torch._modules import TRAINABLE, plain
-from vkconv.torch._watchers import knows_savers, savers
+from vkconv.torch._watchers import savers
 from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
@@ -83,9 +84,8 @@ class _Tracer(fx.Tracer):
         return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
-        if super().is_leaf_module(m, qualified_name) or type(m) in TRAINABLE.values():
-            return True
-        if "_conv_forward" in vars(m) and not m.training:
+        known = type(m) in TRAINABLE.values() or "_conv_forward" in vars(m)
+        if known or super().is_leaf_module(m, qualified_name):
             return True
         if plain(m):
             return False
@@ -146,8 +146,6 @@ def trace(module: nn.Module) -> fx.Graph | None:
     _, *parameters = inspect.signature(type(module).forward).parameters.values()
     if not takes_one(parameters):
         return None
-    if not knows_savers and any(m.training for m in module.modules()):
-        return None
     with _one_at_a_time, without_collections():
         return _traced(module)
 
@@ -172,7 +170,8 @@ def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | No
     with torch.set_grad_enabled(mode), torch.autocast("cpu", torch.bfloat16, enabled=mode), WritesRefused() as writes:
         tracer = _Tracer()
         try:
-            with _no_questions_of_type():
+            with _no_questions_of_type(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the code's own, which calls give
                 graph = tracer.trace(module)
         except Exception:  # whatever user code raises
             graph = None
@@ -184,7 +183,7 @@ def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | No
 
 
 def _modes() -> tuple[Any, ...]:
-    """What of PyTorch's state changes the results of operators, or what they save."""
+    """What of PyTorch's state changes the results of operators, or what they keep."""
     autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), savers(), *autocast
 

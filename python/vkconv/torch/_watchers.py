@@ -16,14 +16,15 @@ _exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling
 tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)
 
 
-# What `torch.utils.checkpoint` puts around the code whose results are not kept; None before PyTorch 2.8.
-_saving = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-knows_savers = _saving is not None
+# Since PyTorch 2.8.
+_savers = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+knows_savers = _savers is not None
 
 
 def savers() -> Any:
-    """The functions that keep what a backward pass needs, if these are not PyTorch's own."""
-    return _saving and _saving(False)
+    """What keeps the tensors that a backward pass needs, if that is not PyTorch itself: around code whose results
+    `torch.utils.checkpoint` computes again, it keeps none."""
+    return _savers and _savers(False)
 
 
 def stored() -> bool:
