@@ -98,5 +98,5 @@ def _sees(module: nn.Module, node: fx.Node) -> bool:
     if node.op == "output":
         return any(n.op == "placeholder" or isinstance(n.target, type) for n in node.all_input_nodes)
     if name_of(node) in ("view", "view_as"):
-        return not Rows(module).are_read_by(node)
+        return node.all_input_nodes[0].op != "get_attr" and not Rows(module).are_read_by(node)
     return node.target is F.instance_norm or reads_contiguous(module_of(module, node))
