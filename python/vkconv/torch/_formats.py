@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._chain import Chain
+from vkconv.torch._channels import POOLINGS, POOLS, is_one
 from vkconv.torch._graphs import module_of, name_of
 from vkconv.torch._prepared import Prepared
 
@@ -51,9 +52,13 @@ class Rows:
         return bool(node.args) and isinstance(node.args[0], fx.Node) and self._are(node.args[0])
 
     def _are(self, node: fx.Node) -> bool:
-        """Whether the node makes them: a linear layer, images flattened, or what changes each number of such rows."""
-        layer = module_of(self.module, node)
-        if type(layer) is nn.Linear:
+        """Whether the node makes them: a linear layer, a pool of whole images, images flattened, or what changes each
+        number of such rows."""
+        layer: Any = module_of(self.module, node)
+        pools = (type(layer) in POOLS and is_one(layer.output_size)) or (
+            node.target in POOLINGS and len(node.args) == 2 and is_one(node.args[1])
+        )
+        if pools or type(layer) is nn.Linear:
             return True
         if isinstance(layer, nn.Flatten) or name_of(node) == "flatten":
             axes = (layer.start_dim, layer.end_dim) if isinstance(layer, nn.Flatten) else node.args[1:]
