@@ -40,10 +40,10 @@ def arguments() -> argparse.Namespace:
 
 
 def step(model: Any, x: Any) -> Callable[[], Any]:
-    """Forward and backward; returns the gradients of all parameters."""
+    """Forward and backward in training mode; returns the gradients of all parameters."""
     import torch
 
-    parameters = list(model.parameters())
+    parameters = [p.requires_grad_() for p in model.train().parameters()]
 
     def run() -> Any:
         torch.manual_seed(0)  # of dropout
@@ -64,7 +64,7 @@ def contenders(model: Any, x: Any, call: Callable[[Any, Any], Callable[[], Any]]
     import vkconv.torch
 
     last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    strided, fast = copy.deepcopy(model).to(memory_format=last), vkconv.torch.accelerate(copy.deepcopy(model))
+    strided, fast = copy.deepcopy(model).to(memory_format=last), vkconv.torch.accelerate(model)
     x_last = x.contiguous(memory_format=last)
     return {
         CONTIGUOUS: call(model, x),
@@ -103,7 +103,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     from bench.timing import interleaved
 
     make, shape = network(name, options)
-    model = seeded(make()).train(options.train).requires_grad_(options.train)
+    model = seeded(make())
     x = torch.randn((options.batch, *shape), generator=torch.Generator().manual_seed(1))
     call, error = (step, gradients_error) if options.train else (inference, logits_error)
     with torch.inference_mode(mode=not options.train):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -274,3 +276,22 @@ def test_results_keep_their_types_and_memory_formats(name):
     for a, b in zip(tensors_in(got), tensors_in(want), strict=True):
         assert a.stride() == b.stride()
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_other_threads_compute_while_code_is_traced():
+    other, wrong, done = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), [], threading.Event()
+
+    def work():
+        while not done.is_set():
+            try:
+                other(torch.ones(1, 4))
+            except Exception as error:
+                wrong.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    for _ in range(3):
+        made(lambda m, y: time.sleep(0.01) or m.second(y) * m.scale)
+    done.set()
+    thread.join()
+    assert not wrong

@@ -15,7 +15,6 @@ from vkconv.torch._fusion import inherits, preparable
 from vkconv.torch._modules import TRAINABLE, plain, trainable
 from vkconv.torch._prepared import PreparedInherited, prepare
 from vkconv.torch._shortcut import Shortcut, make_all, shortens
-from vkconv.torch._training import ChannelsLast
 from vkconv.torch._weight_norms import settle
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -43,7 +42,6 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     Changes of other attributes, like `stride`, are not followed: accelerate again after them.
 
     In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
-    Contiguous images are channels last inside modules whose code gives the same results then.
 
     Results have the memory format that PyTorch's have where code keeps that of its input; what `contiguous()` or
     `permute` make of it on the way is not followed. `model.to(memory_format=torch.channels_last)` first, or an input in
@@ -96,9 +94,7 @@ def _with_trainable(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.M
         if type(module) in TRAINABLE and plain(module):
             memo[module] = trainable(module)
         else:
-            made = memo[module] = _with_children(module, memo, _with_trainable)
-            if made is not module and shortens(made):
-                ChannelsLast(made).attach()
+            memo[module] = _with_children(module, memo, _with_trainable)
     return memo[module]
 
 

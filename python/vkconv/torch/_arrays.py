@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd import forward_ad
 
 from vkconv import _core
 from vkconv._types import Array
@@ -73,48 +71,20 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """PyTorch's copy from channels last takes eight times as long as one of a contiguous tensor, vkconv's twice."""
-    made = _copied(tensor, lambda t: to_tensor(_core.dense(to_array(t))))
-    return tensor.contiguous() if made is None else made
+    return to_tensor(_core.dense(to_array(tensor))) if _copies(tensor) else tensor.contiguous()
 
 
-class _Copy(torch.autograd.Function):
-    """Numbers in another format; the derivative has that of the tensor, which what follows reads beside it."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, copy: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        ctx.dense = tensor.is_contiguous()
-        return copy(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return contiguous(grad) if ctx.dense else in_channels_last(grad), None
-
-
-def _copied(tensor: torch.Tensor, copy: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
-    """By vkconv; None where its copy will not do."""
-    if tensor.dtype not in _DTYPES or tensor.dim() > _MOST_AXES or stored() or noticed(tensor):
-        return None
-    if not (followed() and differentiated(tensor)):
-        return copy(tensor)
-    made: torch.Tensor | None = _Copy.apply(tensor, copy) if forward_ad._current_level < 0 else None
-    return made
+def _copies(tensor: torch.Tensor) -> bool:
+    """Whether vkconv's copies, which nothing follows, will do."""
+    known = tensor.dtype in _DTYPES and tensor.dim() <= _MOST_AXES
+    return known and not (stored() or noticed(tensor) or (followed() and differentiated(tensor)))
 
 
 def with_channels_beside(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers, as several operators read them fastest: each would copy channels that lie apart."""
-    if tensor.stride(1) == 1 or tensor.shape[1] == 1:
+    if tensor.stride(1) == 1 or tensor.shape[1] == 1 or not _copies(tensor):
         return tensor
-    made = _copied(tensor, lambda t: channels_first(_core.dense(channels_last(t))))
-    return tensor if made is None else made
-
-
-def in_channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers in the memory format that convolutions keep, where PyTorch has one and a copy is fast."""
-    if not has_strides(tensor) or tensor.dim() < 4 or is_channels_last(tensor) or noticed(tensor):
-        return tensor
-    if tensor.shape[1] == 1:  # both formats at once, told apart by strides alone
-        return tensor.reshape(len(tensor), *tensor.shape[2:], 1).movedim(-1, 1)
-    return with_channels_beside(tensor)
+    return channels_first(_core.dense(channels_last(tensor)))
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:

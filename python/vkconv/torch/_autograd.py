@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from vkconv.torch import _ops
-from vkconv.torch._arrays import contiguous, with_channels_beside
+from vkconv.torch._arrays import contiguous, is_channels_last, with_channels_beside
 from vkconv.torch._watchers import differentiated, noticed, stored
 
 Operator = Any  # one of _ops.py
@@ -46,8 +46,9 @@ def _bias_grad(grad: Tensor) -> Tensor:
 
 
 def _in_format_of(tensor: Tensor, grad: Tensor) -> Tensor:
-    """The gradient with respect to `tensor`, where what follows in a backward pass reads both side by side."""
-    return contiguous(grad) if tensor.is_contiguous() else grad
+    """The gradient with respect to `tensor`, where what follows in a backward pass reads both side by side, as PyTorch
+    has it."""
+    return grad if is_channels_last(tensor) else contiguous(grad)
 
 
 def _conv_backward(ctx: Any, grad: Tensor | None) -> Grads:

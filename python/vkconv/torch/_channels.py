@@ -13,8 +13,8 @@ from vkconv.torch._modules import plain
 from vkconv.torch._prepared import Prepared, PreparedLinear
 from vkconv.torch._sources import Stores
 
-POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-POOLINGS = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+_POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+_POOLINGS = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
 
 
 class ChannelStep(nn.Module):
@@ -77,9 +77,9 @@ def _takes_means(made: fx.GraphModule, node: fx.Node, rank: int) -> bool:
         return False
     if node.op == "call_module":
         pool: Any = module_of(made, node)
-        return type(pool) is POOLS[rank - 1] and plain(pool) and is_one(pool.output_size)
-    if node.target is POOLINGS[rank - 1]:
-        return len(node.args) == 2 and not node.kwargs and is_one(node.args[1])
+        return type(pool) is _POOLS[rank - 1] and plain(pool) and _is_one(pool.output_size)
+    if node.target is _POOLINGS[rank - 1]:
+        return len(node.args) == 2 and not node.kwargs and _is_one(node.args[1])
     if (node.op, node.target) != ("call_method", "mean") and node.target is not torch.mean:
         return False
     given = dict(zip(("input", "dim", "keepdim"), node.args, strict=False)) | node.kwargs
@@ -90,7 +90,7 @@ def _takes_means(made: fx.GraphModule, node: fx.Node, rank: int) -> bool:
     return isinstance(dims, list | tuple) and sorted(d % (rank + 2) for d in dims) == list(range(2, rank + 2))
 
 
-def is_one(size: Any) -> bool:
+def _is_one(size: Any) -> bool:
     return size == 1 or (isinstance(size, list | tuple) and set(size) == {1})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from torch import fx, nn
 
 from vkconv.torch._arrays import contiguous, is_channels_last
 from vkconv.torch._chain import Chain
-from vkconv.torch._channels import POOLINGS, POOLS, is_one
 from vkconv.torch._graphs import module_of, name_of
 from vkconv.torch._prepared import Prepared
 
@@ -20,52 +20,18 @@ _IN_MEMORY = frozenset((
     "native_dropout", "normal_", "rand_like", "randint_like", "randn_like", "random_", "uniform_",
 ))  # fmt: skip
 _DROPOUTS = frozenset(("alpha_dropout", "alpha_dropout_", "dropout", "dropout_"))
-_KEEP_AXES = _DROPOUTS | {"adaptive_avg_pool2d", "gelu", "hardswish", "max_pool2d", "relu", "relu_", "silu"}
-_OF_ELEMENTS = (nn.AlphaDropout, nn.Dropout, nn.GELU, nn.Hardswish, nn.ReLU, nn.SiLU)
 
 
-def asks_for_format(module: nn.Module, graph: fx.Graph) -> bool:
+def asks_for_format(graph: fx.Graph) -> bool:
     """Whether code that reads tensors, or draws random ones, in the order of their memory would find another one where
     channels come last."""
-    drawn = (n for n in graph.nodes if draws(module_of(module, n)) or (name_of(n) in _DROPOUTS and _trains(n)))
-    return any(name_of(n) in _IN_MEMORY for n in graph.nodes) or not all(map(Rows(module).are_read_by, drawn))
-
-
-def draws(layer: nn.Module | None) -> bool:
-    """Whether the layer draws a number for every element."""
-    return isinstance(layer, nn.Dropout | nn.AlphaDropout) and layer.training and layer.p > 0
+    return any(name_of(n) in _IN_MEMORY or (name_of(n) in _DROPOUTS and _trains(n)) for n in graph.nodes)
 
 
 def _trains(dropout: fx.Node) -> bool:
     """Whether it may draw a number for every element. `torch` and `torch.nn.functional` have two names for that."""
     named = [value for name, value in dropout.kwargs.items() if name in ("training", "train")]
     return False not in (*dropout.args[2:3], *named)
-
-
-class Rows:
-    """Where the features of an image lie side by side, whatever the format of images is."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-
-    def are_read_by(self, node: fx.Node) -> bool:
-        return bool(node.args) and isinstance(node.args[0], fx.Node) and self._are(node.args[0])
-
-    def _are(self, node: fx.Node) -> bool:
-        """Whether the node makes them: a linear layer, a pool of whole images, images flattened, or what changes each
-        number of such rows."""
-        layer: Any = module_of(self.module, node)
-        pools = (type(layer) in POOLS and is_one(layer.output_size)) or (
-            node.target in POOLINGS and len(node.args) == 2 and is_one(node.args[1])
-        )
-        if pools or type(layer) is nn.Linear:
-            return True
-        if isinstance(layer, nn.Flatten) or name_of(node) == "flatten":
-            axes = (layer.start_dim, layer.end_dim) if isinstance(layer, nn.Flatten) else node.args[1:]
-            read = node.args[0] if node.args else None
-            of_layer = isinstance(read, fx.Node) and (read.op == "call_module" or name_of(read) in _KEEP_AXES)
-            return of_layer and not node.kwargs and axes in ((1,), (1, -1))
-        return (type(layer) in _OF_ELEMENTS or name_of(node) in _KEEP_AXES) and self.are_read_by(node)
 
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -115,17 +81,17 @@ def return_in_format(graph: fx.Graph) -> None:
 
 
 def in_format_of(input: Any, result: Any) -> Any:
-    """`result`, or each of several, contiguous unless `input` is channels last."""
-    last = isinstance(input, torch.Tensor) and is_channels_last(input)
-    return result if last else all_contiguous(result)
-
-
-def all_contiguous(result: Any) -> Any:
-    """Tensors, in tuples, lists and dictionaries too, in PyTorch's contiguous format."""
+    """`result`, or each image of several, contiguous unless `input` is channels last."""
+    if isinstance(input, torch.Tensor) and is_channels_last(input):
+        return result
     if isinstance(result, torch.Tensor):
         return contiguous(result)
-    if isinstance(result, tuple) and hasattr(result, "_fields"):
-        return type(result)(*map(all_contiguous, result))
-    if type(result) in (tuple, list):
-        return type(result)(map(all_contiguous, result))
-    return {key: all_contiguous(value) for key, value in result.items()} if type(result) is dict else result
+    return _images_contiguous(result) if isinstance(result, tuple | list) else result
+
+
+def _images_contiguous(results: Any) -> Any:
+    """Other tensors may be views of each other, which copies would not be."""
+    made = [contiguous(r) if isinstance(r, torch.Tensor) and is_channels_last(r) else r for r in results]
+    if all(map(operator.is_, made, results)):
+        return results
+    return type(results)(*made) if hasattr(results, "_fields") else type(results)(made)

@@ -22,7 +22,7 @@ class Attribute(nn.Module):
         return getattr(self.owner, self.name)
 
 
-def module_of(made: nn.Module, node: fx.Node) -> nn.Module | None:
+def module_of(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     """The module that the node calls."""
     return made.get_submodule(str(node.target)) if node.op == "call_module" else None
 

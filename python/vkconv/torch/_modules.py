@@ -113,15 +113,6 @@ def all_are_hooked() -> bool:
                 m._global_backward_pre_hooks))  # fmt: skip
 
 
-class OwnHook:
-    """What `accelerate` puts around the forward of a module."""
-
-
-def hooked(module: nn.Module) -> bool:
-    """Whether something else runs around it."""
-    return any(not isinstance(hook, OwnHook) for around in hooks(module) for hook in around.values())
-
-
 def own_forward(module: nn.Module) -> bool:
     """The module's forward is its type's, or stands in for it."""
     return "forward" not in vars(module) or stand_in(module) is not None
@@ -129,7 +120,7 @@ def own_forward(module: nn.Module) -> bool:
 
 def plain(module: nn.Module) -> bool:
     """A call of the module does what its type's forward does."""
-    return own_forward(module) and not hooked(module)
+    return own_forward(module) and not any(hooks(module))
 
 
 def trainable(conv: nn.Module) -> nn.Module:

@@ -20,7 +20,6 @@ from vkconv.torch._arrays import (
     channels_last,
     contiguous,
     has_strides,
-    in_channels_last,
     is_channels_last,
     to_array,
 )
@@ -240,12 +239,8 @@ class Prepared(nn.Module, StandIn):
         return followed() and (differentiated(*operands, *(sources := tensors_in(self.stores()))) or batched(*sources))
 
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
-        y = self._normed(convolve(self.layer, self._in_format(input), self.layer.weight, self.layer.bias))
+        y = self._normed(convolve(self.layer, input, self.layer.weight, self.layer.bias))
         return activate(y if addend is None else y + addend, self.activation)
-
-    def _in_format(self, input: Tensor) -> Tensor:
-        """The input in the format that operators give their results, and derivatives theirs."""
-        return in_channels_last(input) if self.any_format and not stored() else input
 
     def _normed(self, y: Tensor) -> Tensor:
         n = self.norm  # of a subclass, which may do more than a batch norm does
@@ -292,7 +287,7 @@ class PreparedTransposed(Prepared):
         return super().forward(input) if output_size is None else self._by_operators(input, None, output_size)
 
     def _by_operators(self, input: Tensor, addend: Tensor | None, output_size: list[int] | None = None) -> Tensor:
-        y = convolve_transposed(self.layer, self._in_format(input), output_size)
+        y = convolve_transposed(self.layer, input, output_size)
         return activate(self._normed(y), self.activation)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from vkconv.torch._fusion import Steps, fuse
-from vkconv.torch._modules import StandIn, all_are_hooked, hooked, hooks, own_forward, stand_in
+from vkconv.torch._modules import StandIn, all_are_hooked, hooks, own_forward, stand_in
 from vkconv.torch._trace import MissingError, lacks, takes_one, trace
 from vkconv.torch._watchers import tracing
 
@@ -28,7 +28,7 @@ class Shortcut(StandIn):
     def __init__(self, module: nn.Module, code: Callable[..., Any] | None = None) -> None:
         self.module, self.code = module, code
         self.run: Steps | fx.GraphModule | None = None
-        self.made_of: Parts | None = None
+        self.made_of: _Parts | None = None
         self.none = False  # nothing could be made, and no hooks that may go were the reason
         self._name()
 
@@ -89,7 +89,7 @@ class Shortcut(StandIn):
 
     def make(self) -> None:
         """Follow the module as it is now."""
-        module, parts = self.module, Parts(self.module)
+        module, parts = self.module, _Parts(self.module)
         run: Steps | fx.GraphModule | None = None
         if type(module).forward is nn.Sequential.forward:
             for child in module.children():
@@ -131,8 +131,8 @@ def shortens(module: nn.Module) -> bool:
     return takes_one(parameters)
 
 
-class Parts:
-    """The modules in a module, as they are now."""
+class _Parts:
+    """What a shortcut was made of."""
 
     def __init__(self, module: nn.Module) -> None:
         self.modules = list(module.modules())
@@ -147,7 +147,7 @@ class Parts:
         return self.state != self._state()
 
     def hooked(self) -> bool:
-        return any(map(hooked, self.modules))
+        return any(self.hooks)
 
     def training(self) -> bool:
         return True in [m.training for m in self.modules]

@@ -8,7 +8,6 @@ import functools
 import inspect
 import sys
 import threading
-import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,8 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
-from vkconv.torch._modules import TRAINABLE, plain
-from vkconv.torch._watchers import savers
+from vkconv.torch._modules import own_forward, plain
 from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
@@ -57,6 +55,7 @@ class _Tracer(fx.Tracer):
     def __init__(self) -> None:
         super().__init__()
         self.modes, self.proxies = _modes(), list[weakref.ref[fx.Proxy]]()
+        self.thread = threading.get_ident()  # others find modules changed by torch.fx, too
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         made = _Proxy(node, self)
@@ -72,7 +71,7 @@ class _Tracer(fx.Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
         """That of torch.fx looks through all tensors of the module every time."""
         name = self._names.get(id(attr_val))
-        if name is None:
+        if name is None or threading.get_ident() != self.thread:
             return attr_val
         if name not in parameter_proxy_cache:
             parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
@@ -84,14 +83,18 @@ class _Tracer(fx.Tracer):
         return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
-        known = type(m) in TRAINABLE.values() or "_conv_forward" in vars(m)
-        if known or super().is_leaf_module(m, qualified_name):
+        if "_conv_forward" in vars(m):
             return True
-        if plain(m):
+        if super().is_leaf_module(m, qualified_name):
+            if _is_pytorchs(m):
+                return True
+        elif plain(m) and not m.training:
             return False
         raise ValueError(f"{qualified_name} cannot be traced, and may want contiguous tensors")
 
     def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
         made = super().call_module(m, forward, args, kwargs)
         own = "_conv_forward" in vars(m)  # the code of a subclass, whose results may be any
         return self.create_proxy("call_function", given, (made,), {}) if own else made
@@ -112,6 +115,13 @@ class _Tracer(fx.Tracer):
         if other or (dataclasses.is_dataclass(kind) and not _holds_arguments(kind)):
             raise TypeError(f"a trace would make something else of {kind}")
         return super().create_arg(a)
+
+
+def _is_pytorchs(m: nn.Module) -> bool:
+    """Whether a module of `torch.nn` runs no code of others, which may want contiguous tensors, but on its weights."""
+    kind = type(m).__bases__[0] if nn.utils.parametrize.is_parametrized(m) else type(m)
+    known = kind.__module__.startswith(("torch.nn.", "torch.ao.nn.", "vkconv.")) and own_forward(m)
+    return known and all(_is_pytorchs(c) for name, c in m.named_children() if name != "parametrizations")
 
 
 def _holds_arguments(kind: type) -> bool:
@@ -146,6 +156,8 @@ def trace(module: nn.Module) -> fx.Graph | None:
     _, *parameters = inspect.signature(type(module).forward).parameters.values()
     if not takes_one(parameters):
         return None
+    if any(m.training for m in module.modules()):
+        return None
     with _one_at_a_time, without_collections():
         return _traced(module)
 
@@ -159,7 +171,7 @@ def _traced(module: nn.Module) -> fx.Graph | None:
     graphs = []
     for mode in (True, False):
         graph = _graph_in_mode(module, state, mode)
-        if graph is None or asks_for_format(module, graph) or not Writes(module, graph).are_kept():
+        if graph is None or asks_for_format(graph) or not Writes(module, graph).are_kept():
             return None
         graphs.append(graph)
     return graphs[0] if str(graphs[0]) == str(graphs[1]) else None
@@ -170,8 +182,7 @@ def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | No
     with torch.set_grad_enabled(mode), torch.autocast("cpu", torch.bfloat16, enabled=mode), WritesRefused() as writes:
         tracer = _Tracer()
         try:
-            with _no_questions_of_type(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the code's own, which calls give
+            with _no_questions_of_type():
                 graph = tracer.trace(module)
         except Exception:  # whatever user code raises
             graph = None
@@ -183,9 +194,9 @@ def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | No
 
 
 def _modes() -> tuple[Any, ...]:
-    """What of PyTorch's state changes the results of operators, or what they keep."""
+    """What of PyTorch's state changes the results of operators."""
     autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), savers(), *autocast
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *autocast
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -14,17 +12,6 @@ _exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling
 
 # Whether torch.fx traces; the latter in older releases.
 tracing = getattr(_symbolic_trace, "is_fx_symbolic_tracing", _symbolic_trace.is_fx_tracing)
-
-
-# Since PyTorch 2.8.
-_savers = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-knows_savers = _savers is not None
-
-
-def savers() -> Any:
-    """What keeps the tensors that a backward pass needs, if that is not PyTorch itself: around code whose results
-    `torch.utils.checkpoint` computes again, it keeps none."""
-    return _savers and _savers(False)
 
 
 def stored() -> bool:

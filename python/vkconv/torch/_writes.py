@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any
 
 from torch import fx, nn
 
 from vkconv.torch._graphs import name_of
 
 _MAY_COPY = frozenset(("contiguous", "flatten", "ravel", "reshape", "reshape_as", "unflatten", "view", "view_as"))
-_VIEWS = frozenset(("chunk", "getitem", "movedim", "narrow", "permute", "select", "split", "squeeze", "transpose",
-                    "unsqueeze"))  # fmt: skip
+_VIEWS = frozenset((
+    "adjoint", "chunk", "detach", "diagonal", "dsplit", "expand", "expand_as", "getattr", "getitem", "hsplit",
+    "moveaxis", "movedim", "narrow", "permute", "select", "split", "split_with_sizes", "squeeze", "swapaxes",
+    "swapdims", "t", "tensor_split", "transpose", "unbind", "unfold", "unsqueeze", "vsplit",
+))  # fmt: skip
 # The functions behind `x += y` and its like.
 IN_PLACE = tuple(getattr(operator, f"i{name}") for name in (
     "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"
@@ -29,22 +31,14 @@ class Writes:
         """Whether nothing that may be a copy is read after a write into another name of the same tensor."""
         order = {node: i for i, node in enumerate(self.nodes)}
         for write in filter(self.into_first, self.nodes):
-            target, root = write.args[0], self._root(write.args[0])
+            root = target = write.args[0]
+            while self._aliases(root):
+                root = root.args[0]
             names = [] if root.op == "placeholder" else list(self._names(root, write))
             read = (user for name in names if name is not target for user in name.users)
             if any(name_of(n) in _MAY_COPY for n in names) and any(order[user] > order[write] for user in read):
                 return False
         return True
-
-    def into_input(self, node: fx.Node) -> bool:
-        """Whether the node writes into the module's input."""
-        return self.into_first(node) and self._root(node.args[0]).op == "placeholder"
-
-    def _root(self, node: Any) -> fx.Node:
-        """Whose memory the result is, or would be if that were contiguous."""
-        while self._aliases(node):
-            node = node.args[0]
-        return node
 
     def _names(self, node: fx.Node, write: fx.Node) -> Iterator[fx.Node]:
         """The node and its views, but for those of the result of `write`."""
