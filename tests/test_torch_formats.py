@@ -22,10 +22,10 @@ F = nn.functional
 class Code(nn.Module):
     def __init__(self, code) -> None:
         super().__init__()
-        self.conv, self.code = nn.Conv2d(4, 6, 3), code
+        self.conv, self.then = nn.Conv2d(4, 6, 3), code
 
     def forward(self, x):
-        return self.code(self.conv(x))
+        return self.then(self.conv(x))
 
 
 Pair = namedtuple("Pair", "first second")
@@ -138,6 +138,25 @@ def test_gradients_of_an_input_have_pytorchs_format(of):
 def test_layers_of_vkconv_are_prepared():
     model = nn.Sequential(vt.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), vt.ConvTranspose2d(8, 4, 2)).eval()
     assert len(runs(vt.accelerate(model, example=image()))) == 2
+    model = Code(F.relu)
+    model.conv = vt.Conv2d(4, 6, 3)
+    graph = runs(vt.accelerate(model.eval(), example=image())).graph
+    assert len(graph.nodes) == 4  # input, convolution, format, output
+
+
+class Graph(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.code, self.graph = nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)
+
+    def forward(self, x):
+        return self.graph(self.code(x)).relu()
+
+
+@torch.no_grad()
+def test_parts_with_names_of_a_graphs():
+    model = Graph().eval()
+    torch.testing.assert_close(vt.accelerate(model)(image()), model(image()), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

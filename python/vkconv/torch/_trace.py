@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
-from vkconv.torch._modules import own_forward, plain
+from vkconv.torch._modules import TRAINABLE, own_forward, plain
 from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
@@ -83,7 +83,7 @@ class _Tracer(fx.Tracer):
         return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
-        if "_conv_forward" in vars(m):
+        if "_conv_forward" in vars(m) or type(m) in TRAINABLE.values():
             return True
         if super().is_leaf_module(m, qualified_name):
             if _is_pytorchs(m):
@@ -158,6 +158,8 @@ def trace(module: nn.Module) -> fx.Graph | None:
         return None
     if any(m.training for m in module.modules()):
         return None
+    if any(hasattr(fx.GraphModule, name) for name in (*module._modules, *module._parameters, *module._buffers)):
+        return None  # "graph" and "code" are its own
     with _one_at_a_time, without_collections():
         return _traced(module)
 
