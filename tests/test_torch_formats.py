@@ -93,13 +93,18 @@ class Scaled(nn.Module):
 
 @pytest.mark.parametrize(
     "layer",
-    [patched, lambda: nn.DataParallel(Untraced()), lambda: nn.utils.parametrizations.weight_norm(Scaled(), "weight")],
-    ids=["patched", "inside", "parametrized"],
+    [
+        patched,
+        lambda: nn.DataParallel(Untraced()),
+        lambda: nn.utils.parametrizations.weight_norm(Scaled(), "weight"),
+        lambda: nn.utils.parametrize.register_parametrization(Scaled(), "weight", nn.Tanh()),
+    ],
+    ids=["patched", "inside", "weight norm", "parametrized"],
 )
 @torch.no_grad()
 def test_code_of_others_in_modules_of_pytorch(layer):
-    model = Code(layer()).eval()
-    torch.testing.assert_close(vt.accelerate(model)(image()), model(image()), rtol=1e-4, atol=1e-5)
+    for model in (Code(layer()).eval(), nn.Sequential(nn.Conv2d(4, 6, 3), layer()).eval()):
+        torch.testing.assert_close(vt.accelerate(model)(image()), model(image()), rtol=1e-4, atol=1e-5)
 
 
 WRITES = {

@@ -19,7 +19,7 @@ from vkconv.torch._channels import excite
 from vkconv.torch._computed import Computed, functions_to_layers
 from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
 from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
-from vkconv.torch._modules import TRAINABLE, plain, stand_in
+from vkconv.torch._modules import TRAINABLE, plain, runs_known_code, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
 _MODULES: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
@@ -185,7 +185,7 @@ def _any_format(layer: nn.Module) -> bool:
         return all(run.any_format)
     if run is None and type(layer) is nn.Sequential:
         return all(map(_any_format, layer.children()))
-    return run is not None or type(layer).__module__.startswith(("torch.nn.", "vkconv."))
+    return run is not None or runs_known_code(layer)
 
 
 class Fusion:

@@ -123,6 +123,13 @@ def plain(module: nn.Module) -> bool:
     return own_forward(module) and not any(hooks(module))
 
 
+def runs_known_code(module: nn.Module) -> bool:
+    """Whether it runs the code of PyTorch and vkconv alone, but on its weights: others' may want contiguous tensors."""
+    kind = type(module).__bases__[0] if nn.utils.parametrize.is_parametrized(module) else type(module)
+    known = kind.__module__.startswith(("torch.nn.", "torch.ao.nn.", "vkconv.")) and own_forward(module)
+    return known and all(runs_known_code(c) for name, c in module.named_children() if name != "parametrizations")
+
+
 def trainable(conv: nn.Module) -> nn.Module:
     """The same convolution by vkconv, with the same parameters."""
     made = copy.copy(conv)

@@ -26,7 +26,7 @@ from vkconv.torch._arrays import (
 from vkconv.torch._computed import Computed
 from vkconv.torch._folding import hardened, normalized
 from vkconv.torch._functional import pads_of, per_axis
-from vkconv.torch._modules import TRAINABLE, StandIn, convolve, convolve_transposed
+from vkconv.torch._modules import StandIn, convolve, convolve_transposed
 from vkconv.torch._prepared_ops import handle_of, prepared_conv, prepared_conv_add
 from vkconv.torch._sources import Sources, Stores, tensors_in
 from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored, tracing
@@ -347,6 +347,9 @@ def prepare(
     module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False, scale: Any = None
 ) -> Prepared:
     """A convolution or a linear layer with what follows it."""
-    transposed = dict.fromkeys((*TRANSPOSED, *map(TRAINABLE.get, TRANSPOSED)), PreparedTransposed)
-    kind = {nn.Linear: PreparedLinear, **transposed}.get(type(module), Prepared)
+    kind = Prepared
+    if isinstance(module, nn.Linear):
+        kind = PreparedLinear
+    elif isinstance(module, TRANSPOSED):
+        kind = PreparedTransposed
     return kind(module, norm, activation, any_format, scale)

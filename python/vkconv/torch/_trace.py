@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
-from vkconv.torch._modules import TRAINABLE, own_forward, plain
+from vkconv.torch._modules import TRAINABLE, plain, runs_known_code
 from vkconv.torch._writes import IN_PLACE, Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
@@ -86,7 +86,7 @@ class _Tracer(fx.Tracer):
         if "_conv_forward" in vars(m) or type(m) in TRAINABLE.values():
             return True
         if super().is_leaf_module(m, qualified_name):
-            if _is_pytorchs(m):
+            if runs_known_code(m):
                 return True
         elif plain(m) and not m.training:
             return False
@@ -115,13 +115,6 @@ class _Tracer(fx.Tracer):
         if other or (dataclasses.is_dataclass(kind) and not _holds_arguments(kind)):
             raise TypeError(f"a trace would make something else of {kind}")
         return super().create_arg(a)
-
-
-def _is_pytorchs(m: nn.Module) -> bool:
-    """Whether a module of `torch.nn` runs no code of others, which may want contiguous tensors, but on its weights."""
-    kind = type(m).__bases__[0] if nn.utils.parametrize.is_parametrized(m) else type(m)
-    known = kind.__module__.startswith(("torch.nn.", "torch.ao.nn.", "vkconv.")) and own_forward(m)
-    return known and all(_is_pytorchs(c) for name, c in m.named_children() if name != "parametrizations")
 
 
 def _holds_arguments(kind: type) -> bool:
