@@ -68,6 +68,10 @@ Support loop_support(std::int64_t iterations) {
   return Support::yes();
 }
 
+std::int64_t definition_iterations(const ConvProblem& p, std::int64_t outputs, std::int64_t channels) {
+  return checked_mul(checked_mul(outputs, p.taps()), ceil_div(p.in_channels_per_group(), channels) + 1);
+}
+
 std::int64_t power_of_two_above(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
 }

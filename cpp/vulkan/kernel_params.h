@@ -61,6 +61,9 @@ Support pixels_support(const ConvProblem& p);
 Support weights_support(const ConvProblem& p);
 // Whether a software device runs that many loop iterations of an invocation: kSoftwareLoopIterations.
 Support loop_support(std::int64_t iterations);
+// Those in which an invocation computes `outputs` once more by the definition, so many channels at a time, where zeros
+// have made NaN of infinities: see direct_sum.glsl.
+std::int64_t definition_iterations(const ConvProblem& p, std::int64_t outputs, std::int64_t channels = 1);
 
 // The least power of two that is not below n; 1 for n below it.
 std::int64_t power_of_two_above(std::int64_t n);

@@ -107,6 +107,14 @@ Grid choose_grid(const ConvProblem& p, const Traits& traits) {
   return grid_of(p, t);
 }
 
+// Whether zeros are read beside the input or the kernel.
+bool has_zeros(const ConvProblem& p, const Tile& t) { return has_padding(p) || p.kernel[2] % t.taps_w != 0; }
+
+// Of an invocation: a tap at a time, and its outputs by the definition.
+std::int64_t loop_iterations(const ConvProblem& p, const Tile& t) {
+  return checked_add(p.taps(), definition_iterations(p, has_zeros(p, t) ? kColumns * t.rows * t.channels : 0));
+}
+
 double rounding_flops(DType t) { return t == DType::f16 ? kFloat16Flops : t == DType::bf16 ? kBFloat16Flops : 0; }
 
 double estimate(const ConvProblem& p, const Traits& traits) {
@@ -147,7 +155,7 @@ class FilterPlan final : public Plan<Device> {
   Kernel kernel(const Operands<Device>& a) const {
     const Tile& t = grid_.tile;
     // Weights past the kernel's end are zeros, too.
-    const bool padded = has_padding(p_) || p_.kernel[2] % t.taps_w != 0;
+    const bool padded = has_zeros(p_, t);
     Kernel k{shader_name("image_filter", p_.dtype), group_epilogue_constants(p_, a)};
     for (const std::int64_t v : {t.invocations(), t.lanes_o, t.lanes_x, t.rows, t.channels, t.taps_h, t.taps_w,
                                  std::int64_t{p_.taps() > kBlockTaps}, std::int64_t{padded},
@@ -177,7 +185,10 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
     if (p.stride[axis] != 1 || p.dilation[axis] != 1)
       return Support::no("neighbouring outputs or taps do not read neighbouring inputs");
   if (Support s = kernel_support(p, c.traits); !s) return s;
-  return workgroup_support(choose_grid(p, c.traits).workgroups);
+  const Grid grid = choose_grid(p, c.traits);
+  if (c.traits.type == DeviceType::software)
+    if (Support s = loop_support(loop_iterations(p, grid.tile)); !s) return s;
+  return workgroup_support(grid.workgroups);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {

@@ -27,8 +27,21 @@ constexpr double kOutputFlops = 60, kChainLaunches = 2;
 
 constexpr ProductTile kSmallSoftwareTile{16, 16, 4, 2, 4};  // for every shape
 
+// Of an invocation: two terms at a time, and the outputs that it finishes, fours of a row, by the definition.
+std::int64_t loop_iterations(const ConvProblem& p, const ProductTile& t) {
+  const std::int64_t outputs = has_padding(p) ? std::int64_t{t.reg_m} * std::max(t.reg_n, 4u) : 0;
+  return checked_add(ceil_div(p.taps() * p.in_channels_per_group(), 2), definition_iterations(p, outputs));
+}
+
+// With so few outputs of an invocation that a software device has iterations for them.
+ProductTile software_tile(ProductTile t, const ConvProblem& p) {
+  for (; t.reg_m > 1 && loop_iterations(p, t) > kSoftwareLoopIterations; t.reg_m /= 2) t.m /= 2;
+  for (; t.reg_n > 4 && loop_iterations(p, t) > kSoftwareLoopIterations; t.reg_n /= 2) t.n /= 2;
+  return t;
+}
+
 ProductTile choose_tile(const ConvProblem& p, const Traits& traits) {
-  if (wants_small_tile(p, traits)) return kSmallSoftwareTile;
+  if (wants_small_tile(p, traits)) return software_tile(kSmallSoftwareTile, p);
   const std::int64_t pixels = p.batch * p.output_pixels();
   ProductTile t{128, tile_width(p.out_channels_per_group()), 4, 8, 8};
   t.reg_n = std::min(t.n >= 32 ? 8u : 4u, t.n);
@@ -38,7 +51,7 @@ ProductTile choose_tile(const ConvProblem& p, const Traits& traits) {
   while (t.shared_bytes(p.dtype) > traits.limits.shared_memory_bytes) t.m /= 2;
   while (t.reg_m > 1 && t.group_size() < 32) t.reg_m /= 2;
   while (t.group_size() > std::min(traits.limits.workgroup_invocations, 256u)) t.m /= 2;
-  return t;
+  return traits.type == DeviceType::software ? software_tile(t, p) : t;
 }
 
 bool weight_fours(const WeightView<Pointer>& w, DType t) {
@@ -182,6 +195,8 @@ Support product_support(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (Support s = pixels_support(p); !s) return s;
   if (p.taps() * p.in_channels_per_group() >= std::int64_t{1} << 31) return Support::no("a sum has over 2^31 terms");
+  if (c.traits.type == DeviceType::software)
+    if (Support s = loop_support(loop_iterations(p, choose_tile(p, c.traits))); !s) return s;
   return workgroup_support(MatrixProduct(p, c, SplitSums::allowed).workgroups());
 }
 

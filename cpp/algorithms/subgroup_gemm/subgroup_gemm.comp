@@ -173,6 +173,8 @@ void sum_taps(Place at) {
       }
 }
 
+const uint kTogether = 8;  // channels of a sum by the definition in an iteration, of which there are few
+
 // The sum of one output by the definition, skipping padding: among the inputs above padding is zero, and 0 * infinity
 // is NaN.
 real sum_without_padding(Place at, Pixel p, uint column) {
@@ -187,11 +189,14 @@ real sum_without_padding(Place at, Pixel p, uint column) {
       position[axis] = int(take_digit(rest, uint(geometry.kernel[axis]))) * geometry.dilation[axis];
     int64_t offset;
     if (!find_input(p, position, offset)) continue;
-    for (uint c = 0; c < at.group_in; ++c) {
-      const uint64_t row = ((panel + c / chunk_channels) * taps + tap) * chunk_channels + c % chunk_channels;
-      s = fma(load(params.input_array, offset + at.group * at.group_in + c),
-              load_real(params.panels, int64_t(row * kWidth + column)), s);
-    }
+    for (uint first = 0; first < at.group_in; first += kTogether)
+      [[unroll]] for (uint j = 0; j < kTogether; ++j) {
+        const uint four = (first + j) / 4 * 4, c = first + j;  // which are in one chunk
+        const uint64_t row = ((panel + four / chunk_channels) * taps + tap) * chunk_channels + four % chunk_channels;
+        if (c < at.group_in)
+          s = fma(load(params.input_array, offset + at.group * at.group_in + c),
+                  load_real(params.panels, int64_t((row + j % 4) * kWidth + column)), s);
+      }
   }
   return s;
 }

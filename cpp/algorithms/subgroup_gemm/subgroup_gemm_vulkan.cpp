@@ -36,10 +36,10 @@ std::int64_t chunk_quads(const ConvProblem& p) {
 }
 
 struct Layout {
-  Layout(const ConvProblem& p, const Traits& traits)
+  Layout(const ConvProblem& p, const Traits& traits, std::uint32_t pixel_loads, std::uint32_t most_columns)
       : lanes(traits.limits.subgroup_size),
-        loads(wants_small_tile(p, traits) ? 1 : 4),
-        columns(wants_small_tile(p, traits) || p.out_channels_per_group() <= 2 * lanes ? 2 : 4),
+        loads(pixel_loads),
+        columns(p.out_channels_per_group() <= 2 * lanes ? 2 : most_columns),
         panels(p, std::int64_t{lanes} * columns, 4 * chunk_quads(p)),
         tiles(ceil_div(p.batch * p.output_pixels(), std::int64_t{lanes} * loads)),
         workgroups(checked_mul(checked_mul(tiles, panels.count), p.groups)) {}
@@ -49,9 +49,21 @@ struct Layout {
   std::int64_t tiles, workgroups;
 };
 
-// Of all loops of an invocation: fours of channels of every tap, with the last test of each loop.
+// Of all loops of an invocation: fours of channels of every tap, with the last test of each loop, and its outputs by
+// the definition, kTogether channels at a time.
 std::int64_t loop_iterations(const ConvProblem& p, const Layout& l) {
-  return checked_mul(l.panels.chunks * p.taps(), l.panels.chunk_channels / 4 + 3);
+  constexpr std::int64_t together = 8;
+  const std::int64_t outputs = has_padding(p) ? std::int64_t{l.lanes} * l.loads * l.columns : 0;
+  return checked_add(checked_mul(l.panels.chunks * p.taps(), l.panels.chunk_channels / 4 + 3),
+                     definition_iterations(p, outputs, together));
+}
+
+// As few pixels as there are iterations for all outputs of an invocation by the definition.
+Layout choose_layout(const ConvProblem& p, const Traits& traits) {
+  if (wants_small_tile(p, traits)) return {p, traits, 1, 2};
+  std::uint32_t loads = 4;
+  while (loads > 1 && loop_iterations(p, {p, traits, loads, 4}) > kSoftwareLoopIterations) loads /= 2;
+  return {p, traits, loads, 4};
 }
 
 double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
@@ -65,7 +77,7 @@ double estimate(const ConvProblem& p, const Traits& traits, const Layout& l) {
 class SubgroupGemmPlan final : public Plan<Device> {
  public:
   SubgroupGemmPlan(const ConvProblem& p, const Context<Device>& c)
-      : p_(p), layout_(p, c.traits), seconds_(estimate(p, c.traits, layout_)) {}
+      : p_(p), layout_(choose_layout(p, c.traits)), seconds_(estimate(p, c.traits, layout_)) {}
 
   std::string describe() const override { return "subgroup_gemm"; }
   std::size_t workspace_bytes() const override { return layout_.panels.bytes(p_); }
@@ -116,7 +128,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (!c.traits.features.subgroup_shuffle) return Support::no("the driver lacks shuffles in subgroups");
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (Support s = pixels_support(p); !s) return s;
-  const Layout layout(p, c.traits);
+  const Layout layout = choose_layout(p, c.traits);
   if (!supports_panels(p, layout.panels)) return Support::no("the packed weights exceed 2^32 elements");
   if (Support s = loop_support(loop_iterations(p, layout)); !s) return s;
   if (Support s = workgroup_support(layout.workgroups); !s) return s;
@@ -124,7 +136,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
-  return 2 * c.traits.rates.launch_seconds + estimate(p, c.traits, Layout(p, c.traits));
+  return 2 * c.traits.rates.launch_seconds + estimate(p, c.traits, choose_layout(p, c.traits));
 }
 
 }  // namespace

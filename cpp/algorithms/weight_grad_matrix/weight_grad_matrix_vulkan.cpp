@@ -188,7 +188,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
     return Support::no("the device's matrices have no whole octets");
   if (p.batch * p.output_pixels() >= kIndexLimit) return Support::no("there are over 2^30 output pixels");
   if (unit->emulated)
-    if (Support s = loop_support(p.batch * p.output_pixels()); !s) return s;
+    if (Support s = loop_support(4 * p.batch * p.output_pixels()); !s) return s;  // sums of a quad by the definition
   const auto grid = grid_of(p, *unit, c);
   if (!grid) return Support::no("the input of a tile does not fit shared memory");
   if (checked_mul(grid->tiles, grid->chunks) >= kIndexLimit) return Support::no("needs over 2^30 workgroups");
