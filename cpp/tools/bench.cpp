@@ -137,7 +137,7 @@ void print_time(const ConvProblem& p, const std::string& plan, double seconds) {
 // unit of the last place off in some outputs, although c is small.
 bool print_accuracy(const ConvProblem& p, const std::string& plan, const tools::Accuracy& a) {
   const bool winograd = plan.find("winograd") != std::string::npos;  // its 16-bit points are rounded
-  const bool ok = a.finite && (size_bytes(p.output_dtype) == 2 ? winograd ? a.c <= 16 : a.rounded >= 0.94 : a.c <= 64);
+  const bool ok = a.finite && (size_bytes(p.output_dtype) == 2 ? winograd ? a.c <= 16 : a.rounded >= 0.97 : a.c <= 64);
   std::printf("  c %.2f  rounded %.4f%s", a.c, a.rounded, ok ? "" : "  WRONG");
   return ok;
 }

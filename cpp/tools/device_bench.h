@@ -160,14 +160,16 @@ class DeviceBench {
   }
 
   Accuracy sampled_accuracy(const ConvProblem& p, const vulkan::Buffer& written, const RandomBlock& numbers) {
-    constexpr std::int64_t kSamples = 256;
+    constexpr double kSampledTerms = 1 << 24;  // take a tenth of a second
+    const double terms = p.flops() / 2 / static_cast<double>(p.written_elements());
+    const auto samples = static_cast<std::int64_t>(std::clamp(kSampledTerms / terms, 256., 16384.));
     const vulkan::Buffer staging = stream_.allocate(written.size_bytes(), vulkan::MemoryKind::staging);
     stream_.copy(staging.pointer(), written.pointer(), written.size_bytes());
     stream_.wait();
     std::mt19937_64 random(11);
     std::vector<double> got, exact, magnitude;
     const Definition definition(p, [&](std::int64_t element) { return numbers.value(element); });
-    for (std::int64_t i = 0; i < kSamples; ++i) {
+    for (std::int64_t i = 0; i < samples; ++i) {
       const auto element = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(p.written_elements()));
       const Sum s = definition(element);
       got.push_back(decode(staging.mapped() + element * size_bytes(p.output_dtype), 1, p.output_dtype)[0]);

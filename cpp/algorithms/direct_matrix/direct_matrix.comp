@@ -16,7 +16,8 @@ layout(constant_id = 16) const uint kLoads = 4;          // octets of a stage an
 layout(constant_id = 17) const uint kSharedOctets = 1024;
 layout(constant_id = 18) const uint kInputUnit = 1;  // input channels that a load takes at once, see channel_units.glsl
 layout(constant_id = 19) const bool kPadded = false;
-// Steps after which, or with a run, sums move out of the accumulators, which do not round to nearest; 0: at the end.
+// Steps after which sums move out of the accumulators, of fp32 or with a run, of halves with the end of a run; 0: no sum is
+// so long. See direct_matrix_totals.glsl.
 layout(constant_id = 20) const uint kBlockSteps = 0;
 // Rows and columns; zero leaves them to Params.
 layout(constant_id = 21) const uint kTapRows = 0;
@@ -65,7 +66,9 @@ struct Place {
 
 #include "algorithms/direct_matrix/direct_matrix_input.glsl"
 
-MatrixC sum[kFragmentsM][kFragmentsN], total[kFragmentsM][kFragmentsN];
+MatrixC sum[kFragmentsM][kFragmentsN];
+#include "algorithms/direct_matrix/direct_matrix_totals.glsl"
+uint steps_in_block = 0;
 // Rows of matrices of the input on their way ahead of the products: of halves two, unless one of them multiplies for
 // as long as its successor's loads take.
 const uint kAhead = kParts == 1 && kFragmentsM > 1 && kFragmentsN < 5 ? 2 : 1;
@@ -88,14 +91,6 @@ uint weight_octet(uint step, uint part, uint j) {
 void fetch_weights(uint step) {
   [[unroll]] for (uint part = 0; part < kParts; ++part)
     [[unroll]] for (uint j = 0; j < kFragmentsN; ++j) fetch_b(held[part][j], weights, weight_octet(step, part, j));
-}
-
-void end_block(float scale) {
-  UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
-    UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
-      add_scaled(total[i][j], scale, sum[i][j]);
-      clear(sum[i][j]);
-    }
 }
 
 // Row i of a subgroup's matrices whose first row of input lies at `slot`.
@@ -151,11 +146,25 @@ void multiply_step(uint s, Run run, Stage following) {
       rows[kAhead - 1][part] = ahead[part];
     }
   }
+#ifdef VARIANT_F32
   if (kBlockSteps != 0 && (s % kBlockSteps == kBlockSteps - 1 || s + 1 == run.count)) end_block(run.scale);
+#endif
+}
+
+// Blocks of halves are whole runs: code of a step, used or not, counts where the driver decides what to unroll.
+void end_run(Run run) {
+#ifndef VARIANT_F32
+  if (kBlockSteps == 0) return;
+  steps_in_block += run.count;
+  if (steps_in_block < kBlockSteps) return;
+  end_block(run.scale);
+  steps_in_block = 0;
+#endif
 }
 
 void multiply_run(Run run, Stage following) {
   UNROLL for (uint s = 0; s < run.count; ++s) multiply_step(s, run, following);
+  end_run(run);
   weights = Octets(uint64_t(weights) + uint64_t(run.count * kSubgroupsK * kStepOctets) * 16);
 }
 
@@ -232,11 +241,7 @@ void main() {
   fetch_weights(0);
   place_octets();
   if (!kTapsAreChannels) UNROLL for (uint i = 0; i < load_count; ++i) sources[i] = source_of(at, octet_at(i));
-  UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
-    UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) {
-      clear(sum[i][j]);
-      if (kBlockSteps != 0) { clear(total[i][j]); }
-    }
+  clear_sums();
   multiply(at);
   store_outputs(at);
 }

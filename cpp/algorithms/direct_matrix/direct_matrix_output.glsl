@@ -279,9 +279,7 @@ bool finish_pass(Finish f, OutputColumn column, int y, uint slot) {
 
 // Sums as they are wanted: all terms together, and finished if they are rounded first.
 void end_sums(Place at, uint scratch) {
-  if (kBlockSteps != 0)
-    UNROLL for (uint i = 0; i < loop_count(kFragmentsM); ++i)
-      UNROLL for (uint j = 0; j < loop_count(kFragmentsN); ++j) sum[i][j] = total[i][j];
+  collect_sums();
 #if ELEMENT_BYTES == 2
   if (kRoundsFirst) {
     if (kHasBias) add_bias(at, scratch);

@@ -54,8 +54,8 @@ std::int64_t shared_octets(const MatrixGrid& g, const MatrixUnit& unit, bool rou
 MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixTile& tile,
                        std::int64_t shares, const Traits& traits);
 
-// Loop iterations an invocation of an emulated kernel takes, at most; see kSoftwareLoopIterations.
-std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit);
+// Loop iterations an invocation of an emulated kernel takes for problem p, at most; see kSoftwareLoopIterations.
+std::int64_t emulated_iterations(const ConvProblem& p, const MatrixGrid& g, const MatrixUnit& unit);
 
 // The grid with the least estimated time, or nothing when no tile's input fits shared memory. Siblings fill the device
 // together, and one that shares no sums needs no workspace for itself alone.

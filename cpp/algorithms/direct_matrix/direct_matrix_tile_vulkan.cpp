@@ -11,7 +11,7 @@
 namespace vkconv::vulkan {
 namespace {
 
-constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums that a subgroup holds
+constexpr std::uint32_t kMostSums = 16, kMostBlockSums = 8;  // matrices of sums of a subgroup; of fp32 in blocks
 constexpr std::uint32_t kMostSplitSums = 4;                  // of two subgroups' along k: more gain nothing from it
 constexpr std::uint32_t kMostWorkgroupSums = 96;             // more leave a multiprocessor to one workgroup that waits
 constexpr std::int64_t kMostEmulatedLoads = 32;
@@ -36,9 +36,9 @@ struct Cycles {
   double block;                  // a matrix of sums that leaves its accumulators
   std::int64_t other_registers;  // of an invocation than the ones that registers() counts
 };
-constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 0, 8.6, 0, 4500, 16, 100},
-    kHalvesOneTap{16.3, 5.28, 0.0087, 57, 49, 3.2, 0, 52, 18.4, 91, 0, 16, 92},
-    kHalvesGathered{14.3, 1.45, 0.0049, 33, 11.5, 0, 45, 0, 24.8, 0, 616, 16, 100},
+constexpr Cycles kHalves{12.8, 4, 0.0161, 75, 130, 6, 45, 0, 8.6, 0, 4500, 45, 100},
+    kHalvesOneTap{16.3, 5.28, 0.0087, 57, 49, 3.2, 0, 52, 18.4, 91, 0, 45, 92},
+    kHalvesGathered{14.3, 1.45, 0.0049, 33, 11.5, 0, 45, 0, 24.8, 0, 616, 45, 100},
     kSplit{12.7, 2.82, 0.0136, 93, 96, 14.8, 53, 193, 14.6, 150, 517, 0, 60};
 constexpr double kSplitRuns = 1.1;         // times longer are steps of fp32 in runs: octets on their way hold registers
 constexpr double kRunCycles = 200;         // a run of steps that is not the whole stage
@@ -48,14 +48,29 @@ constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of 
 
 constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 3, 2};
 
-// Steps along k after which sums leave the matrices' accumulators, which cut off instead of rounding to nearest: often
-// for fp32 results, in equal parts of a body, with each stage for long sums of 16-bit ones, else never: their own
-// rounding is far coarser.
-constexpr std::int64_t kStageBlock = 1 << 16;
+// Terms of a sum of fp32 that leave its accumulators together: those cut off instead of rounding to nearest.
+constexpr std::int64_t kBlockTerms = 80;
+// Terms of a sum of 16-bit results that stays in its accumulators, and of a block of a longer one, by which an H100
+// (driver 580) rounds terms / 210,000 of all outputs wrongly in float16, an eighth of them in bfloat16. Sums in blocks
+// take 3 to 17 % longer, so these are a compromise: at least 98.9 % of the outputs are correctly rounded.
+constexpr std::int64_t kLongSum = 2304, kLongSumBlock = kLongSum / 2, kCoarserInBf16 = 8;
+
+// Of halves blocks are whole runs.
+std::int64_t block_steps_of_halves(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
+  constexpr std::int64_t emulated_part = 16;  // sums that software devices can take are blocks too, which tests them
+  const std::int64_t steps = g.share_stages * g.stage_steps, terms = steps * unit.shape.k;
+  const std::int64_t times = p.output_dtype == DType::bf16 ? kCoarserInBf16 : 1,
+                     part = unit.emulated ? emulated_part : 1;
+  const bool whole = p.output_dtype == DType::f32;
+  if (terms <= (whole ? kBlockTerms : kLongSum * times / part) || steps == g.body_steps) return 0;
+  const std::int64_t blocks = ceil_div(terms, whole ? kBlockTerms : kLongSumBlock * times / part);
+  return ceil_div(steps / g.body_steps, blocks) * g.body_steps;
+}
+
+// Steps along k after which sums leave the matrices' accumulators: of fp32 in equal parts of a body.
 std::int64_t block_steps(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
-  constexpr std::int64_t long_sum = 24576, most_products = 80;
-  if (p.output_dtype != DType::f32) return g.share_stages * g.stage_steps * unit.shape.k > long_sum ? kStageBlock : 0;
-  const std::int64_t blocks = ceil_div(g.body_steps * unit.shape.k, most_products);
+  if (parts_of(p.dtype) == 1) return block_steps_of_halves(p, unit, g);
+  const std::int64_t blocks = ceil_div(g.body_steps * unit.shape.k, kBlockTerms);
   return blocks == 1 && g.stages == 1 && g.stage_steps == g.body_steps ? 0 : ceil_div(g.body_steps, blocks);
 }
 
@@ -63,14 +78,15 @@ double cube(double v) { return v * v * v; }
 
 // Steps that a loop's body holds: the most that divide a stage's and that the driver unrolls. It weighs the code of a
 // step before it simplifies it; the measure and its limits were found on an H200 (driver 580), where kernels beyond
-// them take twice as long, and those of fp32 may be wrong.
-std::int64_t body_steps(const MatrixProblem& problem, const MatrixGrid& g) {
+// them take twice as long, and those of fp32 may be wrong. Fp32 sums of halves leave their accumulators with a body.
+std::int64_t body_steps(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g) {
   const bool split = parts_of(problem.p.dtype) > 1;
   const double loads = problem.taps_are_channels ? 0 : double(g.loads);  // those come between stages
   const double sums = g.tile.fragments_m * g.tile.fragments_n;
   const double step = g.tile.fragments_m / 2.0 + (split ? 2.5 : 0.85) * loads + sums * (split ? 0.75 : 0.25);
   const double limit = split ? 200 : 232;
   std::int64_t steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(limit / step), 1, g.stage_steps);
+  if (!split && problem.p.output_dtype == DType::f32) steps = std::min(steps, kBlockTerms / unit.shape.k);
   while (g.stage_steps % steps != 0) --steps;
   return steps;
 }
@@ -83,8 +99,9 @@ std::int64_t registers(const MatrixProblem& problem, const MatrixUnit& unit, con
   const std::int64_t parts = parts_of(problem.p.dtype);
   const std::int64_t sums = t.fragments_m * t.fragments_n * unit.shape.m * unit.shape.n;
   const std::int64_t weights = t.fragments_n * unit.shape.k * unit.shape.n, input = unit.shape.m * unit.shape.k;
-  const std::int64_t operands = parts * (weights + input), all_sums = sums * (g.block_steps != 0 ? 2 : 1);
-  const std::int64_t multiplying = (all_sums + operands) / unit.lanes;
+  const std::int64_t operands = parts * (weights + input);
+  const std::int64_t totals = g.block_steps == 0 ? 0 : parts > 1 ? sums : sums / 2;
+  const std::int64_t multiplying = (sums + totals + operands) / unit.lanes;
   const std::int64_t waiting = problem.taps_are_channels ? 0 : g.loads * (parts > 1 ? 8 : t.strip ? 7 : 5);
   if (g.stages > 1) return multiplying + waiting;
   return parts > 1 ? multiplying : std::max(multiplying, weights / unit.lanes + waiting);
@@ -121,10 +138,9 @@ double cycles_of(const MatrixProblem& problem, const MatrixUnit& unit, const Mat
   const double parts = parts_of(p.dtype), subgroups = double(workgroups) * t.subgroups();
   const Cycles& c = cycles_for(problem);
   const double volume = double(unit.shape.m) * unit.shape.n * unit.shape.k / 4096;
-  const std::int64_t block = std::min(g.block_steps, g.stage_steps);
   const double sums = t.fragments_m * t.fragments_n;
   const double products =
-      sums * ((parts > 1 ? 3 : 1) * c.product * volume + (block != 0 ? c.block / double(block) : 0));
+      sums * ((parts > 1 ? 3 : 1) * c.product * volume + (g.block_steps != 0 ? c.block / double(g.block_steps) : 0));
   // Subgroups that multiply the same weights of halves share their fetches; of fp32 each has its own.
   const double fetchers = parts > 1 ? subgroups : double(workgroups) * t.subgroups_n * t.subgroups_k;
   const double fetching = fetchers * t.fragments_n * parts * unit.shape.k * unit.shape.n * 2 * c.weight;
@@ -178,7 +194,8 @@ bool runs_fit(const MatrixUnit& unit, const MatrixGrid& g) {
 
 bool fits(const MatrixProblem& problem, const MatrixUnit& unit, const MatrixGrid& g, const Traits& traits) {
   return g.shared_octets <= most_tile_octets(traits) &&
-         (g.block_steps == 0 || g.tile.fragments_m * g.tile.fragments_n <= kMostBlockSums) &&
+         (g.block_steps == 0 || parts_of(problem.p.dtype) == 1 ||
+          g.tile.fragments_m * g.tile.fragments_n <= kMostBlockSums) &&
          (unit.emulated ? g.loads <= kMostEmulatedLoads : registers(problem, unit, g) <= most_registers(problem.p)) &&
          runs_fit(unit, g);
 }
@@ -208,7 +225,7 @@ MatrixGrid unshared_grid(const MatrixProblem& problem, const MatrixUnit& unit, c
   g.shared_octets = shared_octets(g, unit, false);
   const bool whole_columns = parts == 1 && invocations % wanted == 0;  // see direct_matrix_sizes.glsl
   g.loads = ceil_div(columns * (whole_columns ? wanted : column), invocations);
-  g.body_steps = body_steps(problem, g);
+  g.body_steps = body_steps(problem, unit, g);
   g.packed_blocks = checked_mul(checked_mul(p.groups * g.runs, g.steps), tile.fragments_n);
   // The step ahead of the last is read and not used, by subgroups along k those of a tap.
   const std::int64_t ahead = tile.fragments_n * (tile.chunk_octets * kOctet / s.k);
@@ -246,13 +263,14 @@ MatrixGrid matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit, con
   return g;
 }
 
-std::int64_t emulated_iterations(const MatrixGrid& g, const MatrixUnit& unit) {
+std::int64_t emulated_iterations(const ConvProblem& p, const MatrixGrid& g, const MatrixUnit& unit) {
   const MatrixTile& t = g.tile;
   constexpr std::int64_t most_products = 3;  // of fp32
   const std::int64_t products = t.fragments_m * t.fragments_n * (most_products * (unit.shape.n + 1) + 1);
   const std::int64_t step = products + t.fragments_m + 2 * t.fragments_n + g.loads + 1;
   const std::int64_t stage_and_outputs = 2 * g.loads + 64 * products;
-  return checked_add(checked_mul(g.steps, step), stage_and_outputs);
+  const std::int64_t repaired = definition_iterations(p, 4 * t.fragments_m * quads_finished(p, unit, t));
+  return checked_add(checked_add(checked_mul(g.steps, step), stage_and_outputs), repaired);
 }
 
 std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit,
@@ -270,17 +288,24 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
          ++shares) {
       if (ceil_div(g.stages, ceil_div(g.stages, shares)) < shares) continue;  // fewer would have as few stages each
       set_shares(problem, unit, shares, traits, g);
-      long_sums = g.block_steps == kStageBlock;
+      long_sums = p.output_dtype != DType::f32 && g.block_steps != 0;
       if (fits(problem, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
     }
   };
   const std::uint32_t least_octets = unit.shape.k / kOctet;
   if (unit.emulated) {
+    MatrixTile t = kEmulatedTile;
     for (std::uint32_t k = problem.taps_are_channels || p.in_channels_per_group() <= 16 ? 1 : 2; k > 0 && !best; --k) {
-      MatrixTile t = kEmulatedTile;
       t.subgroups_k = k;
-      t.chunk_octets = std::max(t.chunk_octets, least_octets) * k;
+      t.chunk_octets = std::max(kEmulatedTile.chunk_octets, least_octets) * k;
       for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
+    }
+    // The least tile of long sums leaves their outputs iterations enough, which taps take twice as channels of one.
+    if (best && emulated_iterations(p, *best, unit) > kSoftwareLoopIterations / (problem.taps_are_channels ? 2 : 1)) {
+      t = best->tile;
+      t.fragments_m = t.fragments_n = 1;
+      best.reset();
+      consider(t, 1);
     }
     // Sums of few outputs are shared too, so that this is tested.
     if (best && best->groups < 4 && problem.siblings == 1) best = matrix_grid(problem, unit, best->tile, 2, traits);

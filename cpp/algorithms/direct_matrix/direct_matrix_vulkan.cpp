@@ -367,7 +367,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   const MatrixGrid* const grid = &arrangement->grid;
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated)
-    if (Support s = loop_support(emulated_iterations(*grid, *unit)); !s) return s;
+    if (Support s = loop_support(emulated_iterations(p, *grid, *unit)); !s) return s;
   return workspace_support("packed weights and shares of sums", grid->packed_bytes + grid->sums_bytes, c);
 }
 

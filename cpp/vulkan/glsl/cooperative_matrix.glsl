@@ -62,6 +62,7 @@ float add_products(float sum, uvec4 a, uvec4 b) {
       sum.at[n_] = add_products(sum.at[n_], tile[a.slot + lane_index() * a.stride + q_],                  \
                                 Octets(b.address).at[n_ * kOctetsK + q_])
 
+#define element_of(matrix, index) matrix.at[index]
 #define clear(matrix) \
   for (uint n_ = 0; n_ < kMostColumns; ++n_) matrix.at[n_] = 0.0
 
@@ -151,6 +152,7 @@ uvec4 octet_of_b(MatrixB matrix, uint q) {
   return octet;
 }
 #define multiply_add(sum, a, b) sum = coopMatMulAdd(a, b, sum)
+#define element_of(matrix, index) matrix[index]
 #define clear(matrix) matrix = MatrixC(0.0)
 #define add_scaled(total, scale, sum) total += (scale) * sum
 #define store_c(matrix, slot, stride) coopMatStore(matrix, tile, slot, stride, gl_CooperativeMatrixLayoutRowMajor)
