@@ -16,8 +16,8 @@ layout(constant_id = 16) const uint kLoads = 4;          // octets of a stage an
 layout(constant_id = 17) const uint kSharedOctets = 1024;
 layout(constant_id = 18) const uint kInputUnit = 1;  // input channels that a load takes at once, see channel_units.glsl
 layout(constant_id = 19) const bool kPadded = false;
-// Steps after which sums move out of the accumulators, of fp32 or with a run, of halves with the end of a run; 0: no sum is
-// so long. See direct_matrix_totals.glsl.
+// Steps after which sums move out of the accumulators: of fp32 also at the end of a run, of halves only there; 0: no sum
+// is so long. See direct_matrix_totals.glsl.
 layout(constant_id = 20) const uint kBlockSteps = 0;
 // Rows and columns; zero leaves them to Params.
 layout(constant_id = 21) const uint kTapRows = 0;

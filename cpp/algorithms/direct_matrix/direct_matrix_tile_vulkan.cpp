@@ -45,6 +45,7 @@ constexpr double kRunCycles = 200;         // a run of steps that is not the who
 constexpr double kLoneStageCycles = 1500;  // that a workgroup waits for its only stage of halves under several taps
 constexpr double kCrowded = 1.1;  // times longer are those of halves with the most sums beside octets on their way
 constexpr std::int64_t kMostShares = 8, kSharedGroups = 8 * kProcessors;  // of sums, and workgroups that then run
+constexpr std::int64_t kMostSharedSums = 48 << 20;  // where more workgroups run: a workspace limit may not allow more
 
 constexpr MatrixTile kEmulatedTile{false, 2, 1, 2, 3, 2};
 
@@ -55,16 +56,17 @@ constexpr std::int64_t kBlockTerms = 80;
 // take 3 to 17 % longer, so these are a compromise: at least 98.9 % of the outputs are correctly rounded.
 constexpr std::int64_t kLongSum = 2304, kLongSumBlock = kLongSum / 2, kCoarserInBf16 = 8;
 
-// Of halves blocks are whole runs.
+// Of halves blocks are whole runs, of fp32 results one: those are parts of sums that become halves in the end, for what
+// a total leaves in its accumulator, a 128th, is cut off again.
 std::int64_t block_steps_of_halves(const ConvProblem& p, const MatrixUnit& unit, const MatrixGrid& g) {
   constexpr std::int64_t emulated_part = 16;  // sums that software devices can take are blocks too, which tests them
   const std::int64_t steps = g.share_stages * g.stage_steps, terms = steps * unit.shape.k;
-  const std::int64_t times = p.output_dtype == DType::bf16 ? kCoarserInBf16 : 1,
-                     part = unit.emulated ? emulated_part : 1;
-  const bool whole = p.output_dtype == DType::f32;
-  if (terms <= (whole ? kBlockTerms : kLongSum * times / part) || steps == g.body_steps) return 0;
-  const std::int64_t blocks = ceil_div(terms, whole ? kBlockTerms : kLongSumBlock * times / part);
-  return ceil_div(steps / g.body_steps, blocks) * g.body_steps;
+  if (steps == g.body_steps) return 0;
+  if (p.output_dtype == DType::f32) return g.body_steps;
+  const std::int64_t times = p.output_dtype == DType::bf16 ? kCoarserInBf16 : 1;
+  const std::int64_t part = unit.emulated ? emulated_part : 1;
+  if (terms <= kLongSum * times / part) return 0;
+  return ceil_div(steps / g.body_steps, ceil_div(terms, kLongSumBlock * times / part)) * g.body_steps;
 }
 
 // Steps along k after which sums leave the matrices' accumulators: of fp32 in equal parts of a body.
@@ -273,44 +275,59 @@ std::int64_t emulated_iterations(const ConvProblem& p, const MatrixGrid& g, cons
   return checked_add(checked_add(checked_mul(g.steps, step), stage_and_outputs), repaired);
 }
 
+namespace {
+
+// Puts the grid of a tile in place of `best` if its estimate is less, with as many shares of sums as are best.
+void consider(const MatrixProblem& problem, const MatrixUnit& unit, const Traits& traits, MatrixTile t,
+              std::int64_t most_shares, std::optional<MatrixGrid>& best) {
+  const ConvProblem& p = problem.p;
+  if (!possible(unit, t, traits)) return;
+  t.strip = p.output[1] == 1;
+  MatrixGrid g = unshared_grid(problem, unit, t);
+  if (!fits(problem, unit, g, traits)) return;
+  bool blocks = false;  // which shares make fewer
+  const std::int64_t most = std::min(most_shares, g.stages);
+  const auto worth = [&](std::int64_t shares) {
+    return g.tiles * shares <= kSharedGroups || (blocks && shares * p.output_elements() <= kMostSharedSums);
+  };
+  for (std::int64_t shares = 1; shares == 1 || (shares <= most && worth(shares)); ++shares) {
+    if (ceil_div(g.stages, ceil_div(g.stages, shares)) < shares) continue;  // fewer would have as few stages each
+    set_shares(problem, unit, shares, traits, g);
+    blocks = p.output_dtype != DType::f32 && g.block_steps != 0;
+    if (fits(problem, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
+  }
+}
+
+std::optional<MatrixGrid> emulated_grid(const MatrixProblem& problem, const MatrixUnit& unit, const Traits& traits) {
+  const ConvProblem& p = problem.p;
+  const std::uint32_t least_octets = unit.shape.k / kOctet;
+  std::optional<MatrixGrid> best;
+  MatrixTile t = kEmulatedTile;
+  for (std::uint32_t k = problem.taps_are_channels || p.in_channels_per_group() <= 16 ? 1 : 2; k > 0 && !best; --k) {
+    t.subgroups_k = k;
+    t.chunk_octets = std::max(kEmulatedTile.chunk_octets, least_octets) * k;
+    for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(problem, unit, traits, t, 1, best);
+  }
+  // The least tile of long sums leaves their outputs iterations enough, which taps take twice as channels of one.
+  if (best && emulated_iterations(p, *best, unit) > kSoftwareLoopIterations / (problem.taps_are_channels ? 2 : 1)) {
+    t = best->tile;
+    t.fragments_m = t.fragments_n = 1;
+    best.reset();
+    consider(problem, unit, traits, t, 1, best);
+  }
+  // Sums of few outputs are shared too, so that this is tested.
+  if (best && best->groups < 4 && problem.siblings == 1) best = matrix_grid(problem, unit, best->tile, 2, traits);
+  return best;
+}
+
+}  // namespace
+
 std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const MatrixUnit& unit,
                                              const Traits& traits) {
   const ConvProblem& p = problem.p;
+  if (unit.emulated) return emulated_grid(problem, unit, traits);
   std::optional<MatrixGrid> best;
-  const auto consider = [&](MatrixTile t, std::int64_t most_shares) {
-    if (!possible(unit, t, traits)) return;
-    t.strip = p.output[1] == 1;
-    MatrixGrid g = unshared_grid(problem, unit, t);
-    if (!fits(problem, unit, g, traits)) return;
-    bool long_sums = true;  // which shares make shorter, however many workgroups there are
-    const std::int64_t most = std::min(most_shares, g.stages);
-    for (std::int64_t shares = 1; shares == 1 || (shares <= most && (long_sums || g.tiles * shares <= kSharedGroups));
-         ++shares) {
-      if (ceil_div(g.stages, ceil_div(g.stages, shares)) < shares) continue;  // fewer would have as few stages each
-      set_shares(problem, unit, shares, traits, g);
-      long_sums = p.output_dtype != DType::f32 && g.block_steps != 0;
-      if (fits(problem, unit, g, traits) && (!best || g.seconds < best->seconds)) best = g;
-    }
-  };
   const std::uint32_t least_octets = unit.shape.k / kOctet;
-  if (unit.emulated) {
-    MatrixTile t = kEmulatedTile;
-    for (std::uint32_t k = problem.taps_are_channels || p.in_channels_per_group() <= 16 ? 1 : 2; k > 0 && !best; --k) {
-      t.subgroups_k = k;
-      t.chunk_octets = std::max(kEmulatedTile.chunk_octets, least_octets) * k;
-      for (t.fragments_m = 2; t.fragments_m > 0 && !best; --t.fragments_m) consider(t, 1);
-    }
-    // The least tile of long sums leaves their outputs iterations enough, which taps take twice as channels of one.
-    if (best && emulated_iterations(p, *best, unit) > kSoftwareLoopIterations / (problem.taps_are_channels ? 2 : 1)) {
-      t = best->tile;
-      t.fragments_m = t.fragments_n = 1;
-      best.reset();
-      consider(t, 1);
-    }
-    // Sums of few outputs are shared too, so that this is tested.
-    if (best && best->groups < 4 && problem.siblings == 1) best = matrix_grid(problem, unit, best->tile, 2, traits);
-    return best;
-  }
   const bool may_split = !problem.taps_are_channels && parts_of(p.dtype) == 1;
   constexpr std::array<std::uint32_t, 3> kPowers{1, 2, 4};
   const std::int64_t most_shares = problem.siblings > 1 ? 1 : kMostShares;
@@ -323,10 +340,12 @@ std::optional<MatrixGrid> choose_matrix_grid(const MatrixProblem& problem, const
         for (std::uint32_t fragments_m = 1; fragments_m <= 7; ++fragments_m)
           for (std::uint32_t fragments_n = 1; fragments_n <= 5; ++fragments_n) {
             if (subgroups_m * subgroups_n < 4 || subgroups_m * subgroups_n > 8) continue;
-            consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets}, most_shares);
+            consider(problem, unit, traits, {false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets},
+                     most_shares, best);
             if (may_split && octets > least_octets && subgroups_m * subgroups_n == 4 &&
                 fragments_m * fragments_n <= kMostSplitSums)
-              consider({false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets, 2}, most_shares);
+              consider(problem, unit, traits, {false, subgroups_m, subgroups_n, fragments_m, fragments_n, octets, 2},
+                       most_shares, best);
           }
   return best;
 }
