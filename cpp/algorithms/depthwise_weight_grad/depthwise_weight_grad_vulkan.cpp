@@ -77,7 +77,13 @@ Tile choose_tile(const ConvProblem& p, const Traits& traits) {
   return t;
 }
 
-Grid make_grid(const ConvProblem& p, const Tile& t) {
+// Of a chunk: an invocation has loop iterations for them, and for each of its sums by parts and by the definition.
+std::int64_t most_chunk_strips(const Tile& t) {
+  const std::int64_t sums = t.rows * ceil_div(std::int64_t{t.taps} * t.quads * 4, t.group_size());
+  return std::max<std::int64_t>(1, (kSoftwareLoopIterations - sums * (t.parts + 2)) / (sums * t.columns + 1));
+}
+
+Grid make_grid(const ConvProblem& p, const Tile& t, const Traits& traits) {
   Grid g{};
   g.quads = ceil_div(ceil_div(p.out_channels, 4), t.quads);
   g.pieces = p.kernel[0] * ceil_div(p.kernel[1], t.rows) * ceil_div(p.kernel[2], t.taps);
@@ -86,6 +92,7 @@ Grid make_grid(const ConvProblem& p, const Tile& t) {
   g.chunks = kEnoughWorkgroups / checked_mul(g.quads, g.pieces);
   if (t.rows == 1 && g.chunks > 1) g.chunks *= 2;  // fewer loads of an invocation are under way
   g.chunks = std::clamp<std::int64_t>(g.chunks, 1, most);
+  if (traits.type == DeviceType::software) g.chunks = std::max(g.chunks, ceil_div(g.strips, most_chunk_strips(t)));
   g.chunk_strips = ceil_div(g.strips, g.chunks);
   g.chunks = ceil_div(g.strips, g.chunk_strips);
   return g;
@@ -99,7 +106,7 @@ std::size_t chunk_bytes(const ConvProblem& p, const Grid& g) {
 class DepthwiseWeightGradPlan final : public Plan<Device> {
  public:
   DepthwiseWeightGradPlan(const ConvProblem& p, const Context<Device>& c)
-      : p_(p), tile_(choose_tile(p, c.traits)), grid_(make_grid(p, tile_)) {}
+      : p_(p), tile_(choose_tile(p, c.traits)), grid_(make_grid(p, tile_, c.traits)) {}
 
   std::string describe() const override { return "depthwise_weight_grad"; }
   std::size_t workspace_bytes() const override { return chunk_bytes(p_, grid_); }
@@ -143,7 +150,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (Support s = pixels_support(p); !s) return s;
   if (Support s = weights_support(p); !s) return s;
-  const Grid g = make_grid(p, choose_tile(p, c.traits));
+  const Grid g = make_grid(p, choose_tile(p, c.traits), c.traits);
   if (Support s = workgroup_support(g.count()); !s) return s;
   return workspace_support("the sums of chunks", chunk_bytes(p, g), c);
 }
@@ -162,7 +169,7 @@ double software_seconds(const ConvProblem& p, const Traits& traits) {
 
 double gpu_seconds(const ConvProblem& p, const Traits& traits) {
   const Tile t = choose_tile(p, traits);
-  const Grid g = make_grid(p, t);
+  const Grid g = make_grid(p, t, traits);
   const double strips = double(ceil_div(g.chunk_strips, t.parts));
   const double input_loads = t.rows * ((t.columns - 1) * t.stride + (t.taps - 1) * t.dilation + 1.0);
   const double loads = input_loads * (p.out_channels_per_group() == 1 && p.in_channels % 4 == 0 ? 1 : kLoneLoads) +

@@ -72,6 +72,12 @@ std::int64_t chunks_of(const ConvProblem& p, const DirectTile& t) {
   return ceil_div(ceil_div(p.in_channels_per_group(), 4), t.quads);
 }
 
+// Of a part at most. A software device has half its loop iterations for the outputs of an invocation by the definition.
+std::int64_t most_part_terms(const ConvProblem& p, const DirectTile& t, const Traits& traits) {
+  if (traits.type != DeviceType::software || !has_padding(p)) return kPartTerms;
+  return std::min(kPartTerms, kSoftwareLoopIterations / 2 / (std::int64_t{t.reg_m} * t.reg_n));
+}
+
 // Finds the best pixels for register tiles.
 class TileSearch {
  public:
@@ -153,7 +159,7 @@ DirectGrid direct_grid(const ConvProblem& p, const DirectTile& t, const Traits& 
   const std::int64_t chunks = chunks_of(p, t), terms = checked_mul(p.taps() * 4 * t.quads, chunks);
   const std::int64_t columns = checked_mul(ceil_div(p.out_channels_per_group(), t.n), p.groups);
   const std::int64_t whole = checked_mul(tile_count(p, t.outputs), columns);
-  std::int64_t parts = ceil_div(terms, kPartTerms);
+  std::int64_t parts = ceil_div(terms, most_part_terms(p, t, traits));
   if (!software && whole < kEnoughWorkgroups)
     parts = std::max(parts, std::min(kEnoughWorkgroups / whole, terms / kLeastPartTerms));
   DirectGrid g;

@@ -28,10 +28,13 @@ struct Tile {
   std::uint32_t group_size() const { return o / reg_o * (k / reg_k); }
 };
 
-constexpr Tile kSmallSoftwareTile{16, 32, 4, 4};  // for every shape
+// For every shape, and for so many pixels that the sums of their chunks take much memory.
+constexpr Tile kSmallSoftwareTile{16, 32, 4, 4};
+constexpr std::int64_t kManyPixels = 4 << 20;
 
 Tile choose_tile(const ConvProblem& p, const Traits& traits) {
-  if (wants_small_tile(p, traits)) return kSmallSoftwareTile;
+  const bool many = traits.type == DeviceType::software && p.batch * p.output_pixels() > kManyPixels;
+  if (many || wants_small_tile(p, traits)) return kSmallSoftwareTile;
   const auto extent = [](std::int64_t count, std::int64_t most) {
     return static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)), 4, most));
@@ -53,7 +56,14 @@ struct Grid {
   std::size_t tile_workspace_bytes;  // chunk sums of one tile
 };
 
-Grid make_grid(const ConvProblem& p, const Tile& t, std::size_t workspace_limit) {
+// Of a chunk: an invocation has loop iterations for their products and for each of its sums by the definition.
+std::int64_t most_chunk_pixels(const ConvProblem& p, const Tile& t, const Traits& traits) {
+  if (traits.type != DeviceType::software) return p.batch * p.output_pixels();
+  const std::int64_t repaired = has_padding(p) ? std::int64_t{t.reg_o} * t.reg_k : 0;
+  return (kSoftwareLoopIterations - repaired) / (repaired + 2) / kStep * kStep;
+}
+
+Grid make_grid(const ConvProblem& p, const Tile& t, const Context<Device>& c) {
   Grid g{};
   const std::int64_t pixels = p.batch * p.output_pixels();
   g.columns = checked_mul(p.taps(), p.in_channels_per_group());
@@ -63,11 +73,12 @@ Grid make_grid(const ConvProblem& p, const Tile& t, std::size_t workspace_limit)
   const std::int64_t group = t.group_size();
   g.chunks =
       std::max<std::int64_t>(1, std::min(kEnoughInvocations / (g.tiles * group), pixels / (kMinChunkPixels * group)));
+  g.chunks = std::max(g.chunks, ceil_div(pixels, most_chunk_pixels(p, t, c.traits)));
   g.chunk_pixels = round_up(ceil_div(pixels, g.chunks), kStep);
   g.chunks = ceil_div(pixels, g.chunk_pixels);
   g.tile_workspace_bytes =
       g.chunks == 1 ? 0 : static_cast<std::size_t>(g.chunks) * t.o * t.k * size_bytes(accumulator(p.dtype));
-  const std::size_t fitting = g.tile_workspace_bytes == 0 ? SIZE_MAX : workspace_limit / g.tile_workspace_bytes;
+  const std::size_t fitting = g.tile_workspace_bytes == 0 ? SIZE_MAX : c.workspace_limit_bytes / g.tile_workspace_bytes;
   g.pass_tiles = static_cast<std::int64_t>(std::min<std::size_t>(fitting, static_cast<std::size_t>(g.tiles)));
   return g;
 }
@@ -100,7 +111,7 @@ class WeightGradPlan final : public Plan<Device> {
   WeightGradPlan(const ConvProblem& p, const Context<Device>& c)
       : p_(p),
         tile_(choose_tile(p, c.traits)),
-        grid_(make_grid(p, tile_, c.workspace_limit_bytes)),
+        grid_(make_grid(p, tile_, c)),
         seconds_(estimate(p, tile_, grid_, c.traits)) {}
 
   std::string describe() const override { return "weight_grad"; }
@@ -154,14 +165,14 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = kernel_support(p, c.traits); !s) return s;
   if (Support s = pixels_support(p); !s) return s;
   if (Support s = weights_support(p); !s) return s;
-  const Grid g = make_grid(p, choose_tile(p, c.traits), c.workspace_limit_bytes);
+  const Grid g = make_grid(p, choose_tile(p, c.traits), c);
   if (Support s = workgroup_support(g.tiles * g.chunks); !s) return s;
   return workspace_support("the chunk sums of one tile", g.tile_workspace_bytes, c);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const Tile t = choose_tile(p, c.traits);
-  const Grid g = make_grid(p, t, c.workspace_limit_bytes);
+  const Grid g = make_grid(p, t, c);
   const double passes = double(ceil_div(g.tiles, std::max<std::int64_t>(g.pass_tiles, 1)));
   return c.traits.rates.launch_seconds * 2 * passes + estimate(p, t, g, c.traits);
 }
