@@ -155,9 +155,11 @@ def test_very_long_sums(text, device):
         "fwd_f16_n1c48o9_i3x3x70_k3x3x3_p0x1x0",
         "fwd_f32_n1c1o1_i90x90_k63x63_p31x31",
         "fwd_f32_n1c1500o16_i9x9_k3x3_p1x1",
+        "fwd_f32_n1c4000o8_i10x10_k3x3_p1x1",
+        "fwd_f16_n1c2500o16_i13x13_k3x3_p1x1",
         "wgrad_f32_n1c2o16_i180x180_k3x3_p1x1",
         "wgrad_f32_n1c64o64_i56x56_k3x3_p1x1",
-        "wgrad_f32_n1c4o4g4_i257x257_k45x45_p22x22",
+        "wgrad_f32_n1c4o4g4_i1x150x150_k265x3x3_p132x1x1",
         "igrad_f32_n1c40o300_i11x11_k3x3_p1x1",
     ],
 )
@@ -177,6 +179,5 @@ def test_long_sums_with_infinities(text, infinite, device):
         array.reshape(-1, array.shape[-1])[0] = np.inf
     for name in checks.claiming(p, a, device=device):
         tree = checks.explain(p, a, device=device, algorithm=name).plan
-        if "winograd" not in tree and name != "reference":
-            got = checks.run(p, a, device=device, algorithm=name)
-            np.testing.assert_array_equal(got, checks.rounded(checks.exact(p, a), p.dtype), tree)
+        if name != "reference":
+            checks.assert_right(p, a, checks.run(p, a, device=device, algorithm=name), tree=tree, cancelling=False)

@@ -41,6 +41,11 @@ constexpr double kCallLaunches = 4;  // of three dispatches that each wait for a
 // What products of 16-bit points must gain over direct sums, which are more accurate.
 constexpr double kLeastGain = 1.1;
 
+// Whether a software device's loops let an invocation compute so many channels of a pixel by the definition.
+bool repairs_fit(const ConvProblem& p, std::int64_t channels) {
+  return definition_iterations(p, channels) <= kSoftwareLoopIterations;
+}
+
 // The block of winograd.glsl.
 struct Params {
   Pointer input, weight, output, points, products, weight_points, masks;
@@ -65,7 +70,7 @@ struct Layout {
     repairs_later = traits.type == DeviceType::software;
     const auto wanted = static_cast<std::int64_t>(repairs_later ? kSoftwareCallBytes : kGpuCallBytes);
     call_rows = even_part(rows, std::max<std::int64_t>(wanted / row_bytes, 1));
-    channels = repairs_later || halves() ? 4 : 1;
+    channels = (repairs_later ? repairs_fit(p, 4) : halves()) ? 4 : 1;
     row_masks = checked_mul(p.output[0], checked_mul(g.tiles_w, ceil_div(p.out_channels, channels)));
     weight_values = checked_mul(checked_mul(p.out_channels, p.kernel[0]), points * p.in_channels_per_group());
   }
@@ -312,6 +317,8 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (geometries.empty()) return Support::no("it needs 3 taps, stride 1 and dilation 1 along two axes");
   if (geometries.front().shortest_sum() < kShortestSum)
     return Support::no("some outputs sum too few products for its error bound");
+  if (c.traits.type == DeviceType::software)
+    if (Support s = loop_support(definition_iterations(p, 1)); !s) return s;
   if (fitting_layouts(p, c).empty()) return Support::no("the workspace limit is smaller than the tiles of one call");
   return Support::yes();
 }
