@@ -60,15 +60,26 @@ TEST_F(VulkanKernels, StridedViews) {
 TEST_F(VulkanKernels, DepthwiseRows) {
   for (const char* text : {
            "fwd_f32_n1c6o6g6_i11x9_k3x3_p1x1",  // vectors of two channels
-           "fwd_f16_n2c48o48g48_i7x13_k3x3_s2x1_p1x0:2", "fwd_bf16_n1c10o10g10_i9x9_k5x5_s1x3_p2x2_bias_add_relu6",
-           "fwd_f32_n1c8o8g8_i70x3_k7x7_p3x3", "fwd_f32_n1c8o8g8_i3x9x8_k1x3x3_s2x1x1_p1x1x1",
-           "fwd_f16_n2c6o6g6_i4x9x11_k3x3x3_p1x1x1", "fwd_f16_n1c3o3g3_i13x11_k5x5_p2x2_bias",
+           "fwd_f16_n2c48o48g48_i7x13_k3x3_s2x1_p1x0:2",
+           "fwd_bf16_n1c10o10g10_i9x9_k5x5_s1x3_p2x2_bias_add_relu6",
+           "fwd_f32_n1c8o8g8_i70x3_k7x7_p3x3",
+           "fwd_f32_n1c8o8g8_i3x9x8_k1x3x3_s2x1x1_p1x1x1",
+           "fwd_f16_n2c6o6g6_i4x9x11_k3x3x3_p1x1x1",
+           "fwd_f16_n1c3o3g3_i13x11_k5x5_p2x2_bias",
            "fwd_bf16_n2c7o7g7_i9x14_k3x3_s2x2_p1x1_add",           // lone halves
            "fwd_f32_n1c8o8g8_i9x7x6_k2x3x3_s2x1x1_d3x1x1_p2x1x1",  // depths apart
            "fwd_f64_n1c4o4g4_i12x9_k5x5_p2x2",
            "fwd_f32_n3c8o8g8_i4_k4",             // one output a channel
            "fwd_f32_n1c4o4g4_i200x5_k3x3_p1x1",  // a strip of rows follows another
            "fwd_f32_n2c4o4g4_i60x5_k1x1_p40x1",  // strips wholly in the padding
+           // Several outputs a channel: vectors of one input, of pairs of them, and outputs that share no vector.
+           "fwd_f32_n2c3o12g3_i9x7_k3x3_p1x1_bias_add",
+           "fwd_f16_n1c4o8g4_i9x7_k5x5_p2x2_bias",
+           "fwd_bf16_n1c3o24g3_i9x7_k3x3_s2x2_p1x1_flip",
+           "fwd_f16_n2c4o24g4_i9x7_k3x3_p1x1_add",
+           "fwd_f16_n1c5o15g5_i40_k4_p3:0",
+           "fwd_f64_n1c4o8g4_i4x5x6_k3x3x3_p1x1x1",
+           "fwd_f16>f32_n1c4o8g4_i9x7_k3x3_p1x1",
        })
     for (const bool prepare : {false, true}) expect_exact("depthwise", text, prepare);
 }
@@ -85,6 +96,10 @@ TEST_F(VulkanKernels, DepthwiseRowsOnGpus) {
   expect_exact("depthwise", "fwd_f64_n2c3o3g3_i4x10_k1x1_p2:3x1:3");
   expect_exact("depthwise", "fwd_f32_n1c64o64g64_i6x6x4_k2x1x1_s2x1x2_p1:0x3x0:1");
   expect_exact("depthwise", "fwd_f32_n2c5o5g5_i6x9_k2x3_s3x2_p5x1");
+  // Several outputs a channel.
+  expect_exact("depthwise", "fwd_f32_n2c4o8g4_i13x11_k3x3_p1x1_bias_add");
+  expect_exact("depthwise", "fwd_f16_n2c3o12g3_i13x11_k5x5_s2x2_p2x2_bias", true);
+  expect_exact("depthwise", "fwd_bf16_n2c4o12g4_i13x11_k3x3_p1x1", true);
 }
 
 // Strips of GPUs, as wide as those that run few or many invocations at once have them.

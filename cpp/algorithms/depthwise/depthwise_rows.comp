@@ -12,7 +12,7 @@
 
 layout(constant_id = 5) const uint kGroupVectors = 32;  // a workgroup: vectors of channels
 layout(constant_id = 6) const uint kGroupStrips = 4;    // x strips of columns
-layout(constant_id = 7) const uint kVector = 4;         // channels: 1, 2 or 4, at most 16 bytes
+layout(constant_id = 7) const uint kVector = 4;         // output channels: 1, 2 or 4, at most 16 bytes
 layout(constant_id = 8) const uint kColumns = 4;        // outputs of a row an invocation
 layout(constant_id = 9) const uint kKernelD = 1;
 layout(constant_id = 10) const uint kKernelH = 3;
@@ -21,8 +21,11 @@ layout(constant_id = 12) const uint kStrideH = 1;
 layout(constant_id = 13) const uint kStrideW = 1;
 layout(constant_id = 14) const uint kAhead = 3;         // input rows
 layout(constant_id = 15) const bool kPadded = false;    // some tap of some output reads padding
-layout(constant_id = 16) const uint kColumnBytes = 0;   // between columns of input and output; 0: strides tell
-layout(constant_id = 17) const bool kWeightVectors = false;  // of a tap, side by side and aligned as the input's are
+layout(constant_id = 16) const uint kInputColumnBytes = 0;   // from column to column; 0: the stride tells
+layout(constant_id = 17) const uint kOutputColumnBytes = 0;
+layout(constant_id = 18) const bool kWeightVectors = false;  // of a tap, side by side and aligned as the outputs' are
+// Output channels an input channel: a multiple of kVector or a divisor of it.
+layout(constant_id = 19) const uint kMultiplier = 1;
 
 layout(local_size_x_id = 5, local_size_y_id = 6) in;
 
@@ -73,7 +76,7 @@ int64_t tap_offset(uint tap) {
 
 void load_weights(uint channel) {
   [[unroll]] for (uint t = 0; t < kTaps; ++t)
-    widen_words(load_words(params.weight_array + uint64_t(tap_offset(t) + channel) * ELEMENT_BYTES), weights[t]);
+    widen_words(load_words(params.weight_array + uint64_t(tap_offset(t) + channel) * ELEMENT_BYTES, kVector), 1, weights[t]);
 }
 
 // All loads are on their way before the first is stored.
@@ -84,7 +87,8 @@ void share_weights(uint first_channel) {
     const uint o = first_channel + e / kTaps, tap = e % kTaps;
     loaded[i] = real(0);
     if (e < kTaps * kGroupChannels && o < params.geometry.out_channels)
-      loaded[i] = load(params.weight_array, o * params.weight_stride.group + tap_offset(tap));
+      loaded[i] = load(params.weight_array, o / kMultiplier * params.weight_stride.group +
+                                                o % kMultiplier * params.weight_stride.out_channel + tap_offset(tap));
   }
   [[unroll]] for (uint i = 0; i < kShare; ++i) {
     const uint e = i * kGroupVectors * kGroupStrips + gl_LocalInvocationIndex;
@@ -103,7 +107,7 @@ void load_row(inout Place at, uint row) {
   [[unroll]] for (uint d = 0; d < kKernelD; ++d) {
     uint64_t address = at.input_address + d * at.depth_step;
     [[unroll]] for (uint i = d * kInputColumns; i < (d + 1) * kInputColumns; ++i) {
-      ahead[row][i] = load_words_if((mask >> i & 1) != 0, address, params.input_array);
+      ahead[row][i] = load_input_if((mask >> i & 1) != 0, address, params.input_array);
       address += at.column_step;
     }
   }
@@ -122,7 +126,7 @@ void add_row(inout Place at, uint turn, uint phase) {
   load_row(at, kAhead - 1);
   [[unroll]] for (uint i = 0; i < kInputs; ++i) {
     real x[kVector];
-    widen_words(row[i], x);
+    widen_words(row[i], kRepeats, x);
     const uint kd = i / kInputColumns;
     [[unroll]] for (uint s = 0; s < kSlots; ++s) {
       const uint kh = phase + kStrideH * s, slot = (turn + kSlots - 1 - s) % kSlots;
@@ -201,8 +205,8 @@ Place place_of(uint index) {
   return at;
 }
 
-uint64_t column_bytes(int64_t stride, uint bytes) {
-  return kColumnBytes > 0 ? uint64_t(kColumnBytes) : uint64_t(stride) * bytes;
+uint64_t column_bytes(uint constant, int64_t stride, uint bytes) {
+  return constant > 0 ? uint64_t(constant) : uint64_t(stride) * bytes;
 }
 
 void place_input(inout Place at) {
@@ -212,11 +216,11 @@ void place_input(inout Place at) {
   const int end = at.input_row + (at.rows - 1) * int(kStrideH) + int(kKernelH);
   at.input_end = clamp(end, 0, params.geometry.input_extent[1]);
   const int64_t tap = at.image * params.input_stride[0] + d * params.input_stride[1] +
-                      at.input_row * params.input_stride[2] + w * params.input_stride[3] + at.channel;
+                      at.input_row * params.input_stride[2] + w * params.input_stride[3] + at.channel / kMultiplier;
   at.input_address = params.input_array + uint64_t(tap) * ELEMENT_BYTES;
   at.depth_step = uint64_t(params.input_stride[1] * dilation) * ELEMENT_BYTES;
   at.row_step = uint64_t(params.input_stride[2]) * ELEMENT_BYTES;
-  at.column_step = column_bytes(params.input_stride[3], ELEMENT_BYTES);
+  at.column_step = column_bytes(kInputColumnBytes, params.input_stride[3], ELEMENT_BYTES);
   inside = 0;
   at.padded = at.input_row < 0 || at.input_end < end;
   [[unroll]] for (uint i = 0; i < kInputs; ++i) {
@@ -234,7 +238,7 @@ void place_output(inout Place at) {
                          at.row * params.output_stride[2] + at.column * params.output_stride[3] + at.channel;
   at.output_address = params.output_array + uint64_t(first) * bytes;
   at.output_row_step = uint64_t(params.output_stride[2]) * bytes;
-  at.output_column_step = column_bytes(params.output_stride[3], bytes);
+  at.output_column_step = column_bytes(kOutputColumnBytes, params.output_stride[3], bytes);
   at.addend_offset = at.image * params.epilogue.addend_stride[0] + at.depth * params.epilogue.addend_stride[1] +
                      at.row * params.epilogue.addend_stride[2] + at.column * params.epilogue.addend_stride[3];
 }

@@ -20,7 +20,7 @@ class DepthwiseRows {
   void run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight, double seconds) const;
 
   struct Shape {
-    std::int64_t vector = 0, words = 0;    // of an invocation: channels, and the 32-bit words that they travel in
+    std::int64_t vector = 0, words = 0;    // of an invocation: output channels, and the 32-bit words of their inputs
     std::int64_t columns = 0, rows = 0;    // outputs of a row, and how many rows it walks down
     std::int64_t ahead = 0;                // input rows on their way
     std::int64_t vectors = 0, strips = 0;  // of a workgroup

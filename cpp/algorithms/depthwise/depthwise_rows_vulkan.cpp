@@ -94,11 +94,16 @@ double choose_rows(const ConvProblem& p, Shape& s, std::int64_t processors) {
 
 std::size_t vector_bytes(std::int64_t channels, DType t) { return static_cast<std::size_t>(channels) * size_bytes(t); }
 
+// The input channels of so many output channels.
+std::int64_t input_vector(const ConvProblem& p, std::int64_t channels) {
+  return channels / std::min(channels, p.out_channels_per_group());
+}
+
 Shape choose_shape(const ConvProblem& p, std::int64_t vector, bool software) {
   Shape best, s;
   double best_cost = 0;
   s.vector = vector;
-  s.words = std::max<std::int64_t>(1, static_cast<std::int64_t>(vector_bytes(vector, p.dtype)) / 4);
+  s.words = ceil_div(static_cast<std::int64_t>(vector_bytes(input_vector(p, vector), p.dtype)), 4);
   for (s.columns = 1; s.columns <= std::min(p.output[2], most_columns(p, software)); ++s.columns) {
     if (s.columns > 1 && (inputs(p, s.columns) > kMaxInputs || registers(p, s, s.columns) > kMaxRegisters ||
                           slots(p) * s.columns * p.taps() * s.vector > (software ? kSoftwareUnrolled : kMaxUnrolled)))
@@ -111,23 +116,25 @@ Shape choose_shape(const ConvProblem& p, std::int64_t vector, bool software) {
   return best;
 }
 
-// Whether vectors of so many channels divide a pixel and leave the kernel in registers; a pair of halves always does.
+// Whether vectors of so many channels divide a pixel, come from one input channel or from whole vectors of them, and
+// leave the kernel in registers; a pair of halves always does.
 bool has_vectors(const ConvProblem& p, std::int64_t channels) {
   const std::size_t bytes = vector_bytes(channels, p.dtype);
   if (bytes > 16 || p.out_channels % channels != 0) return false;
+  if (const std::int64_t m = p.out_channels_per_group(); m % channels != 0 && channels % m != 0) return false;
   return bytes <= 4 || channels == 1 || channels * p.taps() <= kMaxWeights;
 }
 
-// What an invocation adds to an address for each of many columns, if it is one number; else 0.
-std::int64_t column_bytes(const ConvProblem& p, const Operands<Device>& a) {
-  const auto bytes = a.input.stride[3] * static_cast<std::int64_t>(size_bytes(p.dtype));
-  const bool same = bytes == a.output.stride[3] * static_cast<std::int64_t>(size_bytes(p.output_dtype));
-  return same && bytes > 0 && bytes < (std::int64_t{1} << 31) ? bytes : 0;
+// What an invocation adds to an address for each of many columns, where that fits a constant; else 0.
+std::int64_t column_bytes(const View<Pointer>& v, DType t) {
+  const auto bytes = v.stride[3] * static_cast<std::int64_t>(size_bytes(t));
+  return bytes > 0 && bytes < (std::int64_t{1} << 31) ? bytes : 0;
 }
 
 // Whether invocations load weights as they load inputs. For few taps of several outputs sharing them is as fast.
 bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointer>& w) {
-  const bool aligned = w.group == 1 && w.data % vector_bytes(s.vector, p.dtype) == 0 &&
+  const std::int64_t m = p.out_channels_per_group();
+  const bool aligned = w.group == m && (m == 1 || w.out == 1) && w.data % vector_bytes(s.vector, p.dtype) == 0 &&
                        std::ranges::all_of(w.tap, [&](std::int64_t stride) { return stride % s.vector == 0; });
   return aligned && (p.taps() > kFewTaps || s.columns * s.rows == 1);
 }
@@ -136,8 +143,8 @@ bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointe
 
 bool DepthwiseRows::supports(const ConvProblem& p) {
   if (p.dilation[1] > 1 || p.dilation[2] > 1 || p.input_dilated()) return false;
-  return p.out_channels_per_group() == 1 && p.taps() <= kMaxTaps && inputs(p, 1) <= kMaxInputs &&
-         p.stride[1] <= kMaxStride && p.stride[2] <= kMaxStride;
+  return p.depthwise() && p.taps() <= kMaxTaps && inputs(p, 1) <= kMaxInputs && p.stride[1] <= kMaxStride &&
+         p.stride[2] <= kMaxStride;
 }
 
 bool DepthwiseRows::shares_columns(const ConvProblem& p) {
@@ -161,8 +168,8 @@ void DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
                         double seconds) const {
   const auto fits = [&](const Shape& s) {
     // A result in the accumulator type is stored value by value.
-    const std::int64_t stored = p_.output_dtype == p_.dtype ? s.vector : 1;
-    return s.vector > 0 && aligned(a.input, s.vector, vector_bytes(s.vector, p_.dtype)) &&
+    const std::int64_t stored = p_.output_dtype == p_.dtype ? s.vector : 1, read = input_vector(p_, s.vector);
+    return s.vector > 0 && aligned(a.input, read, vector_bytes(read, p_.dtype)) &&
            aligned(a.output, stored, vector_bytes(stored, p_.output_dtype));
   };
   const Shape& s = *std::ranges::find_if(shapes_, fits);  // one channel at a time always does
@@ -176,9 +183,10 @@ void DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
                       narrow(g.count / p_.batch),
                       narrow(g.count)};
   Kernel k{shader_name("depthwise_rows", p_.dtype), epilogue_constants(p_, a)};
-  for (const std::int64_t v :
-       {s.vectors, s.strips, s.vector, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2], p_.stride[1], p_.stride[2],
-        s.ahead, std::int64_t{has_padding(p_)}, column_bytes(p_, a), std::int64_t{loads_weights(p_, s, weight)}})
+  for (const std::int64_t v : {s.vectors, s.strips, s.vector, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2],
+                               p_.stride[1], p_.stride[2], s.ahead, std::int64_t{has_padding(p_)},
+                               column_bytes(a.input, p_.dtype), column_bytes(a.output, p_.output_dtype),
+                               std::int64_t{loads_weights(p_, s, weight)}, p_.out_channels_per_group()})
     k.constants.push_back(narrow(v));
   stream.dispatch(k, params, stream.linear_groups(g.count), seconds);
 }

@@ -185,7 +185,9 @@ Choice choose(const ConvProblem& p, const Traits& traits) {
   const double memory = p.bytes_moved() / 0.8 / traits.rates.memory_bytes_per_second;
   const double work = std::max(rows ? in_rows : in_strips, memory);
   if (software) return {tile, grid_of(p, tile), rows, work, 0};
-  const bool fours = p.out_channels % 4 == 0 && (p.out_channels_per_group() == 1 || p.dtype == DType::f32);
+  const std::int64_t multiplier = p.out_channels_per_group();
+  const bool near = rows ? multiplier % 4 == 0 || 4 % multiplier == 0 : multiplier == 1 || p.dtype == DType::f32;
+  const bool fours = p.out_channels % 4 == 0 && near;
   return {tile, grid_of(p, tile), rows, work * (fours ? 1 : kLoneLoads), rows ? kRowsChain : kStripsChain};
 }
 

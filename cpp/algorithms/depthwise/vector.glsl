@@ -1,29 +1,32 @@
-// Vectors of kVector channels: up to 16 bytes an instruction whatever the element. They travel in kWords 32-bit words, a
-// lone 16-bit element in the low half of one.
+// Vectors of channels: up to 16 bytes an instruction whatever the element. They travel in 32-bit words, a lone 16-bit
+// element in the low half of one. Outputs have kVector channels, inputs kInputVector, each kRepeats outputs side by side.
+const uint kRepeats = kMultiplier < kVector ? kMultiplier : kVector;
+const uint kInputVector = kVector / kRepeats;
 const uint kWords = (kVector * ELEMENT_BYTES + 3) / 4;
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer OneWordAt { uint value; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer TwoWordsAt { uint64_t value; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer FourWordsAt { u64vec2 value; };
 
-uvec4 load_words(uint64_t address) {
+uvec4 load_words(uint64_t address, uint elements) {
+  const uint words = (elements * ELEMENT_BYTES + 3) / 4;
 #if ELEMENT_BYTES == 2
-  if (kVector == 1) return uvec4(ElementAt(address).value, 0, 0, 0);
+  if (elements == 1) return uvec4(ElementAt(address).value, 0, 0, 0);
 #endif
-  if (kWords == 1) return uvec4(OneWordAt(address).value, 0, 0, 0);
-  if (kWords == 2) return uvec4(unpackUint2x32(TwoWordsAt(address).value), 0, 0);
+  if (words == 1) return uvec4(OneWordAt(address).value, 0, 0, 0);
+  if (words == 2) return uvec4(unpackUint2x32(TwoWordsAt(address).value), 0, 0);
   const u64vec2 pairs = FourWordsAt(address).value;
   return uvec4(unpackUint2x32(pairs.x), unpackUint2x32(pairs.y));
 }
 
-// Zeros unless `inside`. A lone half is widened as it is loaded: within a branch that would be waited for, so that it
+// Of inputs, zeros unless `inside`. A lone half is widened as it is loaded: within a branch that would be waited for, so that it
 // comes from `elsewhere` instead, which holds one too.
-uvec4 load_words_if(bool inside, uint64_t address, uint64_t elsewhere) {
-  if (kVector * ELEMENT_BYTES == 2) {
-    const uint word = load_words(inside ? address : elsewhere).x;
+uvec4 load_input_if(bool inside, uint64_t address, uint64_t elsewhere) {
+  if (kInputVector * ELEMENT_BYTES == 2) {
+    const uint word = load_words(inside ? address : elsewhere, 1).x;
     return uvec4(inside ? word : 0, 0, 0, 0);
   }
   uvec4 words = uvec4(0);
-  if (inside) words = load_words(address);
+  if (inside) words = load_words(address, kInputVector);
   return words;
 }
 
@@ -42,18 +45,22 @@ void store_words(uint64_t address, uvec4 words) {
     FourWordsAt(address).value = u64vec2(packUint2x32(words.xy), packUint2x32(words.zw));
 }
 
-void widen_words(uvec4 words, out real x[kVector]) {
-  [[unroll]] for (uint v = 0; v < kVector; ++v) {
+// Element i.
+real real_of(uvec4 words, uint i) {
 #if defined(VARIANT_F64)
-    x[v] = packDouble2x32(uvec2(words[2 * v], words[2 * v + 1]));
+  return packDouble2x32(uvec2(words[2 * i], words[2 * i + 1]));
 #elif defined(VARIANT_F32)
-    x[v] = uintBitsToFloat(words[v]);
+  return uintBitsToFloat(words[i]);
 #elif defined(VARIANT_F16)
-    x[v] = unpackHalf2x16(words[v / 2])[v % 2];
+  return unpackHalf2x16(words[i / 2])[i % 2];
 #else
-    x[v] = uintBitsToFloat(v % 2 == 0 ? words[v / 2] << 16 : words[v / 2] & 0xffff0000u);
+  return uintBitsToFloat(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u);
 #endif
-  }
+}
+
+// Each element `repeats` times.
+void widen_words(uvec4 words, uint repeats, out real x[kVector]) {
+  [[unroll]] for (uint v = 0; v < kVector; ++v) x[v] = real_of(words, v / repeats);
 }
 
 // The bits of v without its sign, the upper half of a double's: at least kInfinityBits when v is not finite.
