@@ -23,7 +23,8 @@ layout(constant_id = 14) const uint kAhead = 3;         // input rows
 layout(constant_id = 15) const bool kPadded = false;    // some tap of some output reads padding
 layout(constant_id = 16) const uint kInputColumnBytes = 0;   // from column to column; 0: the stride tells
 layout(constant_id = 17) const uint kOutputColumnBytes = 0;
-layout(constant_id = 18) const bool kWeightVectors = false;  // of a tap, side by side and aligned as the outputs' are
+// From tap to tap, where the weights of one lie side by side and are aligned as the outputs are; else 0.
+layout(constant_id = 18) const uint kTapBytes = 0;
 // Output channels an input channel: a multiple of kVector or a divisor of it.
 layout(constant_id = 19) const uint kMultiplier = 1;
 
@@ -34,7 +35,7 @@ const uint kSlots = (kKernelH + kStrideH - 1) / kStrideH;  // output rows in fli
 const uint kTaps = kKernelD * kKernelH * kKernelW, kGroupChannels = kGroupVectors * kVector;
 const uint kShare = (kTaps * kVector + kGroupStrips - 1) / kGroupStrips;  // weights an invocation loads
 const uint kTapRow = kGroupChannels + 1;  // in shared memory, so that taps of a channel lie in different banks
-const uint kShared = kWeightVectors ? 1 : kTaps * kTapRow;
+const uint kShared = kTapBytes > 0 ? 1 : kTaps * kTapRow;
 
 struct Params {
   uint64_t input_array, weight_array, output_array;
@@ -75,8 +76,8 @@ int64_t tap_offset(uint tap) {
 }
 
 void load_weights(uint channel) {
-  [[unroll]] for (uint t = 0; t < kTaps; ++t)
-    widen_words(load_words(params.weight_array + uint64_t(tap_offset(t) + channel) * ELEMENT_BYTES, kVector), 1, weights[t]);
+  const uint64_t address = params.weight_array + channel * ELEMENT_BYTES;
+  [[unroll]] for (uint t = 0; t < kTaps; ++t) widen_words(load_words(address + t * kTapBytes, kVector), 1, weights[t]);
 }
 
 // All loads are on their way before the first is stored.
@@ -251,12 +252,12 @@ void main() {
   const bool exists = at.channel < params.geometry.out_channels && at.columns > 0;
   if (!exists) inside = 0;
   [[unroll]] for (uint r = 0; r < kAhead; ++r) load_row(at, r);
-  if (!kWeightVectors) {
+  if (kTapBytes == 0) {
     share_weights(at.channel - gl_LocalInvocationID.x * kVector);
     barrier();
   }
   if (!exists) return;
-  if (kWeightVectors)
+  if (kTapBytes > 0)
     load_weights(at.channel);
   else
     take_weights();

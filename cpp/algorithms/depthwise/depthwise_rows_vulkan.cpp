@@ -17,7 +17,6 @@ constexpr std::int64_t kInvocations = 128;       // a workgroup; every device ha
 constexpr std::int64_t kSideVectors = 32;        // of a workgroup that has strips enough to fill it
 constexpr std::int64_t kMaxRowWords = 128, kLongRows = 16;  // of a strip
 constexpr std::int64_t kMaxAhead = 3, kLoadsAhead = 30;     // rows, and what they load
-constexpr std::int64_t kFewTaps = 9;
 // What a turn of the loop costs beside two multiply-adds on an H200: loading a word of an input, and the rest; starting
 // costs a turn. With one workgroup a multiprocessor waits a third of the time.
 constexpr double kWordCost = 4, kTurnCost = 16, kLeastRounds = 1.5;
@@ -131,12 +130,14 @@ std::int64_t column_bytes(const View<Pointer>& v, DType t) {
   return bytes > 0 && bytes < (std::int64_t{1} << 31) ? bytes : 0;
 }
 
-// Whether invocations load weights as they load inputs. For few taps of several outputs sharing them is as fast.
-bool loads_weights(const ConvProblem& p, const Shape& s, const WeightView<Pointer>& w) {
-  const std::int64_t m = p.out_channels_per_group();
-  const bool aligned = w.group == m && (m == 1 || w.out == 1) && w.data % vector_bytes(s.vector, p.dtype) == 0 &&
-                       std::ranges::all_of(w.tap, [&](std::int64_t stride) { return stride % s.vector == 0; });
-  return aligned && (p.taps() > kFewTaps || s.columns * s.rows == 1);
+// Bytes from tap to tap where invocations load weights as they load inputs, a vector a tap; else 0: they share them.
+std::int64_t tap_bytes(const ConvProblem& p, const Shape& s, const WeightView<Pointer>& w) {
+  const std::int64_t m = p.out_channels_per_group(), step = w.tap[2];
+  const bool side_by_side = w.group == m && (m == 1 || w.out == 1) && step > 0;
+  const bool even = w.tap[1] == step * p.kernel[2] && w.tap[0] == w.tap[1] * p.kernel[1];
+  const bool aligned = w.data % vector_bytes(s.vector, p.dtype) == 0 && step % s.vector == 0;
+  const std::int64_t bytes = step * static_cast<std::int64_t>(size_bytes(p.dtype));
+  return side_by_side && even && aligned && p.taps() * bytes < (std::int64_t{1} << 31) ? bytes : 0;
 }
 
 }  // namespace
@@ -183,10 +184,10 @@ void DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightV
                       narrow(g.count / p_.batch),
                       narrow(g.count)};
   Kernel k{shader_name("depthwise_rows", p_.dtype), epilogue_constants(p_, a)};
-  for (const std::int64_t v : {s.vectors, s.strips, s.vector, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2],
-                               p_.stride[1], p_.stride[2], s.ahead, std::int64_t{has_padding(p_)},
-                               column_bytes(a.input, p_.dtype), column_bytes(a.output, p_.output_dtype),
-                               std::int64_t{loads_weights(p_, s, weight)}, p_.out_channels_per_group()})
+  for (const std::int64_t v :
+       {s.vectors, s.strips, s.vector, s.columns, p_.kernel[0], p_.kernel[1], p_.kernel[2], p_.stride[1], p_.stride[2],
+        s.ahead, std::int64_t{has_padding(p_)}, column_bytes(a.input, p_.dtype),
+        column_bytes(a.output, p_.output_dtype), tap_bytes(p_, s, weight), p_.out_channels_per_group()})
     k.constants.push_back(narrow(v));
   stream.dispatch(k, params, stream.linear_groups(g.count), seconds);
 }
