@@ -76,8 +76,9 @@ inline double share_inside(const ConvProblem& p, int axis) {
 // Taps of [0, kernel) that read inside the input for output `o`, for input_dilation 1.
 inline Range taps_inside(const ConvProblem& p, int axis, std::int64_t o) {
   const std::int64_t shift = o * p.stride[axis] - p.pad_lo[axis];  // position = k * dilation + shift
-  const std::int64_t begin = ceil_div(-shift, p.dilation[axis]);
-  const std::int64_t end = floor_div(p.input[axis] - 1 - shift, p.dilation[axis]) + 1;
+  const std::int64_t dilation = p.dilation[axis], behind = p.input[axis] - shift;
+  const std::int64_t begin = dilation == 1 ? -shift : ceil_div(-shift, dilation);
+  const std::int64_t end = dilation == 1 ? behind : floor_div(behind - 1, dilation) + 1;
   return {begin < 0 ? 0 : begin, end > p.kernel[axis] ? p.kernel[axis] : end};
 }
 

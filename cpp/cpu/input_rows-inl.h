@@ -56,7 +56,7 @@ class InputRows {
     if (!copied_)
       return reinterpret_cast<const X*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
              h * input_.stride[2];
-    const auto at = std::lower_bound(keys_.begin(), keys_.end(), key(n, d, h)) - keys_.begin();
+    const auto at = static_cast<std::int64_t>(place(key(n, d, h)));
     return copy_ + (at * width_ - first_) * channels_ - read_.begin;
   }
 
@@ -66,15 +66,29 @@ class InputRows {
   }
 
   void collect(Range rows) {
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      const OutputRow out(p_, r);
+    bool ascending = true;
+    OutputRow out(p_, rows.begin);
+    for (std::int64_t r = rows.begin; r < rows.end; ++r, out.advance(p_))
       for (std::int64_t kd = out.kd.begin; kd < out.kd.end; ++kd)
-        for (std::int64_t kh = out.kh.begin; kh < out.kh.end; ++kh)
-          keys_.push_back(key(out.n, out.d * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
-                              out.h * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]));
-    }
+        for (std::int64_t kh = out.kh.begin; kh < out.kh.end; ++kh) {
+          const std::int64_t k = key(out.n, out.d * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
+                                     out.h * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]);
+          if (ascending && !keys_.empty() && k <= keys_.back()) {
+            if (keys_[place(k)] == k) continue;
+            ascending = false;
+          }
+          keys_.push_back(k);
+        }
+    if (ascending) return;
     std::sort(keys_.begin(), keys_.end());
     keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());
+  }
+
+  // Where a key is among ascending ones, if it is, or could be inserted. Most follow each other without a gap.
+  std::size_t place(std::int64_t key) const {
+    const auto near = static_cast<std::size_t>(key - keys_.front());
+    if (near < keys_.size() && keys_[near] == key) return near;
+    return static_cast<std::size_t>(std::lower_bound(keys_.begin(), keys_.end(), key) - keys_.begin());
   }
 
   void copy_row(std::int64_t key, X* to) const {

@@ -18,6 +18,15 @@ struct OutputRow {
         kd(taps_inside(p, 0, d)),
         kh(taps_inside(p, 1, h)) {}
 
+  // To the row behind.
+  void advance(const ConvProblem& p) {
+    if (++h == p.output[1]) {
+      h = 0;
+      if (++d == p.output[0]) d = 0, ++n;
+      kd = taps_inside(p, 0, d);
+    }
+    kh = taps_inside(p, 1, h);
+  }
   // Element (n, d, h, w, channel) of an array with the output's shape.
   template <class Pointer>
   std::int64_t offset(const View<Pointer>& v, std::int64_t w, std::int64_t channel) const {

@@ -8,6 +8,7 @@
 //
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -57,22 +58,14 @@ class Dense {
   using A = Accumulator<T>;
   using Input = InputRows<T, X>;
 
-  // A row of the output, and the input rows under its taps: where output 0 would read tap 0 along W, and the first of
-  // the row's terms in a panel.
+  // An input row under the taps of an output row: where output 0 would read tap 0 along W, and the first of the row's
+  // terms in a panel.
+  struct Line {
+    const X* x;
+    std::int64_t term;
+  };
   struct Row : OutputRow {
-    struct Line {
-      const X* x;
-      std::int64_t term;
-    };
-    std::vector<Line> lines;
-    Row(const ConvProblem& p, std::int64_t in, std::int64_t r, const Input& input) : OutputRow(p, r) {
-      for (std::int64_t d = kd.begin; d < kd.end; ++d)
-        for (std::int64_t h = kh.begin; h < kh.end; ++h)
-          lines.push_back({input.row(n, this->d * p.stride[0] + d * p.dilation[0] - p.pad_lo[0],
-                                     this->h * p.stride[1] + h * p.dilation[1] - p.pad_lo[1]) -
-                               p.pad_lo[2] * input.pixel_stride(),
-                           (d * p.kernel[1] + h) * p.kernel[2] * in});
-    }
+    std::span<const Line> lines;
   };
 
   // `packed` is null when every task packs the panels it uses.
@@ -88,18 +81,17 @@ class Dense {
     const std::int64_t in = s_.read.in_channels_per_group();
     const Input input(s_.read, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied,
                       {groups.begin * in, groups.end * in}, s_.in * groups.size(), s_.taps_are_channels);
-    std::vector<Row> lines;
-    lines.reserve(static_cast<std::size_t>(rows.size()));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) lines.emplace_back(p_, s_.in, r, input);
+    std::vector<Line> lines;
+    const std::vector<Row> rows_of_task = rows_with_lines(rows, input, lines);
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
       const X* packed = packed_panels(first, count, scratch);
       // Where some have weights that are not finite, panels go alone: the bits of one do not depend on its neighbours'.
       if (const Panels together = panels_of(first, count, packed); together.finite)
-        run_panels(together, lines, tiles, input);
+        run_panels(together, rows_of_task, tiles, input);
       else
         for (std::int64_t i = 0; i < count; ++i)
-          run_panels(panels_of(first + i, 1, packed + i * s_.panel_stride(sizeof(X))), lines, tiles, input);
+          run_panels(panels_of(first + i, 1, packed + i * s_.panel_stride(sizeof(X))), rows_of_task, tiles, input);
     }
     if (kernels_.release) kernels_.release();
   }
@@ -119,6 +111,34 @@ class Dense {
     bool finite;
     std::int64_t vectors;  // of one
   };
+
+  // `lines` holds those of all rows.
+  std::vector<Row> rows_with_lines(Range rows, const Input& input, std::vector<Line>& lines) const {
+    std::vector<Row> made;
+    made.reserve(static_cast<std::size_t>(rows.size()));
+    std::int64_t count = 0;
+    OutputRow row(p_, rows.begin);
+    for (std::int64_t r = rows.begin; r < rows.end; ++r, row.advance(p_)) {
+      made.push_back({row, {}});
+      count += row.kd.size() * row.kh.size();
+    }
+    lines.reserve(static_cast<std::size_t>(count));
+    for (Row& r : made) {
+      const std::size_t first = lines.size();
+      add_lines(r, input, lines);
+      r.lines = std::span(lines).subspan(first);
+    }
+    return made;
+  }
+
+  void add_lines(const OutputRow& row, const Input& input, std::vector<Line>& lines) const {
+    for (std::int64_t d = row.kd.begin; d < row.kd.end; ++d)
+      for (std::int64_t h = row.kh.begin; h < row.kh.end; ++h)
+        lines.push_back({input.row(row.n, row.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
+                                   row.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]) -
+                             p_.pad_lo[2] * input.pixel_stride(),
+                         (d * p_.kernel[1] + h) * p_.kernel[2] * s_.in});
+  }
 
   const X* packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
     const std::int64_t stride = s_.panel_stride(sizeof(X));
