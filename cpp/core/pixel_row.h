@@ -1,6 +1,8 @@
 // Pixels as one row: where each output pixel reads the input pixel at its own place and nothing else, a problem on
 // arrays whose pixels are evenly apart is one on a single row of them all.
 #pragma once
+#include <optional>
+
 #include "core/algorithm.h"
 #include "core/problem.h"
 #include "core/view.h"
@@ -34,6 +36,18 @@ inline ConvProblem pixels_as_row(ConvProblem p) {
   p.input = p.output = {1, 1, p.batch * p.output_pixels()};
   p.batch = 1;
   return p;
+}
+
+// The same if the problem is pointwise, its pixels are more than one row has, and that one more than a pixel.
+inline std::optional<ConvProblem> one_row(const ConvProblem& p) {
+  if (!is_pointwise(p) || p.output[2] == 1 || p.output[2] == p.batch * p.output_pixels()) return std::nullopt;
+  return pixels_as_row(p);
+}
+
+// Whether the pixels of all arrays may be taken as one row, by a layout that has one of them.
+template <class Layout, class Device>
+bool takes_one_row(const Layout& s, const Operands<Device>& a) {
+  return s.one_row && evenly_apart(s.original, a);
 }
 
 }  // namespace vkconv

@@ -96,11 +96,6 @@ struct DenseLayout {
   std::int64_t mark(std::int64_t panel) const { return terms * packed_columns(panel); }
 };
 
-// Whether the pixels of all arrays may be taken as one row.
-inline bool takes_one_row(const DenseLayout& s, const Operands<Device>& a) {
-  return s.one_row && evenly_apart(s.original, a);
-}
-
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.
 DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile);
 

@@ -124,12 +124,6 @@ std::int64_t terms_together(Bf16Unit unit) {
   return unit == Bf16Unit::tiles ? kTileTerms : unit == Bf16Unit::dot ? 2 : 1;
 }
 
-// All pixels of a pointwise problem as one row, if they are more than one row has and that one more than a pixel.
-std::optional<ConvProblem> one_row(const ConvProblem& p) {
-  if (!is_pointwise(p) || p.output[2] == 1 || p.output[2] == p.batch * p.output_pixels()) return std::nullopt;
-  return pixels_as_row(p);
-}
-
 }  // namespace
 
 DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile) {

@@ -48,6 +48,7 @@ struct GroupedKernel {
 struct NarrowKernel {
   using Layout = NarrowLayout;
   static void run(const Layout& s, const Operands<Device>& a, std::byte* workspace) {
+    if (takes_one_row(s, a)) return run_narrow(*s.one_row, a, workspace);
     run_narrow(s, s.orientation.apply(a), workspace);
   }
   static void pack(const Layout& s, const WeightView<std::byte*>& w, std::byte* packed) { pack_narrow(s, w, packed); }
@@ -197,7 +198,8 @@ double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64
   constexpr double kShare = 0.75, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
   constexpr double kCopySeconds = 1.5e-9;                // of a pixel
   const double rate = kShare * vector_products_per_second(c.traits, p.dtype);
-  const NarrowLayout s = narrow_layout(p, c, lanes);
+  const NarrowLayout rows = narrow_layout(p, c, lanes);
+  const NarrowLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
   const double spans =
       kSpanSeconds * static_cast<double>(p.groups) * static_cast<double>(s.rows) * static_cast<double>(s.spans.size());

@@ -3,12 +3,14 @@
 // added across lanes at its end. Bound: the FMA units for kernels above 1x1, else reading the input.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "algorithms/implicit_gemm/narrow_tiles.h"
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "core/orientation.h"
+#include "core/pixel_row.h"
 #include "cpu/device.h"
 
 namespace vkconv::cpu {
@@ -21,6 +23,9 @@ struct TapSpan {
 struct NarrowLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
+  ConvProblem original;  // with its own axes
+  // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
+  std::shared_ptr<const NarrowLayout> one_row;
   std::int64_t lanes = 4, terms = 0;
   std::vector<TapSpan> spans;
   std::int64_t rows = 0;  // batch * OD * OH

@@ -28,16 +28,20 @@ double narrow_vector_operations(const ConvProblem& p, std::int64_t lanes) {
 
 NarrowLayout narrow_layout(const ConvProblem& problem, const Context<Device>& context, std::int64_t lanes) {
   NarrowLayout s;
+  s.original = problem;
+  if (const auto row = one_row(problem))
+    s.one_row = std::make_shared<NarrowLayout>(narrow_layout(*row, context, lanes));
   s.orientation = long_rows(problem, 16);
   s.p = s.orientation.apply(problem);
   const ConvProblem& p = s.p;
   s.lanes = lanes;
   s.terms = p.taps() * p.in_channels_per_group();
-  for (std::int64_t w = 0; w < p.output[2]; ++w) {
+  const Range whole = whole_outputs(p, 2);
+  for (std::int64_t w = 0; w < p.output[2]; w = s.spans.back().outputs.end) {
     const Range taps = taps_inside(p, 2, w);
     if (w == 0 || taps.begin != s.spans.back().taps.begin || taps.end != s.spans.back().taps.end)
       s.spans.push_back({{w, w}, taps});
-    s.spans.back().outputs.end = w + 1;
+    s.spans.back().outputs.end = whole.contains(w) ? whole.end : w + 1;
   }
   s.rows = p.batch * p.output[0] * p.output[1];
   // A vector behind the last term may be read, and is not used.
