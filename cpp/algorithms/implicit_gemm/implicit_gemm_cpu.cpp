@@ -113,7 +113,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 }
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
-constexpr double kWideShare = 0.85, kNarrowShare = 0.58, kRowsForPeak = 5;
+constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
 
 // Weights are packed once, by a thread a panel, or by every task that uses them.
 double dense_packing_seconds(const DenseLayout& s, const Traits& t) {
@@ -195,7 +195,7 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
 
 // Vector operations at the rate of the FMA units.
 double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kShare = 0.75, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
+  constexpr double kShare = 0.85, kSpanSeconds = 80e-9;  // a span: the outputs of a row that meet the same taps
   constexpr double kCopySeconds = 1.5e-9;                // of a pixel
   const double rate = kShare * vector_products_per_second(c.traits, p.dtype);
   const NarrowLayout rows = narrow_layout(p, c, lanes);
