@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/algorithm.h"
+#include "core/checked.h"
 
 namespace vkconv {
 
@@ -80,15 +81,21 @@ inline Orientation kernel_axes_last(const ConvProblem& p) {
   return axes_last([&](int a) { return p.kernel[a] > 1; });
 }
 
-// Puts an axis with at least `enough` outputs into the place of W, or else the longest one.
+// Outputs along an axis that one tap can reach, at least one.
+inline std::int64_t outputs_of_a_tap(const ConvProblem& p, int a) {
+  return std::max<std::int64_t>(1, std::min(p.output[a], ceil_div(p.input[a], p.stride[a])));
+}
+
+// Puts an axis with at least `enough` outputs that share a tap into the place of W, or else the longest one.
 inline Orientation long_rows(const ConvProblem& p, std::int64_t enough) {
   Orientation o;
-  if (p.output[2] >= enough) return o;
+  const std::int64_t width = outputs_of_a_tap(p, 2), height = outputs_of_a_tap(p, 1);
+  if (width >= enough) return o;
   const bool trivial_depth = without_extent(p, 0);
-  const std::int64_t depth = trivial_depth ? p.batch : p.output[0];
-  if (p.output[1] >= enough || p.output[1] >= std::max(depth, p.output[2])) {
-    if (p.output[1] > p.output[2]) o.axes = {0, 2, 1};
-  } else if (depth > p.output[2]) {
+  const std::int64_t depth = trivial_depth ? p.batch : outputs_of_a_tap(p, 0);
+  if (height >= enough || height >= std::max(depth, width)) {
+    if (height > width) o.axes = {0, 2, 1};
+  } else if (depth > width) {
     o.batch_as_depth = trivial_depth;
     o.axes = {2, 1, 0};
   }
