@@ -28,9 +28,12 @@ double lanes_used(std::int64_t channels, std::int64_t lanes) {
   return static_cast<double>(channels) / static_cast<double>(round_up(channels, lanes));
 }
 
-// Few input channels make short tiles; with the taps of a kernel row, whose pixels are neighbours, they make tall ones.
-bool merges_taps(const ConvProblem& p) {
-  return p.in_channels_per_group() < kMaxTileRows && p.kernel[2] > 1 && p.dilation[2] == 1 && p.input_dilation[2] == 1;
+// Few input channels make short tiles, and so do a few more than a tile has rows, which are cut in two; with the taps
+// of a kernel row, whose pixels are neighbours, they make tall ones.
+bool merges_taps(const ConvProblem& p, std::int64_t lanes) {
+  const std::int64_t in = p.in_channels_per_group();
+  const bool cut = in > kMaxTileRows && in <= kMaxTileRows + 2 && lanes >= 16 && p.out_channels_per_group() > lanes;
+  return (in < kMaxTileRows || cut) && p.kernel[2] > 1 && p.dilation[2] == 1 && p.input_dilation[2] == 1;
 }
 
 // Neighbouring pixels whose channels, those of all groups, fill a vector together.
@@ -43,7 +46,7 @@ Form choose_form(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   if (in == 1 && out == 1 && p.groups >= lanes) return Form::lanes;
   if (groups_fit_vector(p, lanes)) return Form::groups;
-  if (merges_taps(p) && in <= out) return Form::out_vectors;
+  if (merges_taps(p, lanes) && in <= out) return Form::out_vectors;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
 
@@ -128,7 +131,7 @@ Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   Shape s;
   s.lanes = lanes;
   s.form = choose_form(p, s.lanes);
-  s.merged = s.form == Form::out_vectors && merges_taps(p);
+  s.merged = s.form == Form::out_vectors && merges_taps(p, lanes);
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   const bool all_groups = s.form == Form::lanes || s.form == Form::groups;
   s.groups = all_groups ? 1 : p.groups;

@@ -18,6 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only. Those of a block out of
 // memory come while the block before is multiplied.
 constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBlockPixels : 12; }
+constexpr std::int64_t kFewTaps = 8;  // of a kernel row, which go together for an output at a border
 
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
@@ -100,15 +101,22 @@ class UnitSums : BlockOperands<T, In> {
   void run_outer(const Sums& sums) {
     Columns x, dy;
     this->load(x, dy);
-    if (!shape_.merged) return run_taps(x, dy, outputs_, sums);
+    if (!shape_.merged) return run_taps(x, dy, taps_, outputs_, sums);
     // The cut at the borders of the line does not depend on the unit, so neither do the sums.
+    const bool together = x.pixel == x_channels_ && unit_.rows.size() == shape_.rows;
+    const auto run_inside = [&](const Range& taps, const Range& outputs) {
+      if (taps.size() == 0 || outputs.size() == 0) return;
+      const Sums to{sums.data + (taps.begin - taps_.begin) * sums.tap, sums.tap, sums.row};
+      if (!together) return run_taps(x, dy, taps, outputs, to);
+      run_tap(x, dy, taps.begin, outputs, {0, taps.size() * shape_.rows}, to);
+    };
     const Range inner = interior();
-    run_taps(x, dy, {outputs_.begin, inner.begin}, sums);
-    if (x.pixel == x_channels_ && unit_.rows.size() == shape_.rows)
-      run_tap(x, dy, taps_.begin, inner, {0, taps_.size() * shape_.rows}, sums);
-    else
-      run_taps(x, dy, inner, sums);
-    run_taps(x, dy, {inner.end, outputs_.end}, sums);
+    for (const Range& border : {Range{outputs_.begin, inner.begin}, Range{inner.end, outputs_.end}}) {
+      if (p_.kernel[2] > kFewTaps) run_taps(x, dy, taps_, border, sums);
+      for (std::int64_t o = border.begin; o < border.end && p_.kernel[2] <= kFewTaps; ++o)
+        run_inside(common(taps_, taps_inside(p_, 2, o)), {o, o + 1});
+    }
+    run_inside(taps_, inner);
   }
 
   // Outputs of the block that have all taps of a kernel row inside the line.
@@ -117,9 +125,9 @@ class UnitSums : BlockOperands<T, In> {
     return inner.size() > 0 ? inner : Range{outputs_.end, outputs_.end};
   }
 
-  void run_taps(const Columns& x, const Columns& dy, const Range& outputs, Sums sums) {
+  void run_taps(const Columns& x, const Columns& dy, const Range& taps, const Range& outputs, Sums sums) {
     if (outputs.size() == 0) return;
-    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, sums.data += sums.tap)
+    for (std::int64_t k = taps.begin; k < taps.end; ++k, sums.data += sums.tap)
       run_tap(x, dy, k, outputs, unit_.rows, sums);
   }
 
