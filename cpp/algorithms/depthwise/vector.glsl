@@ -1,5 +1,5 @@
 // Vectors of channels: up to 16 bytes an instruction whatever the element. They travel in 32-bit words, a lone 16-bit
-// element in the low half of one. Outputs have kVector channels, inputs kInputVector, each kRepeats outputs side by side.
+// element in the low half of one. Outputs have kVector channels, inputs kInputVector, each of kRepeats outputs.
 const uint kRepeats = kMultiplier < kVector ? kMultiplier : kVector;
 const uint kInputVector = kVector / kRepeats;
 const uint kWords = (kVector * ELEMENT_BYTES + 3) / 4;
@@ -18,8 +18,8 @@ uvec4 load_words(uint64_t address, uint elements) {
   return uvec4(unpackUint2x32(pairs.x), unpackUint2x32(pairs.y));
 }
 
-// Of inputs, zeros unless `inside`. A lone half is widened as it is loaded: within a branch that would be waited for, so that it
-// comes from `elsewhere` instead, which holds one too.
+// Of inputs, zeros unless `inside`. A lone half is widened as it is loaded: within a branch that would be waited for, so
+// that it comes from `elsewhere` instead, which holds one too.
 uvec4 load_input_if(bool inside, uint64_t address, uint64_t elsewhere) {
   if (kInputVector * ELEMENT_BYTES == 2) {
     const uint word = load_words(inside ? address : elsewhere, 1).x;
