@@ -49,6 +49,16 @@ const char* const kForward[] = {
     "fwd_f16_n1c32o32g8_i12x31_k5x5_s2x3_p2x1",
     "fwd_f32_n1c32o32g16_i5x13x37_k3x4x3_s2x3x2_p1x2x1_add",
     "fwd_f64_n1c16o16g4_i9x40_k2x9_s3x2_p1x4",
+    // short rows, copied, of depths with gaps between them; rows in place, whose ends are tiles of their own
+    "fwd_f32_n9c1o16_i9x14_k3x3_s2x2_p1x1_bias_relu",
+    "fwd_f32_n3c2o20_i4x6x15_k3x3x3_d2x3x1_p2x3x1",
+    "fwd_f32_n2c6o12_i3x90_k3x5_p1x2",
+    // outputs of a row that share no tap, or few
+    "fwd_f32_n11c5o9_i1x1_k7x7_p6x6_flip",
+    "fwd_f32_n9c6o7_i2x3_k7x8_p6x7_add",
+    // few outputs of all pixels
+    "fwd_f32_n3c32o2_i4x5x6_k1x1x1_bias",
+    "fwd_f16_n2c20o5_i7x9_k1x1_add",
     "fwd_f32_n20c7o20_i1x1_k1x1",
     "fwd_f32_n17c7o20_i3x3_k3x3_p1x1",
     "fwd_f32_n1c7o20_i40x2x2_k3x2x1_p4x3x3",
