@@ -176,8 +176,8 @@ class Dense {
     for (const Row& row : rows)
       for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
         next = std::min(t + most, tiles.end);
-        const bool alone = row.outside() || !takes_all_taps(s_.tile_pixels({t, t + 1}), panels);
-        while (next > t + 1 && (alone || !takes_all_taps(s_.tile_pixels({t, next}), panels))) --next;
+        if (row.outside() || !takes_all_taps(s_.tile_pixels({t, t + 1}), panels)) next = t + 1;
+        while (next > t + 1 && !takes_all_taps(s_.tile_pixels({t, next}), panels)) --next;
         run_tiles<kVectors>(panels, row, s_.tile_pixels({t, next}), input, direct);
       }
   }
