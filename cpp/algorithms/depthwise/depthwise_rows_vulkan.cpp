@@ -168,9 +168,10 @@ DepthwiseRows::DepthwiseRows(const ConvProblem& p, const Traits& traits) : p_(p)
 void DepthwiseRows::run(Stream& stream, const Operands<Device>& a, const WeightView<Pointer>& weight,
                         double seconds) const {
   const auto fits = [&](const Shape& s) {
+    if (s.vector == 0) return false;
     // A result in the accumulator type is stored value by value.
     const std::int64_t stored = p_.output_dtype == p_.dtype ? s.vector : 1, read = input_vector(p_, s.vector);
-    return s.vector > 0 && aligned(a.input, read, vector_bytes(read, p_.dtype)) &&
+    return aligned(a.input, read, vector_bytes(read, p_.dtype)) &&
            aligned(a.output, stored, vector_bytes(stored, p_.output_dtype));
   };
   const Shape& s = *std::ranges::find_if(shapes_, fits);  // one channel at a time always does
