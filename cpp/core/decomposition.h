@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -152,6 +153,12 @@ class Children {
   std::size_t workspace_bytes_ = 0, prepared_workspace_bytes_ = 0;
 };
 
+// Those of most taps first: where children run side by side, short work fills what the end of long work leaves idle.
+inline std::vector<ChildProblem> longest_first(std::vector<ChildProblem> problems) {
+  std::ranges::stable_sort(problems, std::greater{}, [](const ChildProblem& c) { return c.problem.taps(); });
+  return problems;
+}
+
 // Children that write disjoint parts of the output, in any order.
 template <class Device>
 class DisjointPlan final : public Plan<Device> {
@@ -163,7 +170,7 @@ class DisjointPlan final : public Plan<Device> {
                const Context<Device>& context)
       : name_(std::move(name)),
         p_(p),
-        children_(problems, context, static_cast<int>(problems.size())),
+        children_(longest_first(problems), context, static_cast<int>(problems.size())),
         packs_first_(packs_first(context)) {}
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
