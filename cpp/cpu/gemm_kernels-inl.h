@@ -27,20 +27,13 @@ typename GemmKernels<T>::Rows micro_kernels() {
   return micro_kernels<T, kVectors, kChains, kSpread>(std::make_integer_sequence<int, kMost>());
 }
 
-// Whether vectors of 64 bytes, if there are any, are Zen 4's: Zen 3, of the same family, has none.
+// Zen 4 takes a vector of 64 bytes into its queue of stores as two, and a whole tile of them fills it: the products of
+// the next chain wait. Twins store half as many: 1.03 to 1.08 times as fast there. Other processors load more for them
+// than they gain. Double's gain 2 %, which is not worth their compilation.
 //
-// Zen 4 takes such a vector into its queue of stores as two, and a whole tile of them fills it: the products of the
-// next chain wait. Twins store half as many: 1.03 to 1.08 times as fast there. Other processors load more for them than
-// they gain. Double's gain 2 %, which is not worth their compilation.
-//
-// A vector that is loaded for a single product is an instruction more, with which a core of it makes 88 GFLOP/s, 118
+// A vector that is loaded for a single product is an instruction more, with which a core of Zen 4 makes 88 GFLOP/s, 118
 // without: products of one vector spread the values that they read. On Intel's processors that takes 1.04 times as
 // long.
-inline bool zen4() {
-  const Processor p = processor();
-  return p.vendor == "AuthenticAMD" && p.family == 25;
-}
-
 template <class T>
 typename GemmKernels<T>::Rows one_vector_kernels() {
   if constexpr (kSpreadsValues)

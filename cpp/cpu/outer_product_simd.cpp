@@ -5,6 +5,7 @@
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/outer_product.h"
+#include "cpu/processor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
@@ -12,7 +13,7 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 // Whether OuterTile::ahead counts: tiles of few registers load too often for more of it.
 inline constexpr bool kFetches = kManyRegisters;
 
-template <class T, int kRows, int kVectors>
+template <class T, int kRows, int kVectors, bool kSpread>
 HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
@@ -33,8 +34,7 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
         b[v] += t.vector_step;
       });
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const V x = hn::Set(d, a[r]);
-        unroll<kVectors>([&](auto v) __attribute__((always_inline)) { add_product(x, column[v], sum[r][v]); });
+        add_row<kSpread>(a + r, column, sum[r]);
       });
     }
   }
@@ -47,15 +47,24 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
 }
 
 // Of 1, 2, ... rows.
-template <class T, int kVectors, int... i>
+template <class T, int kVectors, bool kSpread = false, int... i>
 typename OuterKernels<T>::Rows outer_tiles(std::integer_sequence<int, i...>) {
-  return {outer_tile<T, i + 1, kVectors>...};
+  return {outer_tile<T, i + 1, kVectors, kSpread>...};
+}
+
+// As of one_vector_kernels().
+template <class T>
+typename OuterKernels<T>::Rows one_vector_tiles() {
+  constexpr auto kRows = std::make_integer_sequence<int, kMaxOneRows>();
+  if constexpr (kSpreadsValues)
+    if (zen4()) return outer_tiles<T, 1, true>(kRows);
+  return outer_tiles<T, 1>(kRows);
 }
 
 template <class T>
 const OuterKernels<T>& outer_kernels() {
   static const OuterKernels<T> made{gemm_kernels<T>().shape,
-                                    {outer_tiles<T, 1>(std::make_integer_sequence<int, kMaxOneRows>()),
+                                    {one_vector_tiles<T>(),
                                      outer_tiles<T, 2>(std::make_integer_sequence<int, kMaxRows>()),
                                      outer_tiles<T, 3>(std::make_integer_sequence<int, kMaxThreeRows>()),
                                      outer_tiles<T, 4>(std::make_integer_sequence<int, kMaxWideRows>())}};

@@ -16,6 +16,12 @@ struct Processor {
 };
 Processor processor();
 
+// Whether vectors of 64 bytes, if there are any, are Zen 4's: Zen 3, of the same family, has none.
+inline bool zen4() {
+  const Processor p = processor();
+  return p.vendor == "AuthenticAMD" && p.family == 25;
+}
+
 // Fills in the rates of the row nearest to a processor with the traits' instruction set, dot product and threads.
 void set_rates(Traits& traits, const Processor& processor);
 
