@@ -38,11 +38,24 @@ constexpr std::int64_t lane_vectors(std::int64_t taps, std::size_t operand_bytes
 //           is an output channel of the group, and a permutation gives every lane the one of its own group and pixel.
 enum class Form : std::uint8_t { out_vectors, in_vectors, lanes, groups };
 
+// Whether the channels of an input pixel are a patch, what all taps read for an output (weight_grad_patches-inl.h):
+//   by_row: kernel row by kernel row, a product each; the patches of a row overlap in a copy of it. out_vectors.
+//   composed: all kernel rows, in a copy of every patch.
+enum class PatchForm : std::uint8_t { none, by_row, composed };
+
+// A problem as it is solved: itself, or the pointwise one of its patches.
+struct Posed {
+  ConvProblem p;
+  ConvProblem source;  // whose taps the patches hold; p if there are none
+  PatchForm patches = PatchForm::none;
+  double cost = 0;  // multiply-adds of vectors that the time of an output pixel and group would do; 0 is unknown
+};
+
 // Everything that follows from the problem and the instruction set, and not from the number of threads.
 struct Shape {
   Form form = Form::in_vectors;
-  bool storable = false;    // one block gives all the sums, in whole vectors: see store()
-  bool merged = false;      // out_vectors: the taps of a kernel row are rows of one tile, see interior()
+  bool storable = false;  // one block gives all the sums, in whole vectors: see store()
+  PatchForm patches = PatchForm::none;
   bool staged = false;      // operands are copied block by block: widened, padded to whole vectors, dense or apart
   std::int64_t lanes = 1;   // accumulators in a vector
   std::int64_t groups = 1;  // separate products
@@ -53,6 +66,7 @@ struct Shape {
   std::int64_t lines = 1;                          // output rows (n, od, oh)
   std::int64_t lines_per_block = 1, segments = 1;  // a block is several lines, or a segment of one
   std::int64_t blocks = 1, chunks = 1;
+  std::int64_t patch = 0, patch_rows = 0;  // elements of a patch, and of the copied rows of a line
 
   // Channel of the first lane of a vector. The last vector ends at the last channel and may overlap its neighbour.
   std::int64_t channel_of(std::int64_t vector) const {
@@ -68,9 +82,15 @@ struct Unit {
 
 struct Job {
   const ConvProblem& p;
+  const ConvProblem& source;  // as of Posed
   const Operands<Device>& operands;
   const Shape& shape;
   bool from_memory;  // the operands
+};
+
+// A line of outputs.
+struct OutputLine {
+  std::int64_t n, d, h;
 };
 
 // Channels of a group's pixels that a unit reads.

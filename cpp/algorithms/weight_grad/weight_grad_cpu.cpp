@@ -2,7 +2,8 @@
 // the input pixels it reads, transposed, with the output gradient; register tiles of (one operand's channels) x
 // (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems multiply
 // lane by lane; small groups and pixels of few channels share vectors, in whose lanes a permutation spreads the other
-// operand. The only direct algorithm of this pass.
+// operand. Of few channels, what all taps read for an output are the channels of a patch, and one product does for all.
+// The only direct algorithm of this pass.
 #include <algorithm>
 
 #include "algorithms/registry_cpu.h"
@@ -24,21 +25,29 @@ struct LaneRun {
   std::int64_t lane, to, step, count;
 };
 
+// Elements from a group's first weight to that of an input channel of a patch.
+std::int64_t input_offset(const ConvProblem& source, const WeightView<std::byte*>& weight, std::int64_t channel) {
+  const std::int64_t in = source.in_channels_per_group();
+  return weight.offset(tap_at(source.kernel, channel / in)) + channel % in * weight.in;
+}
+
 // The channels of every vector that no later vector repeats, cut where a group ends, else in runs as long as possible.
-std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit& u,
+std::vector<LaneRun> lane_runs(const ConvProblem& source, const Shape& s, const Unit& u,
                                const WeightView<std::byte*>& weight) {
-  const std::int64_t in_group = s.groups == 1 ? p.in_channels_per_group() : s.vector_channels;
-  const bool outputs = s.form == Form::out_vectors;
-  // Channels that lie evenly apart: those of a group, or all.
-  const std::int64_t evenly = outputs || in_group == 1 ? s.vector_channels : in_group;
-  const std::int64_t step = outputs ? weight.out : in_group == 1 ? weight.group : weight.in;
+  const bool patches = s.patches != PatchForm::none, outputs = s.form == Form::out_vectors;
+  // Channels that lie evenly apart: those of a tap, of a group, or all.
+  const std::int64_t in_group = patches || s.groups == 1 ? source.in_channels_per_group() : s.vector_channels;
+  const bool lone = in_group == 1 && !patches;
+  const std::int64_t evenly = outputs || lone ? s.vector_channels : in_group;
+  const std::int64_t step = outputs ? weight.out : lone ? weight.group : weight.in;
   std::vector<LaneRun> runs;
   for (std::int64_t v = u.vectors.begin; v < u.vectors.end; ++v) {
     const std::int64_t end = std::min((v + 1) * s.vector_step, s.vector_channels);
     for (std::int64_t c = v * s.vector_step, next; c < end; c = next) {
       next = std::min(end, (c / evenly + 1) * evenly);
       const std::int64_t lane = (v - u.vectors.begin) * s.lanes + c - s.channel_of(v);
-      const std::int64_t to = c / evenly * weight.group + c % evenly * step;
+      const std::int64_t to =
+          patches && !outputs ? input_offset(source, weight, c) : c / evenly * weight.group + c % evenly * step;
       LaneRun* const last = runs.empty() ? nullptr : &runs.back();
       if (last && last->lane + last->count == lane && last->to + last->count * step == to)
         last->count += next - c;
@@ -51,49 +60,55 @@ std::vector<LaneRun> lane_runs(const ConvProblem& p, const Shape& s, const Unit&
 
 // Writes the sums of a unit to the weight. Sums of several pixels in a vector are added.
 template <class T, class Out>
-void write_unit(const ConvProblem& p, const Shape& s, const Unit& u, const T* sums,
+void write_unit(const ConvProblem& p, const ConvProblem& source, const Shape& s, const Unit& u, const T* sums,
                 const WeightView<std::byte*>& weight) {
-  const std::vector<LaneRun> runs = lane_runs(p, s, u, weight);
-  const std::int64_t row_step = s.form == Form::out_vectors ? weight.in : weight.out;
+  const std::vector<LaneRun> runs = lane_runs(source, s, u, weight);
+  const bool patches = s.patches != PatchForm::none, outputs = s.form == Form::out_vectors;
+  const auto row_offset = [&](std::int64_t row) {
+    return outputs && patches ? input_offset(source, weight, row) : row * (outputs ? weight.in : weight.out);
+  };
   Out* group = reinterpret_cast<Out*>(weight.data) + u.group * weight.group;
   for (std::int64_t tap = u.taps.begin; tap < u.taps.end; ++tap) {
-    Out* at = group + weight.offset(tap_at(p.kernel, tap));
-    for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row, sums += u.vectors.size() * s.lanes)
+    for (std::int64_t row = u.rows.begin; row < u.rows.end; ++row, sums += u.vectors.size() * s.lanes) {
+      Out* at = group + weight.offset(tap_at(p.kernel, tap)) + row_offset(row);
       for (const LaneRun& run : runs) {
         if constexpr (std::is_same_v<T, Out>)
           if (run.step == 1 && s.pixels == 1) {
-            std::copy_n(sums + run.lane, run.count, at + row * row_step + run.to);
+            std::copy_n(sums + run.lane, run.count, at + run.to);
             continue;
           }
         if constexpr (sizeof(Out) == 2 && sizeof(T) == 4)
           if (run.step == 1 && s.pixels == 1) {
-            round_sums(sums + run.lane, run.count, p.output_dtype,
-                       reinterpret_cast<std::byte*>(at + row * row_step + run.to));
+            round_sums(sums + run.lane, run.count, p.output_dtype, reinterpret_cast<std::byte*>(at + run.to));
             continue;
           }
         for (std::int64_t i = 0; i < run.count; ++i) {
           T value = sums[run.lane + i];
           for (std::int64_t pixel = 1; pixel < s.pixels; ++pixel)
             value += sums[run.lane + i + pixel * s.vector_channels];
-          at[row * row_step + run.to + i * run.step] = from_double<Out>(value);
+          at[run.to + i * run.step] = from_double<Out>(value);
         }
       }
+    }
   }
 }
 
 // Input and output gradient may trade places: i t = o + k d - pad makes o = i t + (K - 1 - k) d - pad' with
 // pad' = (K - 1) d - pad, a kernel of stride t mirrored. For a dilated input every pixel then meets every tap, where
 // one of t does otherwise; it does not pay for small t and pixels a page apart, which fall into the same cache sets.
-// The taps of few output channels, short tiles by themselves, then merge into tall ones.
 // Of small groups, the larger side lies along the vectors.
 bool trades_places(const ConvProblem& p, std::int64_t lanes) {
   constexpr std::int64_t kPageBytes = 4096, kMaxStep = 8;
   if (p.stride != Extent3{1, 1, 1}) return false;
   const std::int64_t step = p.input_dilation[2], in = p.in_channels_per_group(), out = p.out_channels_per_group();
-  if (!p.input_dilated() && groups_fit_vector(p, lanes)) return in < out;
-  if (!p.input_dilated()) return out < std::min(in, kMaxTileRows) && p.kernel[2] > 1 && p.dilation[2] == 1;
+  if (!p.input_dilated()) return groups_fit_vector(p, lanes) && in < out;
   const std::int64_t step_bytes = step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype));
   return step > kMaxStep || step_bytes < kPageBytes;
+}
+
+// Patches of the operand of fewer channels are smaller.
+bool has_fewer_outputs(const ConvProblem& p) {
+  return p.stride == Extent3{1, 1, 1} && !p.input_dilated() && p.out_channels < p.in_channels;
 }
 
 ConvProblem traded(ConvProblem p) {
@@ -105,40 +120,48 @@ ConvProblem traded(ConvProblem p) {
 }
 
 // The problem as it is solved: axes in the order that gives the tiles long rows of pixels, operands traded.
+constexpr std::int64_t kFewPixels = 7;  // of a row
+
 struct Placed {
   Orientation orientation;
-  bool trades;
-  ConvProblem p;
+  bool trades = false;
+  Posed posed;
 
-  Placed(const ConvProblem& problem, std::int64_t lanes)
-      : trades(trades_places(problem, lanes)), p(trades ? traded(problem) : problem) {
-    const Shape s = choose_shape(p, lanes);
-    const bool wants_taps = s.form == Form::lanes || s.form == Form::groups || s.merged;  // along W
-    if (wants_taps && p.kernel[2] > 1) return;
-    if (wants_taps && p.kernel[1] > 1 && p.output[1] >= kFewPixels)
+  Placed(const ConvProblem& problem, std::int64_t lanes) {
+    place(problem, lanes);
+    const Shape s = choose_shape(posed, lanes);
+    const bool wants_taps = s.form == Form::lanes || s.form == Form::groups || s.patches != PatchForm::none;  // along W
+    if (wants_taps && posed.source.kernel[2] > 1) return;
+    if (wants_taps && posed.source.kernel[1] > 1 && posed.source.output[1] >= kFewPixels)
       orientation.axes = {0, 2, 1};
     else
       orientation = long_rows(problem, kFewPixels);
-    trades = trades_places(orientation.apply(problem), lanes);
-    p = trades ? traded(orientation.apply(problem)) : orientation.apply(problem);
+    place(orientation.apply(problem), lanes);
   }
 
   Operands<Device> apply(Operands<Device> a) const {
     a = orientation.apply(a);
     if (!trades) return a;
     std::swap(a.input, a.output);
-    a.weight = a.weight.mirrored(p.kernel, p.output_dtype).transposed();
+    a.weight = a.weight.mirrored(posed.source.kernel, posed.p.output_dtype).transposed();
     return a;
   }
 
-  static constexpr std::int64_t kFewPixels = 7;  // of a row
+ private:
+  void place(const ConvProblem& oriented, std::int64_t lanes) {
+    trades = has_fewer_outputs(oriented);
+    posed = by_patches(trades ? traded(oriented) : oriented, lanes);
+    if (posed.patches != PatchForm::none) return;
+    trades = trades_places(oriented, lanes);
+    posed.p = posed.source = trades ? traded(oriented) : oriented;
+  }
 };
 
 class WeightGradPlan final : public Plan<Device> {
  public:
   WeightGradPlan(const ConvProblem& p, const Context<Device>& context)
       : placed_(p, lanes_of(context.traits, p.dtype)),
-        q_(choose_partition(p_, context.traits, context.workspace_limit_bytes)) {}
+        q_(choose_partition(placed_.posed, context.traits, context.workspace_limit_bytes)) {}
 
   std::string describe() const override { return "weight_grad"; }
   std::size_t workspace_bytes() const override { return q_.workspace_bytes(); }
@@ -151,7 +174,7 @@ class WeightGradPlan final : public Plan<Device> {
  private:
   template <class T>
   void run(const Operands<Device>& operands, std::byte* workspace) const {
-    const Job job{p_, operands, q_.shape, q_.from_memory};
+    const Job job{p_, placed_.posed.source, operands, q_.shape, q_.from_memory};
     ScratchSlots slots(workspace + q_.partial_bytes(), q_.slot_bytes(), q_.slots);
     const std::int64_t lane_step = q_.shape.form == Form::out_vectors ? operands.weight.out : operands.weight.in;
     if (q_.shape.storable && lane_step == 1) return store_units(job, slots);
@@ -202,39 +225,40 @@ class WeightGradPlan final : public Plan<Device> {
 
   template <class T>
   void write(const Unit& unit, const T* sums, const WeightView<std::byte*>& weight) const {
-    with_type(p_.output_dtype, [&](auto zero) { write_unit<T, decltype(zero)>(p_, q_.shape, unit, sums, weight); });
+    with_type(p_.output_dtype, [&](auto zero) {
+      write_unit<T, decltype(zero)>(p_, placed_.posed.source, q_.shape, unit, sums, weight);
+    });
   }
 
   Placed placed_;
-  const ConvProblem& p_ = placed_.p;
+  const ConvProblem& p_ = placed_.posed.p;
   Partition q_;
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = weight_grad_support(p); !s) return s;
   const Placed placed(p, lanes_of(context.traits, p.dtype));
-  const std::size_t least = choose_partition(placed.p, context.traits, 0).workspace_bytes();
+  const std::size_t least = choose_partition(placed.posed, context.traits, 0).workspace_bytes();
   return workspace_support("the smallest running sums", least, context);
 }
 
+// Of the peak of multiply-adds, for tiles of lanes and groups: loads, permutations and latency.
+double share_of_lanes(const ConvProblem& p, const Shape& s) {
+  constexpr double kFullTile = 0.75;
+  const double filled = double(s.vector_channels * s.pixels) / double(s.vectors * s.lanes);
+  if (s.form == Form::lanes) return kFullTile * filled * 0.5;
+  const double sums = double(std::min(s.rows, kMaxGroupRows) * std::min(p.kernel[2], most_group_taps(s.rows)));
+  return kFullTile * filled * sums / (sums + 6);
+}
+
 double seconds(const ConvProblem& problem, const Context<Device>& context) {
-  constexpr double kFlopShare = 0.75;  // of the FMA peak in a full register tile
   const auto& t = context.traits;
   const std::int64_t lanes = lanes_of(t, problem.dtype);
-  const ConvProblem p = Placed(problem, lanes).p;
-  const Shape s = choose_shape(p, lanes);
-  const double vector_share =
-      static_cast<double>(s.vector_channels * s.pixels) / static_cast<double>(s.vectors * s.lanes);
-  const std::int64_t tile_rows = s.merged ? s.rows * p.kernel[2] : s.rows;
-  const double rows = static_cast<double>(std::min(tile_rows, kMaxTileRows));
-  const double group_sums =
-      static_cast<double>(std::min(tile_rows, kMaxGroupRows) * std::min(p.kernel[2], most_group_taps(tile_rows)));
-  // Loads, permutations and latency of a small tile.
-  const double row_share = s.form == Form::lanes    ? 0.5
-                           : s.form == Form::groups ? group_sums / (group_sums + 6)
-                                                    : rows / (rows + 4);
-  const double rate = kFlopShare * vector_share * row_share * flops_per_second(t, accumulator(p.dtype));
-  return section_seconds(t, p.flops() / rate, p.bytes_moved());
+  const Posed posed = Placed(problem, lanes).posed;
+  const ConvProblem& p = posed.p;
+  const double products = double(p.taps() * p.in_channels_per_group() * p.out_channels_per_group()) / double(lanes);
+  const double share = posed.cost > 0 ? products / posed.cost : share_of_lanes(p, choose_shape(posed, lanes));
+  return section_seconds(t, p.flops() / (share * flops_per_second(t, accumulator(p.dtype))), problem.bytes_moved());
 }
 
 }  // namespace

@@ -7,11 +7,14 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "algorithms/weight_grad/weight_grad.h"
+#include "algorithms/weight_grad/weight_grad_patches-inl.h"
 #include "algorithms/weight_grad/weight_grad_walk.h"
-#include "cpu/pack-inl.h"
+#include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
@@ -32,14 +35,17 @@ class BlockOperands {
  public:
   BlockOperands(const Job& job, const Unit& unit, T* scratch)
       : p_(job.p),
+        source_(job.source),
         shape_(job.shape),
         x_channels_(shape_.groups == 1 ? p_.in_channels : p_.in_channels_per_group()),
         dy_channels_(shape_.groups == 1 ? p_.out_channels : p_.out_channels_per_group()),
         channels_(unit_channels(p_, shape_, unit)),
+        kernel_rows_(patch_kernel_rows(job.source, channels_.x)),
         x_(job.operands.input),
         dy_(job.operands.output),
-        x_base_(reinterpret_cast<const In*>(x_.data) + unit.group * x_channels_),
+        x_base_(reinterpret_cast<const In*>(x_.data) + unit.group * job.source.in_channels_per_group()),
         dy_base_(reinterpret_cast<const In*>(dy_.data) + unit.group * dy_channels_),
+        patches_(source_, x_base_, x_.stride, shape_, kernel_rows_),
         scratch_(scratch) {}
 
  protected:
@@ -51,9 +57,11 @@ class BlockOperands {
     line_count_ = 0;
     for (std::int64_t left = std::min(shape_.lines_per_block, shape_.lines - first); left > 0; --left) {
       const std::int64_t id = input_index(p_, 0, od, kd), ih = input_index(p_, 1, oh, kh);
-      if (id >= 0 && ih >= 0)
-        lines_[line_count_++] = {x_base_ + n * x_.stride[0] + id * x_.stride[1] + ih * x_.stride[2],
+      if (id >= 0 && ih >= 0) {
+        places_[line_count_] = {n, od, oh};
+        lines_[line_count_++] = {input_line(n, id, ih),
                                  dy_base_ + n * dy_.stride[0] + od * dy_.stride[1] + oh * dy_.stride[2]};
+      }
       if (++oh < p_.output[1]) continue;
       oh = 0;
       if (++od < p_.output[0]) continue;
@@ -64,11 +72,8 @@ class BlockOperands {
   // Both operands, what the unit reads of them, padded to whole vectors.
   void load(Columns<T>& x, Columns<T>& dy) {
     if (shape_.staged) {
-      // The rows of merged taps follow one another.
-      const auto pitch = [&](const Range& channels) { return copy_pitch(p_, shape_, channels.size()); };
-      const std::int64_t x_pixel = shape_.merged ? x_channels_ : pitch(channels_.x);
-      T* rest = stage(dy, scratch_, outputs_, channels_.dy, pitch(channels_.dy), dy_.stride[3], dy_of);
-      stage(x, rest, input_columns(), channels_.x, x_pixel, x_.stride[3], x_of);
+      T* rest = stage_outputs(dy);
+      stage(x, rest, input_columns(), channels_.x, pitch(channels_.x), x_.stride[3], x_of);
     } else if constexpr (std::is_same_v<T, In>) {
       find(x, dy);
     }
@@ -76,8 +81,53 @@ class BlockOperands {
 
   // Both operands where they are.
   void find(Columns<In>& x, Columns<In>& dy) const {
-    x.pixel = x_.stride[3], dy.pixel = dy_.stride[3];
-    for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x, dy.base[l] = lines_[l].dy;
+    x.pixel = x_.stride[3];
+    for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x;
+    find_outputs(dy);
+  }
+
+  // The output gradient beside patches, and the rows that these come from.
+  void load_outputs(Columns<T>& dy) {
+    if constexpr (std::is_same_v<T, In>)
+      if (!shape_.staged) return find_outputs(dy);
+    stage_outputs(dy);
+  }
+  void load_patches() {
+    unused_ =
+        patches_.load(places_, line_count_, outputs_, scratch_ + line_count_ * outputs_.size() * pitch(channels_.dy));
+  }
+
+  // The patches of kernel row `r`, and those of all, which load_patches() has made ready.
+  void find_patches(std::int64_t r, Columns<T>& x) const {
+    x.first = outputs_.begin, x.channel = r * patch_row_channels(source_);
+    x.pixel = source_.stride[2] * source_.in_channels_per_group();
+    for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = patches_.row(l, r);
+  }
+  void compose_patches(Columns<T>& x) const {
+    x.first = outputs_.begin, x.channel = kernel_rows_.begin * patch_row_channels(source_);
+    x.pixel = copy_pitch(p_, shape_, shape_.patch);
+    T* to = unused_;
+    for (std::int64_t l = 0; l < line_count_; ++l, to += outputs_.size() * x.pixel) {
+      patches_.compose(l, outputs_.size(), to, x.pixel);
+      x.base[l] = to;
+    }
+  }
+
+  // The product of a value that is not finite and padding would be NaN. Takes such values out, and calls
+  // f(output channel, patch channel, product) for each with what its patch has beside padding.
+  template <class F>
+  void take_from_padding(Columns<T>& dy, F f) {
+    if (padding_meets_finite(dy)) return;
+    if (!shape_.staged) stage_outputs(dy);
+    for (std::int64_t l = 0; l < line_count_; ++l)
+      for_padded(l, [&](std::int64_t o) {
+        T* values = const_cast<T*>(dy.at(l, o)) - dy.channel;
+        for (std::int64_t c = channels_.dy.begin; c < channels_.dy.end; ++c) {
+          if (std::isfinite(values[c])) continue;
+          const T value = std::exchange(values[c], T{0});
+          patches_.for_inside(l, o, [&](std::int64_t channel, T x) { f(c, channel, x * value); });
+        }
+      });
   }
 
   // Both operands, for vectors that may reach into the next pixel when pixels lie side by side.
@@ -87,9 +137,11 @@ class BlockOperands {
   }
 
   const ConvProblem& p_;
+  const ConvProblem& source_;  // of patches, else p_
   const Shape& shape_;
   const std::int64_t x_channels_, dy_channels_;  // of a pixel
   const UnitChannels channels_;                  // copied
+  const Range kernel_rows_;                      // of the unit's patches
   Range outputs_{}, taps_{};                     // columns of the block, taps along W of the kernel row
   std::int64_t line_count_ = 0;
 
@@ -101,6 +153,46 @@ class BlockOperands {
 
   static const In* x_of(const Line& line) { return line.x; }
   static const In* dy_of(const Line& line) { return line.dy; }
+
+  const In* input_line(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    if (shape_.patches != PatchForm::none) return nullptr;  // it has no pixels of the patches
+    return x_base_ + n * x_.stride[0] + d * x_.stride[1] + h * x_.stride[2];
+  }
+
+  void find_outputs(Columns<In>& dy) const {
+    dy.pixel = dy_.stride[3];
+    for (std::int64_t l = 0; l < line_count_; ++l) dy.base[l] = lines_[l].dy;
+  }
+
+  std::int64_t pitch(const Range& channels) const { return copy_pitch(p_, shape_, channels.size()); }
+
+  T* stage_outputs(Columns<T>& dy) {
+    return stage(dy, scratch_, outputs_, channels_.dy, pitch(channels_.dy), dy_.stride[3], dy_of);
+  }
+
+  // Calls f for the outputs of a line of the block whose patches have padding.
+  template <class F>
+  void for_padded(std::int64_t line, F f) const {
+    const Range whole = patches_.whole(line);
+    for (std::int64_t o = outputs_.begin; o < std::min(outputs_.end, whole.begin); ++o) f(o);
+    for (std::int64_t o = std::max(outputs_.begin, whole.end); o < outputs_.end; ++o) f(o);
+  }
+
+  bool padding_meets_finite(const Columns<T>& dy) const {
+    using cpu::HWY_NAMESPACE::load_n;
+    const hn::ScalableTag<T> d;
+    const std::int64_t count = channels_.dy.size(), whole = count / shape_.lanes * shape_.lanes;
+    const auto rest = static_cast<std::size_t>(count - whole);
+    auto zero = hn::Zero(d);  // 0 times every value: NaN from one that is not finite on
+    for (std::int64_t l = 0; l < line_count_; ++l)
+      for_padded(l, [&](std::int64_t o) HWY_ATTR {
+        const T* values = dy.at(l, o) + channels_.dy.begin - dy.channel;
+        for (std::int64_t c = 0; c < whole; c += shape_.lanes)
+          zero = hn::MulAdd(hn::LoadU(d, values + c), hn::Zero(d), zero);
+        if (rest > 0) zero = hn::MulAdd(load_n(d, values + whole, rest), hn::Zero(d), zero);
+      });
+    return hn::AllTrue(d, hn::Eq(zero, hn::Zero(d)));
+  }
 
   // Copies columns [range) of all lines, some channels of each, padded to `pixel`. Returns the end of the copy.
   template <class Pick>
@@ -152,8 +244,10 @@ class BlockOperands {
   const View<std::byte*>& dy_;
   const In* x_base_;
   const In* dy_base_;
-  T* scratch_;
+  Patches<T, In> patches_;
+  T *scratch_, *unused_ = nullptr;  // behind the rows of patches
   Line lines_[kBlockPixels];
+  OutputLine places_[kBlockPixels];
 };
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE

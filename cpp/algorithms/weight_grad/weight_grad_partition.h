@@ -23,10 +23,16 @@ struct Partition {
   std::size_t workspace_bytes() const { return partial_bytes() + static_cast<std::size_t>(slots) * slot_bytes(); }
 };
 
-Shape choose_shape(const ConvProblem& p, std::int64_t lanes);
+// Neighbouring pixels whose channels, those of all groups, fill a vector together.
+std::int64_t pixels_in_vector(const ConvProblem& p, std::int64_t lanes);
+// Whether the elements of a composed patch lie along a vector, or the output channels.
+bool composed_along_vectors(const ConvProblem& p, std::int64_t lanes);
+// The problem by patches where that takes less time.
+Posed by_patches(const ConvProblem& p, std::int64_t lanes);
+Shape choose_shape(const Posed& posed, std::int64_t lanes);
 // Whether a vector holds the channels of one group or more, of one pixel or more: Form::groups.
 bool groups_fit_vector(const ConvProblem& p, std::int64_t lanes);
-Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t workspace_limit_bytes);
+Partition choose_partition(const Posed& posed, const Device::Traits& traits, std::size_t workspace_limit_bytes);
 Unit unit_at(const ConvProblem& p, const Partition& partition, std::int64_t index);
 
 }  // namespace vkconv::cpu::weight_grad

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "algorithms/weight_grad/weight_grad_patches.h"
 #include "algorithms/weight_grad/weight_grad_walk.h"
 #include "cpu/cache_sets.h"
 #include "cpu/lines.h"
@@ -28,25 +29,14 @@ double lanes_used(std::int64_t channels, std::int64_t lanes) {
   return static_cast<double>(channels) / static_cast<double>(round_up(channels, lanes));
 }
 
-// Few input channels make short tiles, and so do a few more than a tile has rows, which are cut in two; with the taps
-// of a kernel row, whose pixels are neighbours, they make tall ones.
-bool merges_taps(const ConvProblem& p, std::int64_t lanes) {
-  const std::int64_t in = p.in_channels_per_group();
-  const bool cut = in > kMaxTileRows && in <= kMaxTileRows + 2 && lanes >= 16 && p.out_channels_per_group() > lanes;
-  return (in < kMaxTileRows || cut) && p.kernel[2] > 1 && p.dilation[2] == 1 && p.input_dilation[2] == 1;
-}
-
-// Neighbouring pixels whose channels, those of all groups, fill a vector together.
-std::int64_t pixels_in_vector(const ConvProblem& p, std::int64_t lanes) {
-  if (p.stride[2] != 1 || p.input_dilation[2] != 1) return 1;
-  return std::clamp<std::int64_t>(lanes / std::max(p.in_channels, p.out_channels), 1, p.output[2]);
-}
-
-Form choose_form(const ConvProblem& p, std::int64_t lanes) {
+Form choose_form(const Posed& posed, std::int64_t lanes) {
+  const ConvProblem& p = posed.p;
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  if (posed.patches == PatchForm::by_row) return Form::out_vectors;
+  if (posed.patches == PatchForm::composed)
+    return composed_along_vectors(posed.source, lanes) ? Form::in_vectors : Form::out_vectors;
   if (in == 1 && out == 1 && p.groups >= lanes) return Form::lanes;
   if (groups_fit_vector(p, lanes)) return Form::groups;
-  if (merges_taps(p, lanes) && in <= out) return Form::out_vectors;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
 
@@ -59,7 +49,7 @@ bool crowds_sets(const ConvProblem& p, const Shape& s) {
     return crowd_sets(channels * static_cast<std::int64_t>(size_bytes(p.dtype)), sets);
   };
   const bool product = s.form == Form::in_vectors || s.form == Form::out_vectors;
-  return product && !s.merged && std::min(s.rows, s.vector_channels) >= kWorthCopy &&
+  return product && s.patches == PatchForm::none && std::min(s.rows, s.vector_channels) >= kWorthCopy &&
          (crowded(p.in_channels) || crowded(p.out_channels));
 }
 
@@ -122,16 +112,27 @@ void fit_lines(const ConvProblem& p, const Device::Traits& traits, Partition& q)
 
 }  // namespace
 
+std::int64_t pixels_in_vector(const ConvProblem& p, std::int64_t lanes) {
+  if (p.stride[2] != 1 || p.input_dilation[2] != 1) return 1;
+  return std::clamp<std::int64_t>(lanes / std::max(p.in_channels, p.out_channels), 1, p.output[2]);
+}
+
+bool composed_along_vectors(const ConvProblem& p, std::int64_t lanes) {
+  return lanes_used(p.taps() * p.in_channels_per_group(), lanes) >= lanes_used(p.out_channels_per_group(), lanes);
+}
+
 bool groups_fit_vector(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t widest = std::max(p.in_channels_per_group(), p.out_channels_per_group());
   return p.groups > 1 ? widest <= lanes : pixels_in_vector(p, lanes) > 1;
 }
 
-Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
+Shape choose_shape(const Posed& posed, std::int64_t lanes) {
+  const ConvProblem &p = posed.p, &source = posed.source;
   Shape s;
   s.lanes = lanes;
-  s.form = choose_form(p, s.lanes);
-  s.merged = s.form == Form::out_vectors && merges_taps(p, lanes);
+  s.patches = posed.patches;
+  s.form = choose_form(posed, s.lanes);
+  const bool patches = s.patches != PatchForm::none;
   const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   const bool all_groups = s.form == Form::lanes || s.form == Form::groups;
   s.groups = all_groups ? 1 : p.groups;
@@ -144,8 +145,8 @@ Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   }
   s.vectors = ceil_div(s.vector_channels, s.vector_step);
   const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
-  s.staged = (size_bytes(p.dtype) == 2 && s.form != Form::lanes) || s.vector_channels < s.lanes || short_pixels ||
-             crowds_sets(p, s);
+  const bool short_vectors = s.vector_channels < s.lanes && !(patches && s.form == Form::in_vectors);
+  s.staged = (size_bytes(p.dtype) == 2 && s.form != Form::lanes) || short_vectors || short_pixels || crowds_sets(p, s);
   s.lines = p.batch * p.output[0] * p.output[1];
   // Outputs of a line that some tap does not count: one lane sums them, whatever the pixels of a vector.
   const std::int64_t borders = p.output[2] - whole_outputs(p, 2).size();
@@ -154,18 +155,23 @@ Shape choose_shape(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t lines = kBlockPixels / std::max({borders, ceil_div(p.output[2], pixels), std::int64_t{1}});
   s.lines_per_block = std::clamp<std::int64_t>(lines, 1, kBlockPixels);
   s.blocks = ceil_div(s.lines, s.lines_per_block) * s.segments;
-  s.storable = s.blocks == 1 && !all_groups && !s.merged && s.vector_channels >= s.lanes &&
+  s.storable = s.blocks == 1 && !all_groups && !patches && s.vector_channels >= s.lanes &&
                p.output_dtype == accumulator(p.dtype);
   const std::int64_t bytes = std::max<std::int64_t>(1, p.weight_elements() * accumulator_bytes(p.dtype));
   s.chunks =
       std::clamp<std::int64_t>(std::min(ceil_div(s.blocks, kBlocksPerChunk), kPartialBytes / bytes), 1, kMaxChunks);
+  if (patches) {
+    const std::int64_t rows = source.kernel[0] * source.kernel[1];
+    s.patch_rows = rows * patch_row(source, lanes, ceil_div(p.output[2], s.segments));
+    s.patch = s.patches == PatchForm::composed ? patch_elements(source, lanes) : 0;
+  }
   return s;
 }
 
 UnitChannels unit_channels(const ConvProblem& p, const Shape& s, const Unit& u) {
   const Range x{0, s.groups == 1 ? p.in_channels : p.in_channels_per_group()};
   const Range dy{0, s.groups == 1 ? p.out_channels : p.out_channels_per_group()};
-  if (s.form == Form::groups || s.merged) return {x, dy};
+  if (s.form == Form::groups) return {x, dy};
   const Range vectors{s.channel_of(u.vectors.begin),
                       std::min(s.channel_of(u.vectors.end - 1) + s.lanes, s.vector_channels)};
   if (s.form == Form::lanes) return {vectors, vectors};
@@ -178,20 +184,23 @@ std::int64_t copy_pitch(const ConvProblem& p, const Shape& s, std::int64_t chann
 }
 
 std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& largest) {
-  if (!s.staged) return 0;
+  const bool patches = s.patches != PatchForm::none;
+  if (!s.staged && !patches) return 0;
   const std::int64_t outputs = ceil_div(p.output[2], s.segments), taps = std::min(largest.taps.size(), p.kernel[2]);
   const std::int64_t span = ((outputs - 1) * p.stride[2] + (taps - 1) * p.dilation[2]) / p.input_dilation[2] + 2;
   const std::int64_t columns = std::min(span, p.input[2]);
   const UnitChannels channels = unit_channels(p, s, largest);
-  const std::int64_t elements =
-      columns * copy_pitch(p, s, channels.x.size()) + outputs * copy_pitch(p, s, channels.dy.size());
+  const std::int64_t x = patches ? s.patch_rows + (s.patch > 0 ? outputs * copy_pitch(p, s, s.patch) : 0)
+                                 : columns * copy_pitch(p, s, channels.x.size());
+  const std::int64_t elements = x + outputs * copy_pitch(p, s, channels.dy.size());
   return aligned_bytes((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p.dtype));
 }
 
-Partition choose_partition(const ConvProblem& p, const Device::Traits& traits, std::size_t limit) {
+Partition choose_partition(const Posed& posed, const Device::Traits& traits, std::size_t limit) {
+  const ConvProblem& p = posed.p;
   Partition q;
-  q.shape = choose_shape(p, lanes_of(traits, p.dtype));
-  q.from_memory = comes_from_memory(traits, p);
+  q.shape = choose_shape(posed, lanes_of(traits, p.dtype));
+  q.from_memory = comes_from_memory(traits, posed.source);
   q.slots = traits.threads;
   fit_lines(p, traits, q);
   set_sizes(p, q);

@@ -4,12 +4,9 @@
 #include "hwy/foreach_target.h"
 // foreach_target.h comes first.
 #include <algorithm>
-#include <array>
-#include <vector>
 
-#include "algorithms/weight_grad/weight_grad_groups.h"
+#include "algorithms/weight_grad/weight_grad_group_sums-inl.h"
 #include "algorithms/weight_grad/weight_grad_lanes.h"
-#include "algorithms/weight_grad/weight_grad_operands-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
@@ -18,29 +15,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Pixels fetched ahead of use: they lie apart, which the hardware expects of short steps only. Those of a block out of
 // memory come while the block before is multiplied.
 constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBlockPixels : 12; }
-constexpr std::int64_t kFewTaps = 8;  // of a kernel row, which go together for an output at a border
 
 // One unit over one chunk. In is the type of the operands, T that of the sums.
 template <class T, class In>
-class UnitSums : BlockOperands<T, In> {
-  using Operands = BlockOperands<T, In>;
+class UnitSums : GroupSums<T, In> {
+  using Base = GroupSums<T, In>;
   template <class U>
   using ColumnsOf = weight_grad::HWY_NAMESPACE::Columns<U>;
   using Columns = ColumnsOf<T>;
-  using Operands::outputs_, Operands::taps_, Operands::line_count_;
-  using Operands::p_, Operands::shape_, Operands::x_channels_, Operands::dy_channels_;
+  using Base::outputs_, Base::taps_, Base::line_count_, Base::p_, Base::shape_, Base::unit_, Base::row_length_;
 
  public:
   UnitSums(const Job& job, const Unit& unit, T* scratch)
-      : Operands(job, unit, scratch),
-        unit_(unit),
+      : Base(job, unit, scratch),
         from_memory_(job.from_memory),
         next_x_(shape_.lines_per_block * p_.stride[1] * job.operands.input.stride[2]),
         next_dy_(shape_.lines_per_block * job.operands.output.stride[2]),
-        row_length_(unit.vectors.size() * shape_.lanes),
-        size_(unit.taps.size() * unit.rows.size() * row_length_) {
-    if (shape_.form == Form::groups) find_permutations();
-  }
+        size_(unit.taps.size() * unit.rows.size() * row_length_) {}
 
   void run(std::int64_t chunk, T* HWY_RESTRICT sums, T* HWY_RESTRICT part) {
     const std::int64_t begin = shape_.blocks * chunk / shape_.chunks, end = shape_.blocks * (chunk + 1) / shape_.chunks;
@@ -80,6 +71,10 @@ class UnitSums : BlockOperands<T, In> {
   void run_block(std::int64_t block, At sums_at) {
     const std::int64_t first = block / shape_.segments * shape_.lines_per_block, segment = block % shape_.segments;
     outputs_ = {p_.output[2] * segment / shape_.segments, p_.output[2] * (segment + 1) / shape_.segments};
+    if (shape_.patches != PatchForm::none) {
+      this->collect_lines(first, 0);
+      return run_patches(sums_at(0));
+    }
     for (std::int64_t tap = unit_.taps.begin; tap < unit_.taps.end;) {
       const std::int64_t kernel_row = tap / p_.kernel[2];
       const std::int64_t end = std::min(unit_.taps.end, (kernel_row + 1) * p_.kernel[2]);
@@ -90,7 +85,7 @@ class UnitSums : BlockOperands<T, In> {
         if (shape_.form == Form::lanes)
           run_lanes(sums.data, kernel_row % p_.kernel[1]);
         else
-          shape_.form == Form::groups ? run_groups(sums.data) : run_outer(sums);
+          shape_.form == Form::groups ? this->run_groups(sums.data) : run_outer(sums);
       }
       tap = end;
     }
@@ -101,37 +96,40 @@ class UnitSums : BlockOperands<T, In> {
   void run_outer(const Sums& sums) {
     Columns x, dy;
     this->load(x, dy);
-    if (!shape_.merged) return run_taps(x, dy, taps_, outputs_, sums);
-    // The cut at the borders of the line does not depend on the unit, so neither do the sums.
-    const bool together = x.pixel == x_channels_ && unit_.rows.size() == shape_.rows;
-    const auto run_inside = [&](const Range& taps, const Range& outputs) {
-      if (taps.size() == 0 || outputs.size() == 0) return;
-      const Sums to{sums.data + (taps.begin - taps_.begin) * sums.tap, sums.tap, sums.row};
-      if (!together) return run_taps(x, dy, taps, outputs, to);
-      run_tap(x, dy, taps.begin, outputs, {0, taps.size() * shape_.rows}, to);
-    };
-    const Range inner = interior();
-    for (const Range& border : {Range{outputs_.begin, inner.begin}, Range{inner.end, outputs_.end}}) {
-      if (p_.kernel[2] > kFewTaps) run_taps(x, dy, taps_, border, sums);
-      for (std::int64_t o = border.begin; o < border.end && p_.kernel[2] <= kFewTaps; ++o)
-        run_inside(common(taps_, taps_inside(p_, 2, o)), {o, o + 1});
+    Sums to = sums;
+    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, to.data += sums.tap)
+      run_tap(x, dy, k, outputs_, unit_.rows, to);
+  }
+
+  // Kernel row by kernel row, or all together.
+  void run_patches(const Sums& sums) {
+    Columns x, dy;
+    this->load_outputs(dy);
+    this->load_patches();
+    add_beside_padding(dy, sums);
+    if (shape_.patches == PatchForm::composed) {
+      this->compose_patches(x);
+      return run_tap(x, dy, 0, outputs_, unit_.rows, sums);
     }
-    run_inside(taps_, inner);
+    const std::int64_t of_row = patch_row_channels(this->source_);
+    for (std::int64_t r = this->kernel_rows_.begin; r < this->kernel_rows_.end; ++r) {
+      this->find_patches(r, x);
+      const Range rows = common(unit_.rows, {r * of_row, (r + 1) * of_row});
+      run_tap(x, dy, 0, outputs_, rows, {sums.data + (rows.begin - unit_.rows.begin) * sums.row, sums.tap, sums.row});
+    }
   }
 
-  // Outputs of the block that have all taps of a kernel row inside the line.
-  Range interior() const {
-    const Range inner = common(outputs_, whole_outputs(p_, 2));
-    return inner.size() > 0 ? inner : Range{outputs_.end, outputs_.end};
+  void add_beside_padding(Columns& dy, const Sums& sums) {
+    const bool out_vectors = shape_.form == Form::out_vectors;
+    this->take_from_padding(dy, [&](std::int64_t out, std::int64_t in, T product) {
+      const std::int64_t row = out_vectors ? in : out, channel = out_vectors ? out : in, v = channel / shape_.lanes;
+      if (!unit_.rows.contains(row) || !unit_.vectors.contains(v)) return;
+      const std::int64_t lane = (v - unit_.vectors.begin) * shape_.lanes + channel - shape_.channel_of(v);
+      sums.data[(row - unit_.rows.begin) * sums.row + lane] += product;
+    });
   }
 
-  void run_taps(const Columns& x, const Columns& dy, const Range& taps, const Range& outputs, Sums sums) {
-    if (outputs.size() == 0) return;
-    for (std::int64_t k = taps.begin; k < taps.end; ++k, sums.data += sums.tap)
-      run_tap(x, dy, k, outputs, unit_.rows, sums);
-  }
-
-  // One tap over some outputs of the block; `rows` beyond its channels are those of the next taps.
+  // One tap over some outputs of the block.
   void run_tap(const Columns& x, const Columns& dy, std::int64_t k, const Range& outputs, const Range& rows,
                const Sums& sums) {
     const Walk w = walk(p_, 2, k, outputs);
@@ -158,100 +156,6 @@ class UnitSums : BlockOperands<T, In> {
         tile, rows.size(), unit_.vectors, stores_,
         [&](std::int64_t v) { return shape_.channel_of(v) - of_vectors.channel; },
         [&](std::int64_t v) { return stores_ ? shape_.channel_of(v) : (v - unit_.vectors.begin) * shape_.lanes; });
-  }
-
-  // ---- several groups in a vector
-
-  // The first channel of the output gradient that meets a vector, and the lanes' elements behind it, in row 0.
-  struct Permutation {
-    std::int64_t channel;
-    std::array<typename GroupTile<T>::Index, HWY_MAX_BYTES / sizeof(T)> index;
-  };
-
-  void find_permutations() {
-    const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group();
-    const std::int64_t most = std::max<std::int64_t>(0, p_.out_channels - shape_.lanes);
-    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; ++v) {
-      Permutation& to = permutations_.emplace_back();
-      to.channel = std::min(v * shape_.vector_step / in * out, most);
-      for (std::int64_t i = 0; i < shape_.lanes; ++i) {
-        // A vector of several pixels has all channels: the next pixel's groups follow.
-        const std::int64_t group = (shape_.channel_of(v) + i) / in;
-        const std::int64_t element = std::clamp<std::int64_t>(group * out - to.channel, 0, shape_.lanes - out);
-        to.index[static_cast<std::size_t>(i)] = static_cast<typename GroupTile<T>::Index>(element);
-      }
-    }
-  }
-
-  void run_groups(T* sums) {
-    Columns x, dy;
-    this->load_side_by_side(x, dy);
-    const bool dilated_input = p_.input_dilation[2] > 1;
-    const std::int64_t most_taps = dilated_input ? 1 : most_group_taps(std::min(unit_.rows.size(), kMaxGroupRows));
-    const std::int64_t parts = ceil_div(taps_.size(), most_taps);
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const Range taps{taps_.begin + taps_.size() * part / parts, taps_.begin + taps_.size() * (part + 1) / parts};
-      run_group_taps(x, dy, taps, sums + (taps.begin - taps_.begin) * unit_.rows.size() * row_length_);
-    }
-  }
-
-  void run_group_taps(const Columns& x, const Columns& dy, const Range& taps, T* sums) {
-    GroupTile<T> tile;
-    OuterSlice<T> lines[kBlockPixels];
-    Walk first = walk(p_, 2, taps.begin, outputs_);
-    if (p_.input_dilation[2] == 1) {
-      first = {outputs_.begin, 1, outputs_.begin * p_.stride[2] + taps.begin * p_.dilation[2] - p_.pad_lo[2],
-               p_.stride[2], 0};
-      const Range inner = interior();
-      tile.inner = {inner.begin - outputs_.begin, inner.end - outputs_.begin};
-      for (std::int64_t k = taps.begin; k < taps.end; ++k) {
-        const Walk w = walk(p_, 2, k, outputs_);
-        tile.begin[k - taps.begin] = w.out - outputs_.begin;
-        tile.end[k - taps.begin] = w.out - outputs_.begin + w.count;
-      }
-    } else {
-      tile.inner = {0, first.count};
-      tile.begin[0] = 0, tile.end[0] = first.count;
-    }
-    for (std::int64_t l = 0; l < line_count_; ++l) lines[l] = {dy.at(l, first.out), x.at(l, first.in)};
-    tile.lines = lines, tile.line_count = line_count_;
-    tile.x_step = first.in_step * x.pixel, tile.dy_step = first.out_step * dy.pixel;
-    tile.tap_step = p_.dilation[2] * x.pixel;
-    tile.pixels = shape_.pixels;
-    tile.x_pixel = std::min(x_channels_, shape_.lanes), tile.dy_pixel = std::min(dy_channels_, shape_.lanes);
-    tile.whole_end = whole_vectors_end(x, dy, taps, tile.inner.end, first);
-    tile.tap_ldc = unit_.rows.size() * row_length_, tile.row_ldc = row_length_;
-    run_group_tiles(tile, taps.size(), sums);
-  }
-
-  // The end of the outputs, counted from the first of the block, that may be read in whole vectors: they hold inner
-  // ones only, and what they read behind them lies in the same line, or in scratch.
-  std::int64_t whole_vectors_end(const Columns& x, const Columns& dy, const Range& taps, std::int64_t inner_end,
-                                 const Walk& first) const {
-    std::int64_t end = inner_end - shape_.pixels + 1;
-    const auto limit = [&](const Columns& c, std::int64_t channels, std::int64_t columns, std::int64_t column,
-                           std::int64_t step) {
-      if (!c.in_place || channels >= shape_.lanes) return;
-      end = std::min(end, floor_div(columns - ceil_div(shape_.lanes, channels) - column, step) + 1);
-    };
-    limit(dy, dy_channels_, p_.output[2], first.out, first.out_step);
-    limit(x, x_channels_, p_.input[2], first.in + (taps.size() - 1) * p_.dilation[2], first.in_step);
-    return end;
-  }
-
-  void run_group_tiles(GroupTile<T>& tile, std::int64_t taps, T* sums) {
-    const std::int64_t rows = unit_.rows.size(), parts = ceil_div(rows, kMaxGroupRows);
-    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end; ++v) {
-      const Permutation& p = permutations_[static_cast<std::size_t>(v - unit_.vectors.begin)];
-      tile.x_channel = shape_.channel_of(v), tile.dy_channel = p.channel;
-      tile.index = p.index.data();
-      for (std::int64_t i = 0; i < parts; ++i) {
-        const std::int64_t row = rows * i / parts;
-        tile.row = unit_.rows.begin + row;
-        tile.c = sums + row * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
-        run_group_tile(rows * (i + 1) / parts - row, taps, tile);
-      }
-    }
   }
 
   // ---- lane by lane
@@ -320,12 +224,10 @@ class UnitSums : BlockOperands<T, In> {
   }
 
   const OuterKernels<T>& kernels_ = outer_kernels<T>();
-  const Unit& unit_;
   bool from_memory_;
   std::int64_t next_x_, next_dy_;  // elements to the lines of the next block
-  std::int64_t row_length_, size_;
-  bool stores_ = false;                    // sums are stored in the weight, not added to others
-  std::vector<Permutation> permutations_;  // of the unit's vectors
+  std::int64_t size_;
+  bool stores_ = false;  // sums are stored in the weight, not added to others
 };
 
 // f(operand, sum) with zeros of their types.
