@@ -33,9 +33,7 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
         if (kFetches) hwy::Prefetch(b[v] + t.ahead * t.vector_step);
         b[v] += t.vector_step;
       });
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        add_row<kSpread>(a + r, column, sum[r]);
-      });
+      unroll<kRows>([&](auto r) __attribute__((always_inline)) { add_row<kSpread>(a + r, column, sum[r]); });
     }
   }
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
@@ -63,11 +61,11 @@ typename OuterKernels<T>::Rows one_vector_tiles() {
 
 template <class T>
 const OuterKernels<T>& outer_kernels() {
-  static const OuterKernels<T> made{gemm_kernels<T>().shape,
-                                    {one_vector_tiles<T>(),
-                                     outer_tiles<T, 2>(std::make_integer_sequence<int, kMaxRows>()),
-                                     outer_tiles<T, 3>(std::make_integer_sequence<int, kMaxThreeRows>()),
-                                     outer_tiles<T, 4>(std::make_integer_sequence<int, kMaxWideRows>())}};
+  static const OuterKernels<T> made{
+      gemm_kernels<T>().shape,
+      {one_vector_tiles<T>(), outer_tiles<T, 2>(std::make_integer_sequence<int, kMaxRows>()),
+       outer_tiles<T, 3>(std::make_integer_sequence<int, kMaxThreeRows>()),
+       outer_tiles<T, 4>(std::make_integer_sequence<int, kMaxWideRows>())}};
   return made;
 }
 

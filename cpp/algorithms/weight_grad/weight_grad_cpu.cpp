@@ -107,9 +107,7 @@ bool trades_places(const ConvProblem& p, std::int64_t lanes) {
 }
 
 // Patches of the operand of fewer channels are smaller.
-bool has_fewer_outputs(const ConvProblem& p) {
-  return p.stride == Extent3{1, 1, 1} && !p.input_dilated() && p.out_channels < p.in_channels;
-}
+bool has_fewer_outputs(const ConvProblem& p) { return p.stride == Extent3{1, 1, 1} && p.out_channels < p.in_channels; }
 
 ConvProblem traded(ConvProblem p) {
   std::swap(p.input, p.output);
@@ -119,9 +117,9 @@ ConvProblem traded(ConvProblem p) {
   return p;
 }
 
-// The problem as it is solved: axes in the order that gives the tiles long rows of pixels, operands traded.
 constexpr std::int64_t kFewPixels = 7;  // of a row
 
+// The problem as it is solved: axes in the order that gives the tiles long rows of pixels, operands traded.
 struct Placed {
   Orientation orientation;
   bool trades = false;
@@ -149,7 +147,7 @@ struct Placed {
 
  private:
   void place(const ConvProblem& oriented, std::int64_t lanes) {
-    trades = has_fewer_outputs(oriented);
+    trades = oriented.input_dilated() ? trades_places(oriented, lanes) : has_fewer_outputs(oriented);
     posed = by_patches(trades ? traded(oriented) : oriented, lanes);
     if (posed.patches != PatchForm::none) return;
     trades = trades_places(oriented, lanes);
