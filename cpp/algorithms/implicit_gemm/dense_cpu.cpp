@@ -23,6 +23,7 @@ constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which e
 constexpr double kCopyReuse = 64;          // multiply-adds an input value from which copying it costs little
 constexpr double kFewCopyReuse = 9;        // and of a tile of a few channels, which is short beside separate taps
 constexpr std::int64_t kFewInputs = 4, kFewOutputs = 12, kShortRow = 1024, kShortestRow = 256;
+constexpr std::int64_t kSomeInputs = 24, kSomeValues = 1600;  // of a pixel, and of a row that is short then
 constexpr std::int64_t kCopyReach = 16;  // inputs along W under an output, beyond which it does not
 
 // Pixels of a chunk along W.
@@ -74,7 +75,8 @@ bool worth_a_copy(const ConvProblem& p) {
   const double reuse = static_cast<double>(p.taps() * p.out_channels_per_group()) / strides;
   const bool ends = p.kernel[2] > 1 && (p.pad_lo[2] > 0 || pad_hi(p, 2) > 0);
   const std::int64_t short_row = p.out_channels_per_group() <= kFewOutputs ? kShortRow : kShortestRow;
-  const bool few = p.in_channels_per_group() <= kFewInputs && p.output[2] <= short_row;
+  const std::int64_t in = p.in_channels_per_group();
+  const bool few = in <= kFewInputs ? p.output[2] <= short_row : in <= kSomeInputs && in * p.output[2] <= kSomeValues;
   return ends && reuse >= (few ? kFewCopyReuse : kCopyReuse) && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 

@@ -182,10 +182,14 @@ class Dense {
       }
   }
 
-  // Tiles whose outputs are `w`: by the micro-kernel alone if `direct`.
+  // Tiles whose outputs are `w`: by the micro-kernel alone if they may be direct, and their sums are few chains or fill
+  // vectors. What is added to a part of a vector waits for the pixel before, whose store reaches as far.
   template <int kVectors>
-  void run_tiles(const Panels& panels, const Row& row, Range w, const Input& input, bool direct) const {
+  void run_tiles(const Panels& panels, const Row& row, Range w, const Input& input, bool may_be_direct) const {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
+    constexpr std::int64_t kFewChains = kVectors > 1 ? 4 : 1;
+    const bool all_taps = takes_all_taps(w, panels) && !row.outside();
+    const bool direct = may_be_direct && (panels.channels == columns || (all_taps && s_.terms <= kFewChains * block()));
     HWY_ALIGN A sums[kMostSums * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
     Tile tile;
@@ -198,7 +202,7 @@ class Dense {
     tile.panel_stride = s_.panel_stride(sizeof(X));
     if (panels.output_channel == 0 && s_.fetched) tile.rows_ahead = w.size();
     if (direct) tile.last_lanes = panels.channels % s_.tile.lanes;
-    if (takes_all_taps(w, panels) && !row.outside())
+    if (all_taps)
       sum_taps<kVectors>(row, {0, p_.kernel[2]}, w.begin, w.size(), input, panels, tile, false);
     else
       sum_border<kVectors>(row, w, input, panels, tile);
