@@ -30,6 +30,8 @@ bool composed_along_vectors(const ConvProblem& p, std::int64_t lanes);
 // The problem by patches where that takes less time.
 Posed by_patches(const ConvProblem& p, std::int64_t lanes);
 Shape choose_shape(const Posed& posed, std::int64_t lanes);
+// Whether lanes of a vector are depthwise channels: Form::lanes.
+bool fills_lanes(const ConvProblem& p, std::int64_t lanes);
 // Whether a vector holds the channels of one group or more, of one pixel or more: Form::groups.
 bool groups_fit_vector(const ConvProblem& p, std::int64_t lanes);
 Partition choose_partition(const Posed& posed, const Device::Traits& traits, std::size_t workspace_limit_bytes);

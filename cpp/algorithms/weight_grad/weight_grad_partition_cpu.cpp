@@ -35,7 +35,7 @@ Form choose_form(const Posed& posed, std::int64_t lanes) {
   if (posed.patches == PatchForm::by_row) return Form::out_vectors;
   if (posed.patches == PatchForm::composed)
     return composed_along_vectors(posed.source, lanes) ? Form::in_vectors : Form::out_vectors;
-  if (in == 1 && out == 1 && p.groups >= lanes) return Form::lanes;
+  if (fills_lanes(p, lanes)) return Form::lanes;
   if (groups_fit_vector(p, lanes)) return Form::groups;
   return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
 }
@@ -119,6 +119,10 @@ std::int64_t pixels_in_vector(const ConvProblem& p, std::int64_t lanes) {
 
 bool composed_along_vectors(const ConvProblem& p, std::int64_t lanes) {
   return lanes_used(p.taps() * p.in_channels_per_group(), lanes) >= lanes_used(p.out_channels_per_group(), lanes);
+}
+
+bool fills_lanes(const ConvProblem& p, std::int64_t lanes) {
+  return p.in_channels_per_group() == 1 && p.out_channels_per_group() == 1 && p.groups >= lanes;
 }
 
 bool groups_fit_vector(const ConvProblem& p, std::int64_t lanes) {

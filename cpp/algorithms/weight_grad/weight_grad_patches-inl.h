@@ -49,19 +49,18 @@ class Patches {
     const T* padding = nullptr;
     for (std::int64_t l = 0; l < count; ++l)
       for_rows(lines[l], [&](std::int64_t r, const In* from) {
-        Input& input = inputs_[static_cast<std::size_t>(l * rows_.size() + r - rows_.begin)];
+        Input& made = inputs_[index(l, r)];
         // A later kernel row may have read it for the line before.
-        const std::int64_t later = p_.stride[1] - rows_.size();
-        const bool read_before = from && l > 0 && r + p_.stride[1] < rows_.end && (&input)[later].from == from;
-        if (read_before) {
-          input = (&input)[later];
+        const std::int64_t later = r + p_.stride[1];
+        if (from && l > 0 && later < rows_.end && input(l - 1, later).from == from) {
+          made = input(l - 1, later);
         } else if (from && in_place) {
-          if constexpr (std::is_same_v<T, In>) input = {from, from + read.begin * in_};
+          if constexpr (std::is_same_v<T, In>) made = {from, from + read.begin * in_};
         } else if (!from && padding) {
-          input = {nullptr, padding};
+          made = {nullptr, padding};
         } else {
           load_row(from, read, to);
-          input = {from, to};
+          made = {from, to};
           if (!from) padding = to;
           to += length;
         }
@@ -107,9 +106,10 @@ class Patches {
     const T* row;    // from the first column on that is read
   };
 
-  const Input& input(std::int64_t line, std::int64_t r) const {
-    return inputs_[static_cast<std::size_t>(line * rows_.size() + r - rows_.begin)];
+  std::size_t index(std::int64_t line, std::int64_t r) const {
+    return static_cast<std::size_t>(line * rows_.size() + r - rows_.begin);
   }
+  const Input& input(std::int64_t line, std::int64_t r) const { return inputs_[index(line, r)]; }
 
   // Calls f(kernel row, the input row that it reads for a line, null where that is padding).
   template <class F>

@@ -73,9 +73,8 @@ double groups_cost(const ConvProblem& p, std::int64_t lanes) {
 }  // namespace
 
 Posed by_patches(const ConvProblem& p, std::int64_t lanes) {
-  const bool lane_by_lane = p.depthwise() && p.groups == p.out_channels && p.groups >= lanes;
   const bool fit_vector = groups_fit_vector(p, lanes);
-  if (lane_by_lane || (p.groups > 1 && fit_vector)) return {p, p};
+  if (fills_lanes(p, lanes) || (p.groups > 1 && fit_vector)) return {p, p};
   const double without = fit_vector ? groups_cost(p, lanes) : taps_cost(p, lanes);
   const double by_row = by_row_cost(p, lanes), composed = composed_cost(p, lanes);
   if (p.taps() == 1 || p.input_dilated() || std::min(by_row, composed) >= without)

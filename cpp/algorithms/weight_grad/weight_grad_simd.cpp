@@ -97,8 +97,7 @@ class UnitSums : GroupSums<T, In> {
     Columns x, dy;
     this->load(x, dy);
     Sums to = sums;
-    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, to.data += sums.tap)
-      run_tap(x, dy, k, outputs_, unit_.rows, to);
+    for (std::int64_t k = taps_.begin; k < taps_.end; ++k, to.data += sums.tap) run_tap(x, dy, k, unit_.rows, to);
   }
 
   // Kernel row by kernel row, or all together.
@@ -109,13 +108,13 @@ class UnitSums : GroupSums<T, In> {
     add_beside_padding(dy, sums);
     if (shape_.patches == PatchForm::composed) {
       this->compose_patches(x);
-      return run_tap(x, dy, 0, outputs_, unit_.rows, sums);
+      return run_tap(x, dy, 0, unit_.rows, sums);
     }
     const std::int64_t of_row = patch_row_channels(this->source_);
     for (std::int64_t r = this->kernel_rows_.begin; r < this->kernel_rows_.end; ++r) {
       this->find_patches(r, x);
       const Range rows = common(unit_.rows, {r * of_row, (r + 1) * of_row});
-      run_tap(x, dy, 0, outputs_, rows, {sums.data + (rows.begin - unit_.rows.begin) * sums.row, sums.tap, sums.row});
+      run_tap(x, dy, 0, rows, {sums.data + (rows.begin - unit_.rows.begin) * sums.row, sums.tap, sums.row});
     }
   }
 
@@ -129,10 +128,9 @@ class UnitSums : GroupSums<T, In> {
     });
   }
 
-  // One tap over some outputs of the block.
-  void run_tap(const Columns& x, const Columns& dy, std::int64_t k, const Range& outputs, const Range& rows,
-               const Sums& sums) {
-    const Walk w = walk(p_, 2, k, outputs);
+  // One tap over the block.
+  void run_tap(const Columns& x, const Columns& dy, std::int64_t k, const Range& rows, const Sums& sums) {
+    const Walk w = walk(p_, 2, k, outputs_);
     if (w.count == 0 && !stores_) return;
     const bool out_vectors = shape_.form == Form::out_vectors;
     const Columns &of_rows = out_vectors ? x : dy, &of_vectors = out_vectors ? dy : x;
