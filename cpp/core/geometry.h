@@ -13,9 +13,14 @@ constexpr Extent3 tap_at(const Extent3& kernel, std::int64_t i) {
   return {i / (kernel[1] * kernel[2]), i / kernel[2] % kernel[1], i % kernel[2]};
 }
 
+// The position, padding among them, that tap `k` of output `o` reads.
+inline std::int64_t position_of(const ConvProblem& p, int axis, std::int64_t o, std::int64_t k) {
+  return o * p.stride[axis] + k * p.dilation[axis] - p.pad_lo[axis];
+}
+
 // Input element that tap `k` of output `o` reads, or -1 when it falls on padding or between dilated elements.
 inline std::int64_t input_index(const ConvProblem& p, int axis, std::int64_t o, std::int64_t k) {
-  const std::int64_t position = o * p.stride[axis] + k * p.dilation[axis] - p.pad_lo[axis];
+  const std::int64_t position = position_of(p, axis, o, k);
   if (position < 0 || position % p.input_dilation[axis] != 0) return -1;
   const std::int64_t i = position / p.input_dilation[axis];
   return i < p.input[axis] ? i : -1;

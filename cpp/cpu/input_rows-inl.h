@@ -71,8 +71,7 @@ class InputRows {
     for (std::int64_t r = rows.begin; r < rows.end; ++r, out.advance(p_))
       for (std::int64_t kd = out.kd.begin; kd < out.kd.end; ++kd)
         for (std::int64_t kh = out.kh.begin; kh < out.kh.end; ++kh) {
-          const std::int64_t k = key(out.n, out.d * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
-                                     out.h * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]);
+          const std::int64_t k = key(out.n, position_of(p_, 0, out.d, kd), position_of(p_, 1, out.h, kh));
           if (ascending && !keys_.empty() && k <= keys_.back()) {
             if (keys_[place(k)] == k) continue;
             ascending = false;

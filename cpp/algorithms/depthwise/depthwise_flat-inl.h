@@ -207,8 +207,8 @@ void run_flat(const Call& call, const Block& b, std::byte* scratch) {
     a.lines.clear();
     for (std::int64_t d = a.depths.begin; d < a.depths.end; ++d)
       for (std::int64_t i = 0; i < p.kernel[1] + rows - 1; ++i) {
-        const std::int64_t id = b.od * p.stride[0] + d * p.dilation[0] - p.pad_lo[0] - r.depths.begin;
-        const std::int64_t ih = oh * p.stride[1] + i * p.dilation[1] - p.pad_lo[1];
+        const std::int64_t id = position_of(p, 0, b.od, d) - r.depths.begin;
+        const std::int64_t ih = position_of(p, 1, oh, i);
         const T* line = staged + (id * r.rows.size() + ih - r.rows.begin) * r.line_length();
         a.lines.push_back(ih >= 0 && ih < p.input[1] ? line : nullptr);
       }

@@ -127,7 +127,7 @@ class RowWalk {
     lines_.clear();
     for (std::int64_t d = kd_.begin; d < kd_.end; ++d)
       for (std::int64_t h = 0; h < p_.kernel[1] + dense_stride(p_, 1); ++h) {
-        const std::int64_t ih = upper * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
+        const std::int64_t ih = position_of(p_, 1, upper, h);
         lines_.push_back(line(d, h, upper));
         if (ih < 0 || ih >= p_.input[1]) lines_.back().x = nullptr;
       }
@@ -161,8 +161,7 @@ class RowWalk {
   // Kernel row (kd, kh) of output row oh.
   Line<In> line(std::int64_t kd, std::int64_t kh, std::int64_t oh) const {
     const auto* weights = reinterpret_cast<const T*>(call_.weights.data);
-    return {x_.line(b_.od * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0],
-                    oh * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1]),
+    return {x_.line(position_of(p_, 0, b_.od, kd), position_of(p_, 1, oh, kh)),
             weights + kd * call_.weights.tap[0] + kh * call_.weights.tap[1]};
   }
 
@@ -185,12 +184,12 @@ class RowWalk {
     tile_.ahead[0] = tile_.ahead[1] = nullptr;
     // Within L3 rows are as fast or faster without.
     if (!call_.stream || call_.mode != Mode::direct || kd_.size() == 0) return;
-    std::int64_t id = b_.od * p_.stride[0] + (kd_.end - 1) * p_.dilation[0] - p_.pad_lo[0];
+    std::int64_t id = position_of(p_, 0, b_.od, kd_.end - 1);
     if (p_.output[1] == 1) {
       tile_.ahead[0] = x_.line(id, 0) + tile_.origin + (columns * tile_.stride + tile_.kernel_width - 1) * tile_.pixel;
       return;
     }
-    std::int64_t last = (oh + (rows - 1) * below) * p_.stride[1] + (p_.kernel[1] - 1) * p_.dilation[1] - p_.pad_lo[1];
+    std::int64_t last = position_of(p_, 1, oh + (rows - 1) * below, p_.kernel[1] - 1);
     if (p_.output[0] > 1 && p_.kernel[0] > 1)
       id += p_.stride[0];
     else

@@ -134,8 +134,7 @@ class Dense {
   void add_lines(const OutputRow& row, const Input& input, std::vector<Line>& lines) const {
     for (std::int64_t d = row.kd.begin; d < row.kd.end; ++d)
       for (std::int64_t h = row.kh.begin; h < row.kh.end; ++h)
-        lines.push_back({input.row(row.n, row.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0],
-                                   row.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]) -
+        lines.push_back({input.row(row.n, position_of(p_, 0, row.d, d), position_of(p_, 1, row.h, h)) -
                              p_.pad_lo[2] * input.pixel_stride(),
                          (d * p_.kernel[1] + h) * p_.kernel[2] * s_.in});
   }

@@ -101,9 +101,9 @@ class Grouped {
   void collect(const OutputRow& at, std::int64_t rows, const InputRows<T>& input, TileTaps<A>& taps) const {
     for (std::int64_t d = at.kd.begin; d < at.kd.end; ++d)
       for (std::int64_t h = 0; h < p_.kernel[1] + (rows - 1) * p_.stride[1]; ++h) {
-        const std::int64_t line = at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1];
+        const std::int64_t line = position_of(p_, 1, at.h, h);
         if (line < 0 || line >= p_.input[1]) continue;
-        const A* x = input.row(at.n, at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0], line);
+        const A* x = input.row(at.n, position_of(p_, 0, at.d, d), line);
         collect_line(x, d, h, {h < p_.kernel[1] ? 0 : 1, h < p_.stride[1] ? 1 : rows}, input.pixel_stride(), taps);
       }
   }

@@ -214,8 +214,7 @@ class Narrow {
     };
     for (std::int64_t d = at.kd.begin; d < at.kd.end; ++d)
       for (std::int64_t h = at.kh.begin; h < at.kh.end; ++h) {
-        const T* x = input + (at.d * p_.stride[0] + d * p_.dilation[0] - p_.pad_lo[0]) * stride[1] +
-                     (at.h * p_.stride[1] + h * p_.dilation[1] - p_.pad_lo[1]) * stride[2];
+        const T* x = input + position_of(p_, 0, at.d, d) * stride[1] + position_of(p_, 1, at.h, h) * stride[2];
         if (copy) {
           copy_columns(x, columns, stride[3], in, to);
           to += columns.size() * in;

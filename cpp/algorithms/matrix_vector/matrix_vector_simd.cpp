@@ -36,8 +36,7 @@ class MatrixVector {
     for (std::int64_t tap = 0; tap * in < s_.terms; ++tap) {
       const Extent3 k = tap_at(p_.kernel, tap), o{at.row.d, at.row.h, at.w};
       const T* x = from;
-      for (std::size_t i = 0; i < 3 && !s_.spread; ++i)
-        x += (o[i] * p_.stride[i] + k[i] * p_.dilation[i] - p_.pad_lo[i]) * stride[1 + i];
+      for (int a = 0; a < 3 && !s_.spread; ++a) x += position_of(p_, a, o[a], k[a]) * stride[1 + a];
       for (std::int64_t group = 0; group < p_.groups; ++group)
         widen_run(x + group * in, in, window(group, vector) + tap * in);
     }

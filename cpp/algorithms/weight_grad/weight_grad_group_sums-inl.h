@@ -74,8 +74,7 @@ class GroupSums : protected BlockOperands<T, In> {
     OuterSlice<T> lines[kBlockPixels];
     Walk first = walk(p_, 2, taps.begin, outputs_);
     if (p_.input_dilation[2] == 1) {
-      first = {outputs_.begin, 1, outputs_.begin * p_.stride[2] + taps.begin * p_.dilation[2] - p_.pad_lo[2],
-               p_.stride[2], 0};
+      first = {outputs_.begin, 1, position_of(p_, 2, outputs_.begin, taps.begin), p_.stride[2], 0};
       const Range inner = interior();
       tile.inner = {inner.begin - outputs_.begin, inner.end - outputs_.begin};
       for (std::int64_t k = taps.begin; k < taps.end; ++k) {

@@ -116,8 +116,8 @@ class Patches {
   void for_rows(const OutputLine& line, F f) const {
     std::int64_t kd = rows_.begin / p_.kernel[1], kh = rows_.begin % p_.kernel[1];
     for (std::int64_t r = rows_.begin; r < rows_.end; ++r) {
-      const std::int64_t id = line.d * p_.stride[0] + kd * p_.dilation[0] - p_.pad_lo[0];
-      const std::int64_t ih = line.h * p_.stride[1] + kh * p_.dilation[1] - p_.pad_lo[1];
+      const std::int64_t id = position_of(p_, 0, line.d, kd);
+      const std::int64_t ih = position_of(p_, 1, line.h, kh);
       const bool inside = id >= 0 && id < p_.input[0] && ih >= 0 && ih < p_.input[1];
       f(r, inside ? x_ + line.n * stride_[0] + id * stride_[1] + ih * stride_[2] : nullptr);
       if (++kh == p_.kernel[1]) kh = 0, ++kd;

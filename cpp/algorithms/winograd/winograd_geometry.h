@@ -84,9 +84,7 @@ struct Geometry {
   // tile on padding is transformed from zeros.
   Range taps(std::int64_t d) const { return folded ? Range{0, 1} : taps_inside(problem, 0, d); }
   // The input slice a tap reads.
-  std::int64_t slice(std::int64_t d, std::int64_t tap) const {
-    return d * problem.stride[0] + tap * problem.dilation[0] - problem.pad_lo[0];
-  }
+  std::int64_t slice(std::int64_t d, std::int64_t tap) const { return position_of(problem, 0, d, tap); }
   // Outputs along a tiled axis whose taps do not all fall on padding.
   Range outputs_with_input(int axis) const {
     return {outputs_inside(problem, axis, problem.kernel[axis] - 1).begin, outputs_inside(problem, axis, 0).end};

@@ -87,7 +87,7 @@ class Execution {
     for (std::int64_t index = tiles.begin; index < tiles.end; ++index) {
       const std::int64_t tile_w = index % l_.w.tiles, tile_h = index / l_.w.tiles % l_.h.tiles,
                          slice = index / l_.w.tiles / l_.h.tiles, d = slice % p_.output[0], n = slice / p_.output[0];
-      const std::int64_t input_d = d * p_.stride[0] + piece.d * p_.dilation[0] - p_.pad_lo[0];
+      const std::int64_t input_d = position_of(p_, 0, d, piece.d);
       const auto &x = a_.input.stride, &dy = a_.output.stride;
       tile(Place{n * x[0] + input_d * x[1] + group * p_.in_channels_per_group(),
                  n * dy[0] + d * dy[1] + group * p_.out_channels_per_group(), l_.h.first_output(tile_h),
