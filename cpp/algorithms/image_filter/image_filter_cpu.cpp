@@ -7,6 +7,7 @@
 #include "algorithms/image_filter/image_filter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "algorithms/registry_cpu.h"
@@ -22,11 +23,11 @@ constexpr std::size_t kStageBytes = 384 << 10;  // stays in L2
 
 void set_piece(Layout& s, std::int64_t rows) {
   s.piece_rows = std::min(rows, s.p.output[1]);
-  const std::int64_t tile = kMostVectors * s.lanes;  // the last tile of a row sums this many outputs at most
-  s.staged_width = round_up(s.piece_pixels, s.lanes) + tile + dilated(s.p.kernel[2], s.p.dilation[2]);
+  // The last vector of a row may reach past it.
+  s.staged_width = round_up(s.piece_pixels, s.lanes) + (dilated(s.p.kernel[2], s.p.dilation[2]) - 1) / s.p.stride[2];
   s.staged_rows = inputs_under(s.p, 1, s.piece_rows);
   const std::int64_t rows_bytes =
-      checked_mul(checked_mul(s.staged_rows, s.p.kernel[0]), s.staged_width * accumulator_bytes(s.p.dtype));
+      checked_mul(checked_mul(s.staged_rows, s.p.kernel[0]), checked_mul(s.row_stride(), accumulator_bytes(s.p.dtype)));
   s.stage_bytes = aligned_bytes(rows_bytes);
 }
 
@@ -34,7 +35,8 @@ Layout layout(const ConvProblem& p, const Context<Device>& context) {
   Layout s;
   s.p = p;
   s.lanes = lanes_of(context.traits, p.dtype);
-  s.packed_bytes = aligned_bytes(p.taps() * 8);
+  s.packed_bytes = aligned_bytes(checked_mul(p.weight_elements(), accumulator_bytes(p.dtype)));
+  s.phases = std::min(p.stride[2], dilated(p.kernel[2], p.dilation[2]));
   s.slots = context.traits.threads;
   s.piece_pixels = std::min(p.output[2], kPiecePixels);
   std::int64_t rows = kPieceRows;
@@ -62,22 +64,49 @@ class FilterPlan final : public Plan<Device> {
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (Support s = forward_support(p); !s) return s;
-  if (p.in_channels != 1 || p.out_channels != 1) return Support::no("there is more than one channel");
+  if (p.groups != 1) return Support::no("there is more than one group");
+  if (p.in_channels > kMostIn || p.out_channels > kMostOut)
+    return Support::no("it is for " + std::to_string(kMostIn) + " input channels and " + std::to_string(kMostOut) +
+                       " outputs at most");
   if (p.input_dilated()) return Support::no("the input is dilated");
-  if (p.stride[2] != 1) return Support::no("neighbouring outputs along width do not read neighbouring inputs");
   return workspace_support("staged rows", layout(p, c).workspace_bytes(), c);
 }
 
-// The FMA units' time and that of staging.
+// Vector products that the output's rows take. A vector of input is loaded for those of the rows or outputs that share
+// it, of which a kernel of few rows leaves some out.
+double summing_products(const Layout& s) {
+  constexpr double kLoad = 0.5, kTile = 40, kTileRow = 5, kStrip = 60, kStored = 12, kInterleaved = 24, kTileSums = 24;
+  const ConvProblem& p = s.p;
+  const std::int64_t rows = rows_together(p, p.output[1]), height = p.kernel[1];
+  const double together = static_cast<double>(p.out_channels) / static_cast<double>(blocks(p));
+  const double shared =
+      rows > 1 ? static_cast<double>(rows * height) / static_cast<double>(height + rows - 1) : together;
+  const double inside = share_inside(p, 0) * share_inside(p, 1);
+  const double terms = static_cast<double>(p.taps() * p.in_channels) * inside;
+  const double vectors = static_cast<double>(ceil_div(s.piece_pixels, s.lanes));
+  const double tiles = std::ceil(vectors * static_cast<double>(rows) * together / kTileSums);
+  const double tile = kTile + kTileRow * static_cast<double>(p.kernel[0] * (height + rows - 1));
+  const double row =
+      static_cast<double>(p.out_channels) * vectors * terms * (1 + kLoad / shared) +
+      static_cast<double>(blocks(p)) * tiles * tile / static_cast<double>(rows) +
+      kStrip * std::ceil(vectors / kMostVectors) +
+      vectors * (p.out_channels > 1 ? kInterleaved * std::ceil(static_cast<double>(p.out_channels) / 4) : kStored);
+  return row * static_cast<double>(p.batch * p.output[0] * p.output[1] * s.pieces_across());
+}
+
 double seconds(const ConvProblem& p, const Context<Device>& c) {
+  constexpr double kShare = 0.95, kRowSeconds = 8e-9, kValueSeconds = 1e-9;  // of a row of a plane, of a value alone
   const Layout s = layout(p, c);
-  const std::int64_t together = rows_together(p, p.output[1]);
-  const double share = together == 8 ? 0.65 : 0.4;  // of the peak rate, measured
-  const double width = static_cast<double>(round_up(p.output[2], s.lanes)) / static_cast<double>(p.output[2]);
-  const double sums = p.flops() * width / (share * flops_per_second(c.traits, accumulator(p.dtype)));
-  const double staged =
-      static_cast<double>(s.tasks() * s.staged_rows * p.kernel[0]) * static_cast<double>(s.staged_width);
-  return section_seconds(c.traits, sums + 8 * staged / c.traits.cache_bytes_per_second, p.bytes_moved(), s.tasks());
+  const double summing = summing_products(s) / (kShare * vector_products_per_second(c.traits, p.dtype));
+  const std::int64_t planes = s.phases * p.in_channels;
+  const double rows = static_cast<double>(s.tasks() * s.staged_rows * p.kernel[0] * planes);
+  const double values = rows * static_cast<double>(s.staged_width);
+  const double alone = planes > kMostIn && s.phases != 2 ? kValueSeconds * values : 0;
+  const double staging = 8 * values / c.traits.cache_bytes_per_second + (kRowSeconds * rows + alone) / c.traits.threads;
+  // By one thread.
+  const double packing = static_cast<double>(c.traits.threads * p.weight_elements()) * packing_seconds(c.traits, false);
+  const double work = (summing + staging) * uneven_share(c.traits, s.tasks()) + packing;
+  return section_seconds(c.traits, work, p.bytes_moved(), s.tasks());
 }
 
 }  // namespace

@@ -140,6 +140,7 @@ double copying_seconds(const DenseLayout& s, const Traits& t) {
 }
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
+  constexpr double kRowSeconds = 50e-9;  // finding, calling and storing the tiles of a row
   const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype));
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
@@ -161,7 +162,9 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double compute = partly_hidden(products, panel_bytes / (kWideShare * c.traits.cache_bytes_per_second));
   const std::int64_t tasks = s.chunks() * s.panel_chunks();
-  const double work = (compute + copying_seconds(s, c.traits)) * uneven_share(c.traits, tasks);
+  const double found = kRowSeconds * static_cast<double>(s.rows * ceil_div(s.all_panels(), s.most_together));
+  const double work =
+      (compute + copying_seconds(s, c.traits) + found / c.traits.threads) * uneven_share(c.traits, tasks);
   return section_seconds(c.traits, work + kWeightShare * dense_packing_seconds(s, c.traits), p.bytes_moved(), tasks);
 }
 
