@@ -204,25 +204,41 @@ HWY_INLINE hn::Vec<D> load(D d, const T* HWY_RESTRICT p) {
     return hn::LoadU(d, p);
 }
 
-// Whether masked loads and stores leave memory behind the mask alone, at every element size.
+// Whether masked loads and stores leave memory behind the mask alone, at every element size, and loads at 4 and 8 bytes.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 inline constexpr bool kMaskedMemory = true;
 #else
 inline constexpr bool kMaskedMemory = false;
 #endif
+inline constexpr bool kMaskedLoads = kMaskedMemory || HWY_TARGET == HWY_AVX2;
 
-// The first n < Lanes(d) elements, zeros behind them; reads nothing past p + n.
+// The first n elements, zeros behind them, in pieces of half of the lanes, a quarter, ...
+template <class D>
+HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* HWY_RESTRICT p, std::size_t n) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return n > 0 ? hn::LoadU(d, p) : hn::Zero(d);
+  } else {
+    const hn::Half<D> half;
+    constexpr std::size_t kHalf = hn::MaxLanes(half);
+    if (n < kHalf) return hn::ZeroExtendVector(d, load_pieces(half, p, n));
+    return hn::Combine(d, load_pieces(half, p + kHalf, n - kHalf), hn::LoadU(half, p));
+  }
+}
+
+// The first n <= Lanes(d) elements, zeros behind them; reads nothing past p + n.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* HWY_RESTRICT p, std::size_t n) {
-  if constexpr (!kMaskedMemory) {
-    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)] = {};
-    std::memcpy(lanes, p, n * sizeof(T));
-    return load(d, lanes);
-  } else if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2) {
     const HalfTag<D> u16;
-    return widen_half<T>(d, hn::MaskedLoad(hn::FirstN(u16, n), u16, reinterpret_cast<const std::uint16_t*>(p)));
-  } else {
+    const auto* bits = reinterpret_cast<const std::uint16_t*>(p);
+    if constexpr (kMaskedMemory)
+      return widen_half<T>(d, hn::MaskedLoad(hn::FirstN(u16, n), u16, bits));
+    else
+      return widen_half<T>(d, load_pieces(u16, bits, n));
+  } else if constexpr (kMaskedLoads) {
     return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+  } else {
+    return load_pieces(d, p, n);
   }
 }
 
@@ -236,17 +252,34 @@ HWY_INLINE void store(hn::Vec<D> v, D d, T* HWY_RESTRICT p) {
     hn::StoreU(v, d, p);
 }
 
+// The first n elements, in the same pieces.
+template <class D>
+HWY_INLINE void store_pieces(D d, hn::Vec<D> v, hn::TFromD<D>* HWY_RESTRICT p, std::size_t n) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    if (n > 0) hn::StoreU(v, d, p);
+  } else {
+    const hn::Half<D> half;
+    constexpr std::size_t kHalf = hn::MaxLanes(half);
+    if (n < kHalf) return store_pieces(half, hn::LowerHalf(half, v), p, n);
+    hn::StoreU(hn::LowerHalf(half, v), half, p);
+    store_pieces(half, hn::UpperHalf(half, v), p + kHalf, n - kHalf);
+  }
+}
+
+// The first n <= Lanes(d) elements; writes nothing past p + n.
 template <class D, class T>
 HWY_INLINE void store_n(hn::Vec<D> v, D d, T* HWY_RESTRICT p, std::size_t n) {
-  if constexpr (!kMaskedMemory) {
-    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
-    store(v, d, lanes);
-    std::memcpy(p, lanes, n * sizeof(T));
-  } else if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2) {
     const HalfTag<D> u16;
-    hn::BlendedStore(round_to_half<T>(d, v), hn::FirstN(u16, n), u16, reinterpret_cast<std::uint16_t*>(p));
-  } else {
+    auto* bits = reinterpret_cast<std::uint16_t*>(p);
+    if constexpr (kMaskedMemory)
+      hn::BlendedStore(round_to_half<T>(d, v), hn::FirstN(u16, n), u16, bits);
+    else
+      store_pieces(u16, round_to_half<T>(d, v), bits, n);
+  } else if constexpr (kMaskedMemory) {
     hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+  } else {
+    store_pieces(d, v, p, n);
   }
 }
 
