@@ -75,7 +75,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 // Vector products that the output's rows take. A vector of input is loaded for those of the rows or outputs that share
 // it, of which a kernel of few rows leaves some out.
 double summing_products(const Layout& s) {
-  constexpr double kLoad = 0.5, kTile = 40, kTileRow = 5, kStrip = 60, kStored = 12, kInterleaved = 24, kTileSums = 24;
+  constexpr double kLoad = 0.5, kTile = 40, kTileRow = 5, kStrip = 45, kStored = 4, kInterleaved = 24, kTileSums = 24;
   const ConvProblem& p = s.p;
   const std::int64_t rows = rows_together(p, p.output[1]), height = p.kernel[1];
   const double together = static_cast<double>(p.out_channels) / static_cast<double>(blocks(p));
