@@ -101,7 +101,8 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   const std::int64_t planes = s.phases * p.in_channels;
   const double rows = static_cast<double>(s.tasks() * s.staged_rows * p.kernel[0] * planes);
   const double values = rows * static_cast<double>(s.staged_width);
-  const double alone = planes > kMostIn && s.phases != 2 ? kValueSeconds * values : 0;
+  const bool separated = s.phases == p.stride[2] && (planes <= kMostIn || s.phases == 2);
+  const double alone = separated ? 0 : kValueSeconds * values;
   const double staging = 8 * values / c.traits.cache_bytes_per_second + (kRowSeconds * rows + alone) / c.traits.threads;
   // By one thread.
   const double packing = static_cast<double>(c.traits.threads * p.weight_elements()) * packing_seconds(c.traits, false);
