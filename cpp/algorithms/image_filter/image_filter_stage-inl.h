@@ -88,7 +88,7 @@ class Stage {
         if (end < width) border(end);
       }
     const T* const inside = row + (groups.left + begin * p_.stride[2]) * pixel;
-    if (dense_ && copy_vectors(inside, end - begin, to + begin)) return;
+    if (dense_ && copy_vectors(hn::ScalableTag<A>(), inside, end - begin, to + begin)) return;
     for (std::int64_t phase = 0; phase < s_.phases; ++phase)
       for (std::int64_t c = 0; c < p_.in_channels; ++c) {
         A* const plane = to + (phase * p_.in_channels + c) * width + begin;
@@ -97,30 +97,35 @@ class Stage {
       }
   }
 
-  // Some groups of dense pixels; false where there are no instructions for as many planes, or too few groups.
-  bool copy_vectors(const T* from, std::int64_t groups, A* to) const {
+  // Some groups of dense pixels, by vectors of D or shorter ones; false where there are no instructions for as many
+  // planes, or too few groups.
+  template <class D>
+  bool copy_vectors(D d, const T* from, std::int64_t groups, A* to) const {
     const std::int64_t planes = p_.in_channels * s_.phases, n = s_.phases == 2 ? p_.in_channels : planes;
     if (planes == 1) return widen_run(from, groups, to), true;
-    if (groups < s_.lanes || n > kMostIn) return false;
+    if (n > kMostIn) return false;
+    if (groups < static_cast<std::int64_t>(hn::Lanes(d))) {
+      if constexpr (hn::MaxLanes(d) > 4) return copy_vectors(hn::Half<D>(), from, groups, to);
+      return false;
+    }
     unroll<kMostIn>([&](auto i) {
-      if (n == i + 1) s_.phases == 2 ? copy_pairs<i + 1>(from, groups, to) : copy_groups<i + 1>(from, groups, to);
+      if (n == i + 1) s_.phases == 2 ? copy_pairs<i + 1>(d, from, groups, to) : copy_groups<i + 1>(d, from, groups, to);
     });
     return true;
   }
 
   // Vectors of groups one after the other, the last among those before.
   template <class F>
-  void for_vectors(std::int64_t groups, F step) const {
-    for (std::int64_t i = 0; i + s_.lanes <= groups; i += s_.lanes) step(i);
-    step(groups - s_.lanes);
+  static void for_vectors(std::int64_t groups, std::int64_t lanes, F step) {
+    for (std::int64_t i = 0; i + lanes <= groups; i += lanes) step(i);
+    step(groups - lanes);
   }
 
   // Of as many planes.
-  template <int n>
-  HWY_NOINLINE void copy_groups(const T* from, std::int64_t groups, A* to) const {
-    const hn::ScalableTag<A> d;
-    for_vectors(groups, [&](std::int64_t i) HWY_ATTR {
-      hn::Vec<decltype(d)> v[n];
+  template <int n, class D>
+  HWY_NOINLINE void copy_groups(D d, const T* from, std::int64_t groups, A* to) const {
+    for_vectors(groups, static_cast<std::int64_t>(hn::Lanes(d)), [&](std::int64_t i) HWY_ATTR {
+      hn::Vec<D> v[n];
       separate<T>(d, from + i * n, v);
       unroll<n>([&](auto plane)
                     __attribute__((always_inline)) { hn::StoreU(v[plane], d, to + plane * s_.staged_width + i); });
@@ -128,13 +133,13 @@ class Stage {
   }
 
   // Of as many channels and two phases.
-  template <int n>
-  HWY_NOINLINE void copy_pairs(const T* from, std::int64_t groups, A* to) const {
-    const hn::ScalableTag<A> d;
-    for_vectors(groups, [&](std::int64_t i) HWY_ATTR {
-      hn::Vec<decltype(d)> first[n], second[n];
+  template <int n, class D>
+  HWY_NOINLINE void copy_pairs(D d, const T* from, std::int64_t groups, A* to) const {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    for_vectors(groups, lanes, [&](std::int64_t i) HWY_ATTR {
+      hn::Vec<D> first[n], second[n];
       separate<T>(d, from + 2 * i * n, first);
-      separate<T>(d, from + (2 * i + s_.lanes) * n, second);
+      separate<T>(d, from + (2 * i + lanes) * n, second);
       unroll<n>([&](auto c) __attribute__((always_inline)) {
         hn::StoreU(hn::ConcatEven(d, second[c], first[c]), d, to + c * s_.staged_width + i);
         hn::StoreU(hn::ConcatOdd(d, second[c], first[c]), d, to + (n + c) * s_.staged_width + i);
