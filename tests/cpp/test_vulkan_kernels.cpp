@@ -299,9 +299,26 @@ TEST_F(VulkanKernels, DepthwiseWeightGrad) {
     expect_accurate("depthwise_weight_grad", text);
   traits_.type = vulkan::DeviceType::discrete;  // whose invocations hold several rows and columns
   for (const char* text : {"wgrad_f32_n1c8o8g8_i37x41_k3x3_p1x1", "wgrad_bf16_n1c6o12g6_i9x30_k5x5_s2x2_p2x2",
-                           "wgrad_f64_n16c64o64g64_i40x40_k3x3_p1x1"})
+                           "wgrad_f64_n16c64o64g64_i40x40_k3x3_p1x1",
+                           // Eight channels an invocation.
+                           "wgrad_f16_n2c24o24g24_i9x41_k5x5_p2x2", "wgrad_bf16_n1c16o16g16_i13x30_k7x7_s2x1_p3x3",
+                           "wgrad_bf16>f32_n3c8o8g8_i300_k4_p3:0"})
     expect_exact("depthwise_weight_grad", text);
   expect_accurate("depthwise_weight_grad", "wgrad_f32_n32c16o16g16_i112x112_k3x3_p1x1", true, Bounds{});  // 264 chunks
+}
+
+// Some channels of wider arrays: eight are not aligned as one, four are or not.
+TEST_F(VulkanKernels, DepthwiseWeightGradOfSomeChannels) {
+  traits_.type = vulkan::DeviceType::discrete;
+  const ConvProblem p = parse_problem("wgrad_f16_n1c16o16g16_i9x40_k5x5_p2x2");
+  ConvProblem whole = p;
+  whole.in_channels = whole.out_channels = whole.groups = 20;
+  for (const std::ptrdiff_t first : {0, 4, 1}) {
+    tools::HostOperands host(whole, tools::make_arrays(whole, tools::Data::small_integers));
+    host.operands.input.data += 2 * first;
+    host.operands.output.data += 2 * first;
+    expect_exact_views("depthwise_weight_grad", p, host);
+  }
 }
 
 // An infinite input meets zeros for outputs that do not exist: past the row, and where taps read padding.

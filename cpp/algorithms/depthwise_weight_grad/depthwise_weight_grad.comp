@@ -1,13 +1,13 @@
 #version 460
 // variants: f32 f16 bf16 f64
 //
-// One invocation sums the gradients of a piece of the kernel, kRows x kTaps neighbouring taps, for four output channels.
-// It goes through strips of kColumns neighbouring outputs and reads a column of the input once for all taps of a row and
+// One invocation sums the gradients of a piece of the kernel, kRows x kTaps neighbouring taps, for kFours times four
+// output channels. It goes through strips of kColumns neighbouring outputs and reads a column of the input once for all taps of a row and
 // outputs that use it. A workgroup covers channels x parts; its parts take the strips of a chunk in turn. Sums run over
 // blocks of kBlockStrips strips, whose sums are added in order, as are those of the parts.
 #include "algorithms/weight_grad/weight_grad.glsl"
 
-layout(constant_id = 2) const uint kGroupQuads = 8;  // fours of output channels; the rest are parts
+layout(constant_id = 2) const uint kGroupVectors = 8;  // of an invocation's output channels; the rest are parts
 layout(constant_id = 3) const uint kColumns = 4;
 layout(constant_id = 4) const uint kRows = 3;
 layout(constant_id = 5) const uint kTaps = 3;
@@ -20,9 +20,11 @@ layout(constant_id = 10) const bool kZeros = false;      // some product has zer
 layout(constant_id = 11) const bool kChunks = false;     // chunk sums go to the workspace
 layout(constant_id = 12) const bool kInsertedZeros = false;
 layout(constant_id = 13) const bool kBlocks = true;  // some invocation takes more than kBlockStrips strips
+layout(constant_id = 14) const uint kFours = 1;
+layout(constant_id = 15) const bool kLoadsEights = false;  // of 16 bits, aligned as one: both arrays, kFours is 2
 
 const uint kInputColumns = (kColumns - 1) * kStride + (kTaps - 1) * kDilation + 1;
-const uint kGroupParts = kGroupSize / kGroupQuads;
+const uint kGroupParts = kGroupSize / kGroupVectors, kVector = 4 * kFours;
 const uint kBlockStrips = 32;
 
 shared real4 part_sums[kTaps * kGroupSize];
@@ -30,9 +32,12 @@ shared real4 part_sums[kTaps * kGroupSize];
 #include "algorithms/depthwise/channels.glsl"
 #include "algorithms/weight_grad/definition.glsl"
 
-real4 sum[kRows][kTaps], total[kRows][kTaps];
+real4 sum[kRows][kTaps][kFours], total[kRows][kTaps][kFours];
+struct Fours {
+  element4 of[2];  // kFours of them
+};
 // Of a strip, as they lie in memory: widening them in the branch that reads would wait for them there.
-element4 grads[kColumns], inputs[kRows][kInputColumns];
+Fours grads[kColumns], inputs[kRows][kInputColumns];
 
 int index_of(int position, int axis) {
   const int extent = params.geometry.input_extent[axis];
@@ -53,9 +58,22 @@ real4 load_grad(int64_t pixel, Channels c) {
 
 uint strips_of_row() { return (uint(params.geometry.output_extent[2]) + kColumns - 1) / kColumns; }
 
-element4 fetch4(bool exists, uint64_t array, int64_t offset) {
-  element4 e = element4(0);
-  if (exists) e = Element4At(array + uint64_t(offset) * ELEMENT_BYTES).value;
+// Side by side.
+Fours fetch_fours(bool exists, uint64_t array, int64_t offset) {
+  Fours e;
+  const uint64_t address = array + uint64_t(offset) * ELEMENT_BYTES;
+#if ELEMENT_BYTES == 2
+  if (kLoadsEights) {
+    u64vec2 both = u64vec2(0);
+    if (exists) both = Real4At(address).value;
+    e.of[0] = both.x, e.of[1] = both.y;
+    return e;
+  }
+#endif
+  [[unroll]] for (uint f = 0; f < kFours; ++f) {
+    e.of[f] = element4(0);
+    if (exists) e.of[f] = Element4At(address + f * ELEMENT4_BYTES).value;
+  }
   return e;
 }
 
@@ -73,17 +91,19 @@ Strip strip_at(uint index) {
 }
 
 // Padding, and the gradients of outputs past the row, are zeros.
-void fetch(Strip s, Channels c, int tap[3]) {
+void fetch(Strip s, Channels c[2], int tap[3]) {
   const int64_t pixel = s.image * params.grad_stride[0] + s.depth * params.grad_stride[1] +
                         s.row * params.grad_stride[2] + s.column * params.grad_stride[3];
   [[unroll]] for (uint t = 0; t < kColumns; ++t) {
     const bool exists = s.column + int(t) < params.geometry.output_extent[2];
     const int64_t at = pixel + t * params.grad_stride[3];
     if (kGradFours) {
-      grads[t] = fetch4(exists, params.grad_array, at + c.first);
+      grads[t] = fetch_fours(exists, params.grad_array, at + c[0].first);
     } else {
-      grads[t] = element4(0);
-      if (exists) grads[t] = round_element4(load_grad(at, c));
+      [[unroll]] for (uint f = 0; f < kFours; ++f) {
+        grads[t].of[f] = element4(0);
+        if (exists) grads[t].of[f] = round_element4(load_grad(at, c[f]));
+      }
     }
   }
   const int d = index_of(tap_position(0, s.depth, tap[0]), 0);
@@ -96,30 +116,35 @@ void fetch(Strip s, Channels c, int tap[3]) {
       const bool inside = d >= 0 && h >= 0 && w >= 0;
       const int64_t at = slice + h * params.input_stride[2] + w * params.input_stride[3];
       if (kLoadsFours) {
-        inputs[r][i] = fetch4(inside, params.input_array, at + c.first);
+        inputs[r][i] = fetch_fours(inside, params.input_array, at + c[0].first);
       } else {
-        inputs[r][i] = element4(0);
-        if (inside) inputs[r][i] = round_element4(load_input(at, c));
+        [[unroll]] for (uint f = 0; f < kFours; ++f) {
+          inputs[r][i].of[f] = element4(0);
+          if (inside) inputs[r][i].of[f] = round_element4(load_input(at, c[f]));
+        }
       }
     }
   }
 }
 
 void multiply() {
-  real4 wide_grads[kColumns];
-  [[unroll]] for (uint t = 0; t < kColumns; ++t) wide_grads[t] = widen4(grads[t]);
-  [[unroll]] for (uint r = 0; r < kRows; ++r) {
-    real4 wide[kInputColumns];
-    [[unroll]] for (uint i = 0; i < kInputColumns; ++i) wide[i] = widen4(inputs[r][i]);
-    [[unroll]] for (uint t = 0; t < kColumns; ++t)
-      [[unroll]] for (uint j = 0; j < kTaps; ++j)
-        sum[r][j] = fma(wide[t * kStride + j * kDilation], wide_grads[t], sum[r][j]);
+  [[unroll]] for (uint f = 0; f < kFours; ++f) {
+    real4 wide_grads[kColumns];
+    [[unroll]] for (uint t = 0; t < kColumns; ++t) wide_grads[t] = widen4(grads[t].of[f]);
+    [[unroll]] for (uint r = 0; r < kRows; ++r) {
+      real4 wide[kInputColumns];
+      [[unroll]] for (uint i = 0; i < kInputColumns; ++i) wide[i] = widen4(inputs[r][i].of[f]);
+      [[unroll]] for (uint t = 0; t < kColumns; ++t)
+        [[unroll]] for (uint j = 0; j < kTaps; ++j)
+          sum[r][j][f] = fma(wide[t * kStride + j * kDilation], wide_grads[t], sum[r][j][f]);
+    }
   }
 }
 
 void end_block() {
   [[unroll]] for (uint r = 0; r < kRows; ++r)
-    [[unroll]] for (uint j = 0; j < kTaps; ++j) total[r][j] += sum[r][j], sum[r][j] = real4(0);
+    [[unroll]] for (uint j = 0; j < kTaps; ++j)
+      [[unroll]] for (uint f = 0; f < kFours; ++f) total[r][j][f] += sum[r][j][f], sum[r][j][f] = real4(0);
 }
 
 // The output pixels before a strip.
@@ -150,7 +175,7 @@ void main() {
   const uint index = linear_group(), thread = gl_LocalInvocationID.x;
   if (index >= params.tile_count * params.chunks) return;
   const uint tile = index % params.tile_count, chunk = index / params.tile_count;
-  const uint first_channel = tile / params.tiles_k * kGroupQuads * 4, channels = uint(params.geometry.out_channels);
+  const uint first_channel = tile / params.tiles_k * kGroupVectors * kVector, channels = uint(params.geometry.out_channels);
   uint piece = tile % params.tiles_k;
   int tap[3];
   tap[2] = int(take_digit(piece, (uint(params.geometry.kernel[2]) + kTaps - 1) / kTaps) * kTaps);
@@ -159,12 +184,15 @@ void main() {
   const uint begin = chunk * params.chunk_pixels, end = min(begin + params.chunk_pixels, params.pixels);
 
   [[unroll]] for (uint r = 0; r < kRows; ++r)
-    [[unroll]] for (uint j = 0; j < kTaps; ++j) sum[r][j] = total[r][j] = real4(0);
-  const Channels c = channels_from(first_channel + thread % kGroupQuads * 4, channels, params.group_out);
+    [[unroll]] for (uint j = 0; j < kTaps; ++j)
+      [[unroll]] for (uint f = 0; f < kFours; ++f) sum[r][j][f] = total[r][j][f] = real4(0);
+  Channels c[2];
+  [[unroll]] for (uint f = 0; f < kFours; ++f)
+    c[f] = channels_from(first_channel + thread % kGroupVectors * kVector + 4 * f, channels, params.group_out);
   uint strips = 0;
-  uint strip = begin + thread / kGroupQuads;
+  uint strip = begin + thread / kGroupVectors;
   Strip s = strip_at(strip);
-  while (strip < end && c.first < channels) {
+  while (strip < end && c[0].first < channels) {
     fetch(s, c, tap);
     strip += kGroupParts;
     s = strip_at(strip);  // the divisions take place while values are on their way
@@ -176,18 +204,21 @@ void main() {
   const int first_tap = tap[2];
   [[unroll]] for (uint r = 0; r < kRows; ++r, ++tap[1]) {
     if (tap[1] >= params.geometry.kernel[1]) return;
-    barrier();
-    [[unroll]] for (uint j = 0; j < kTaps; ++j)
-      part_sums[j * kGroupSize + thread] = kBlocks ? total[r][j] : sum[r][j];
-    barrier();
-    for (uint i = thread; i < kTaps * kGroupQuads * 4; i += kGroupSize) {
-      const uint j = i / (kGroupQuads * 4), channel = i % (kGroupQuads * 4), o = first_channel + channel;
-      tap[2] = first_tap + int(j);
-      if (tap[2] >= params.geometry.kernel[2] || o >= channels) continue;
-      real whole = real(0);
-      for (uint part = 0; part < kGroupParts; ++part)
-        whole += part_sums[j * kGroupSize + part * kGroupQuads + channel / 4][channel % 4];
-      store_sum(chunk, begin, end, o, tap, whole);
+    [[unroll]] for (uint f = 0; f < kFours; ++f) {
+      barrier();
+      [[unroll]] for (uint j = 0; j < kTaps; ++j)
+        part_sums[j * kGroupSize + thread] = kBlocks ? total[r][j][f] : sum[r][j][f];
+      barrier();
+      for (uint i = thread; i < kTaps * kGroupVectors * 4; i += kGroupSize) {
+        const uint j = i / (kGroupVectors * 4), vector = i / 4 % kGroupVectors;
+        const uint o = first_channel + vector * kVector + f * 4 + i % 4;
+        tap[2] = first_tap + int(j);
+        if (tap[2] >= params.geometry.kernel[2] || o >= channels) continue;
+        real whole = real(0);
+        for (uint part = 0; part < kGroupParts; ++part)
+          whole += part_sums[j * kGroupSize + part * kGroupVectors + vector][i % 4];
+        store_sum(chunk, begin, end, o, tap, whole);
+      }
     }
   }
 }
