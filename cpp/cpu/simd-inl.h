@@ -204,7 +204,8 @@ HWY_INLINE hn::Vec<D> load(D d, const T* HWY_RESTRICT p) {
     return hn::LoadU(d, p);
 }
 
-// Whether masked loads and stores leave memory behind the mask alone, at every element size, and loads at 4 and 8 bytes.
+// Whether masked loads and stores leave memory behind the mask alone, at every element size, and loads at 4 and 8
+// bytes.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 inline constexpr bool kMaskedMemory = true;
 #else
@@ -297,12 +298,8 @@ HWY_INLINE void widen_run(const T* HWY_RESTRICT from, std::int64_t count, Accumu
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, from + i), d, to + i);
-  if constexpr (kMaskedMemory) {
-    const auto rest = static_cast<std::size_t>(count - i);
-    if (rest > 0) store_n(load_n(d, from + i, rest), d, to + i, rest);
-  } else {
-    for (; i < count; ++i) to[i] = widened(from + i);
-  }
+  const auto rest = static_cast<std::size_t>(count - i);
+  if (rest > 0) store_n(load_n(d, from + i, rest), d, to + i, rest);
 }
 
 }  // namespace vkconv::cpu::HWY_NAMESPACE

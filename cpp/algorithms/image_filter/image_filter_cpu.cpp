@@ -1,9 +1,11 @@
-// image_filter: one channel in, one channel out. Neighbouring pixels fill a vector, and a tile of 8 rows by 3
-// vectors of outputs stays in registers: each vector of input is loaded once for a tap column and multiplied by the
-// weights of 8 kernel rows, each weight broadcast once for all vectors. Bound: the FMA units for large kernels (two
-// thirds of their rate at 15x15), memory for small ones. The input rows under a task are staged with zeros around them,
-// in cache, so that no tap is out of range. It wins wherever it applies: other kernels put channels side by side and
-// there is only one. Source: register-tiled stencils, as in Halide (Ragan-Kelley et al. 2013).
+// image_filter: few channels in and out, as of image filters and the first layers of small networks. Neighbouring
+// pixels fill a vector, where other kernels put channels or terms side by side and leave most of it empty. A tile of
+// sums stays in registers: 8 rows of a single output by 3 vectors of pixels, which share each vector of input between
+// the taps of their rows, or up to 8 outputs of as many vectors, which share it as it is; those change places with the
+// pixels before they are stored. The input rows under a task are staged in cache, a plane for each channel and phase of
+// the stride, with zeros around them, so that what neighbours read lies side by side and no tap is out of range. Bound:
+// the FMA units for large kernels (two thirds of their rate at 15x15), memory for small ones. Source: register-tiled
+// stencils, as in Halide (Ragan-Kelley et al. 2013).
 #include "algorithms/image_filter/image_filter.h"
 
 #include <algorithm>

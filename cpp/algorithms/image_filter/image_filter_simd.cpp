@@ -31,7 +31,7 @@ constexpr int tile_vectors(int together) {
 
 // Pixels along W whose sums are stored together, at most.
 template <class A>
-inline constexpr std::int64_t kStrip = kMostVectors* HWY_MAX_BYTES / static_cast<std::int64_t>(sizeof(A));
+inline constexpr std::int64_t kStrip = HWY_MAX_BYTES* kMostVectors / static_cast<std::int64_t>(sizeof(A));
 
 // One tile: outputs (h0 + r, w0 + column) for some r, or some channels of those of r = 0.
 template <class A>

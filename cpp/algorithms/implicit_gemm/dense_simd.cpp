@@ -110,6 +110,7 @@ class Dense {
     std::int64_t count, input_channel, output_channel, channels;
     bool finite;
     std::int64_t vectors;  // of one
+    bool whole;            // the channels fill them
   };
 
   // `lines` holds those of all rows.
@@ -155,7 +156,9 @@ class Dense {
                 group * p_.out_channels_per_group() + s_.first_channel(first),
                 s_.channels(first, count),
                 true,
-                s_.packed_columns(first) / s_.tile.lanes};
+                s_.packed_columns(first) / s_.tile.lanes,
+                false};
+    made.whole = made.channels == count * made.vectors * s_.tile.lanes;
     for (std::int64_t i = 0; i < count; ++i) made.finite &= widened(packed + i * stride + s_.mark(first)) != 0;
     return made;
   }
@@ -168,8 +171,7 @@ class Dense {
 
   template <int kVectors>
   void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
-    const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
-    const bool direct = direct_ && (panels.channels == columns || kPartialVectors);
+    const bool direct = direct_ && (panels.whole || kPartialVectors);
     const bool in_one = direct && bounds_ && s_.terms <= kBlockTerms;
     const std::int64_t most = in_one ? tiles.size() : s_.tiles_together(panels.count);
     for (const Row& row : rows)
@@ -188,7 +190,7 @@ class Dense {
     const std::int64_t columns = panels.count * kVectors * s_.tile.lanes;
     constexpr std::int64_t kFewChains = kVectors > 1 ? 4 : 1;
     const bool all_taps = takes_all_taps(w, panels) && !row.outside();
-    const bool direct = may_be_direct && (panels.channels == columns || (all_taps && s_.terms <= kFewChains * block()));
+    const bool direct = may_be_direct && (panels.whole || (all_taps && s_.terms <= kFewChains * block()));
     HWY_ALIGN A sums[kMostSums * kVectors * HWY_MAX_BYTES / sizeof(A)];
     const TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, panels.output_channel);
     Tile tile;
