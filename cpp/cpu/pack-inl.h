@@ -35,25 +35,34 @@ HWY_INLINE hn::Vec<D> load_some_rows(D d, const T* from, std::int64_t stride) {
   }
 }
 
+// Of each 16 bytes of the vectors the transposition: v[i] has there what the vectors, in their order, had in element i.
+template <class D>
+HWY_INLINE void transpose_blocks(D d, hn::Vec<D> (&v)[kTransposedTerms<hn::TFromD<D>>]) {
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    const auto lower = hn::InterleaveLower(d, v[0], v[1]);
+    v[1] = hn::InterleaveUpper(d, v[0], v[1]);
+    v[0] = lower;
+  } else {
+    const hn::RepartitionToWide<D> pair;
+    const auto low01 = hn::BitCast(pair, hn::InterleaveLower(d, v[0], v[1])),
+               low23 = hn::BitCast(pair, hn::InterleaveLower(d, v[2], v[3]));
+    const auto up01 = hn::BitCast(pair, hn::InterleaveUpper(d, v[0], v[1])),
+               up23 = hn::BitCast(pair, hn::InterleaveUpper(d, v[2], v[3]));
+    v[0] = hn::BitCast(d, hn::InterleaveLower(pair, low01, low23));
+    v[1] = hn::BitCast(d, hn::InterleaveUpper(pair, low01, low23));
+    v[2] = hn::BitCast(d, hn::InterleaveLower(pair, up01, up23));
+    v[3] = hn::BitCast(d, hn::InterleaveUpper(pair, up01, up23));
+  }
+}
+
 // to[k * columns + o] = from[o * stride + k] for MaxLanes(d) o and kTransposedTerms k.
 template <class D, class T>
 HWY_INLINE void transpose_rows(D d, const T* from, std::int64_t stride, hn::TFromD<D>* to, std::int64_t columns) {
-  const auto r0 = load_some_rows(d, from, stride), r1 = load_some_rows(d, from + stride, stride);
-  if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, to);
-    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, to + columns);
-  } else {
-    const hn::RepartitionToWide<D> pair;
-    const auto r2 = load_some_rows(d, from + 2 * stride, stride), r3 = load_some_rows(d, from + 3 * stride, stride);
-    const auto low01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1)),
-               low23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
-    const auto up01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1)),
-               up23 = hn::BitCast(pair, hn::InterleaveUpper(d, r2, r3));
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, low01, low23)), d, to);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, low01, low23)), d, to + columns);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, up01, up23)), d, to + 2 * columns);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, up01, up23)), d, to + 3 * columns);
-  }
+  constexpr auto kTerms = static_cast<int>(kTransposedTerms<hn::TFromD<D>>);
+  hn::Vec<D> v[kTerms];
+  unroll<kTerms>([&](auto i) __attribute__((always_inline)) { v[i] = load_some_rows(d, from + i * stride, stride); });
+  transpose_blocks(d, v);
+  unroll<kTerms>([&](auto i) __attribute__((always_inline)) { hn::StoreU(v[i], d, to + i * columns); });
 }
 
 // The same for any number of o, as many at a time as a vector has lanes, and whole kTransposedTerms of `terms`; returns

@@ -6,8 +6,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "algorithms/image_filter/image_filter.h"
@@ -162,49 +160,38 @@ Sums<A> sums_of(std::int64_t rows, std::int64_t outputs, std::int64_t left) {
   return found;
 }
 
-// to[pixel][of `columns` outputs] of the values of kTogether outputs side by side.
-template <class D, class V>
-HWY_INLINE void store_pixels(D d, const V (&v)[16 / sizeof(hn::TFromD<D>)], hn::TFromD<D>* to, std::int64_t columns) {
-  constexpr int kTogether = 16 / sizeof(hn::TFromD<D>);
-  if constexpr (hn::MaxLanes(D()) > kTogether) {
+// Stores what transpose_blocks() made: 16 bytes of a pixel's outputs at every `columns` values.
+template <class D>
+HWY_INLINE void store_pixels(D d, const hn::Vec<D> (&v)[kTransposedTerms<hn::TFromD<D>>], hn::TFromD<D>* to,
+                             std::int64_t columns) {
+  constexpr auto kCount = static_cast<int>(kTransposedTerms<hn::TFromD<D>>);
+  if constexpr (hn::MaxLanes(D()) > kCount) {
     const hn::Half<D> half;
-    hn::Vec<decltype(half)> lower[kTogether], upper[kTogether];
-    for (int i = 0; i < kTogether; ++i) lower[i] = hn::LowerHalf(half, v[i]), upper[i] = hn::UpperHalf(half, v[i]);
+    hn::Vec<decltype(half)> lower[kCount], upper[kCount];
+    unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+      lower[i] = hn::LowerHalf(half, v[i]), upper[i] = hn::UpperHalf(half, v[i]);
+    });
     store_pixels(half, lower, to, columns);
     store_pixels(half, upper, to + static_cast<std::int64_t>(hn::MaxLanes(half)) * columns, columns);
   } else {
-    for (int i = 0; i < kTogether; ++i) hn::StoreU(v[i], d, to + i * columns);
+    unroll<kCount>([&](auto i) __attribute__((always_inline)) { hn::StoreU(v[i], d, to + i * columns); });
   }
 }
 
-// to[pixel * outputs + o] = sums[o * kStrip + pixel] for all o < outputs and pixel < pixels. Reads up to 16 bytes'
-// worth of outputs behind the last, and writes a vector's worth of pixels and 16 bytes behind it.
+// to[pixel * outputs + o] = sums[o * kStrip + pixel] for all o < outputs and pixel < pixels. Reads kTransposedTerms
+// outputs together, some of them behind the last, and writes a vector's worth of pixels and 16 bytes behind it.
 template <class A>
 void interleave(const A* HWY_RESTRICT sums, std::int64_t outputs, std::int64_t pixels, A* HWY_RESTRICT to) {
-  const hn::ScalableTag<A> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr int kTogether = 16 / sizeof(A);
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr auto kCount = static_cast<int>(kTransposedTerms<A>);
+  const hn::FixedTag<A, HWY_LANES(A)> d;
+  const auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d));
   // What outputs behind the last leave in the next pixel is overwritten by its own.
   for (std::int64_t pixel = 0; pixel < pixels; pixel += lanes)
-    for (std::int64_t o = (outputs - 1) / kTogether * kTogether; o >= 0; o -= kTogether) {
-      const A* from = sums + o * kStrip<A> + pixel;
-      const V a = hn::LoadU(d, from), b = hn::LoadU(d, from + kStrip<A>);
-      V v[kTogether];
-      if constexpr (kTogether == 2) {
-        v[0] = hn::InterleaveLower(d, a, b), v[1] = hn::InterleaveUpper(d, a, b);
-      } else {
-        const hn::RepartitionToWide<decltype(d)> two;
-        const V c = hn::LoadU(d, from + 2 * kStrip<A>), e = hn::LoadU(d, from + 3 * kStrip<A>);
-        const auto low = hn::BitCast(two, hn::InterleaveLower(d, a, b)),
-                   up = hn::BitCast(two, hn::InterleaveUpper(d, a, b));
-        const auto low2 = hn::BitCast(two, hn::InterleaveLower(d, c, e)),
-                   up2 = hn::BitCast(two, hn::InterleaveUpper(d, c, e));
-        v[0] = hn::BitCast(d, hn::InterleaveLower(two, low, low2));
-        v[1] = hn::BitCast(d, hn::InterleaveUpper(two, low, low2));
-        v[2] = hn::BitCast(d, hn::InterleaveLower(two, up, up2));
-        v[3] = hn::BitCast(d, hn::InterleaveUpper(two, up, up2));
-      }
+    for (std::int64_t o = (outputs - 1) / kCount * kCount; o >= 0; o -= kCount) {
+      hn::Vec<decltype(d)> v[kCount];
+      unroll<kCount>([&](auto i)
+                         __attribute__((always_inline)) { v[i] = hn::LoadU(d, sums + (o + i) * kStrip<A> + pixel); });
+      transpose_blocks(d, v);
       store_pixels(d, v, to + pixel * outputs + o, outputs);
     }
 }
@@ -215,18 +202,7 @@ class Filter {
   using A = Accumulator<T>;
 
   Filter(const Layout& s, const Operands<Device>& a, A* packed) : s_(s), p_(s.p), a_(a), packed_(packed) {
-    for (std::int64_t i = 0; i < blocks(p_); ++i) {
-      const Range outputs = block(p_, i);
-      A* to = packed + outputs.begin * terms_;
-      pack_panel(typed<T>(a.weight, 0), p_.kernel, p_.in_channels, outputs.begin, outputs.size(), to, outputs.size());
-      if (all_finite(to, outputs.size() * terms_)) continue;
-      for (std::int64_t o = 0; o < outputs.size(); ++o)
-        for (std::int64_t term = 0; term < terms_; ++term)
-          if (!(std::abs(to[term * outputs.size() + o]) <= std::numeric_limits<A>::max())) {
-            not_finite_.push_back({i, outputs.begin + o});
-            break;
-          }
-    }
+    for (std::int64_t i = 0; i < blocks(p_); ++i) pack(i, packed + block(p_, i).begin * terms_);
     for (std::int64_t k = 0; k < s.row_terms(); ++k) {
       const std::int64_t tap = k / p_.in_channels * p_.dilation[2];
       const std::int64_t plane = tap % p_.stride[2] * p_.in_channels + k % p_.in_channels;
@@ -265,10 +241,22 @@ class Filter {
     std::int64_t block, output;
   };
 
+  void pack(std::int64_t i, A* to) {
+    const Range outputs = block(p_, i);
+    const std::int64_t count = outputs.size();
+    pack_panel(typed<T>(a_.weight, 0), p_.kernel, p_.in_channels, outputs.begin, count, to, count);
+    if (all_finite(to, count * terms_)) return;
+    for (std::int64_t o = 0; o < count; ++o) {
+      A zero = 0;  // or NaN
+      for (std::int64_t term = 0; term < terms_; ++term) zero += to[term * count + o] * 0;
+      if (zero != 0) not_finite_.push_back({i, outputs.begin + o});
+    }
+  }
+
   std::int64_t input_row(std::int64_t h) const { return h * p_.stride[1] - p_.pad_lo[1]; }
 
   void sum_strip(Tile<A>& t, const OutputRow& at, Range h, Range w) const {
-    HWY_ALIGN A sums[(kMostOut + kTogether) * kStrip<A>];
+    HWY_ALIGN A sums[(kMostOut + kTransposedTerms<A>)*kStrip<A>];
     const std::int64_t vectors = ceil_div(w.size(), s_.lanes);
     const A* const input = t.input;
     for (std::int64_t i = 0; i < blocks(p_); ++i) {
@@ -293,7 +281,7 @@ class Filter {
     row.h = h;
     row.kh = taps_inside(p_, 1, h);
     for (const OutputChannel& channel : not_finite_) skip_padding(row, w, channel, sums + channel.output * kStrip<A>);
-    HWY_ALIGN A pixels[kMostOut * (kStrip<A> + HWY_MAX_BYTES / sizeof(A)) + kTogether];
+    HWY_ALIGN A pixels[kMostOut * (kStrip<A> + HWY_MAX_BYTES / sizeof(A)) + kTransposedTerms<A>];
     if (outputs > 1) interleave(sums, outputs, w.size(), pixels);
     const A* const values = outputs > 1 ? pixels : sums;
     TileStore<A, Out> to = tile_store<A, Out>(p_, a_, row, w.begin, 0);
@@ -327,8 +315,6 @@ class Filter {
           }
     return sum;
   }
-
-  static constexpr std::int64_t kTogether = 16 / sizeof(A);  // see interleave()
 
   const Layout& s_;
   const ConvProblem& p_;
