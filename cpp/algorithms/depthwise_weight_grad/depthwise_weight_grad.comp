@@ -2,9 +2,9 @@
 // variants: f32 f16 bf16 f64
 //
 // One invocation sums the gradients of a piece of the kernel, kRows x kTaps neighbouring taps, for kFours times four
-// output channels. It goes through strips of kColumns neighbouring outputs and reads a column of the input once for all taps of a row and
-// outputs that use it. A workgroup covers channels x parts; its parts take the strips of a chunk in turn. Sums run over
-// blocks of kBlockStrips strips, whose sums are added in order, as are those of the parts.
+// output channels. It goes through strips of kColumns neighbouring outputs and reads a column of the input once for all
+// taps of a row and outputs that use it. A workgroup covers channels x parts; its parts take the strips of a chunk in
+// turn. Sums run over blocks of kBlockStrips strips, whose sums are added in order, as are those of the parts.
 #include "algorithms/weight_grad/weight_grad.glsl"
 
 layout(constant_id = 2) const uint kGroupVectors = 8;  // of an invocation's output channels; the rest are parts
@@ -25,7 +25,7 @@ layout(constant_id = 15) const bool kLoadsEights = false;  // of 16 bits, aligne
 
 const uint kInputColumns = (kColumns - 1) * kStride + (kTaps - 1) * kDilation + 1;
 const uint kGroupParts = kGroupSize / kGroupVectors, kVector = 4 * kFours;
-const uint kBlockStrips = 32;
+const uint kBlockStrips = 32, kMostFours = 2;
 
 shared real4 part_sums[kTaps * kGroupSize];
 
@@ -34,7 +34,7 @@ shared real4 part_sums[kTaps * kGroupSize];
 
 real4 sum[kRows][kTaps][kFours], total[kRows][kTaps][kFours];
 struct Fours {
-  element4 of[2];  // kFours of them
+  element4 of[kMostFours];  // kFours of them
 };
 // Of a strip, as they lie in memory: widening them in the branch that reads would wait for them there.
 Fours grads[kColumns], inputs[kRows][kInputColumns];
@@ -91,7 +91,7 @@ Strip strip_at(uint index) {
 }
 
 // Padding, and the gradients of outputs past the row, are zeros.
-void fetch(Strip s, Channels c[2], int tap[3]) {
+void fetch(Strip s, Channels c[kMostFours], int tap[3]) {
   const int64_t pixel = s.image * params.grad_stride[0] + s.depth * params.grad_stride[1] +
                         s.row * params.grad_stride[2] + s.column * params.grad_stride[3];
   [[unroll]] for (uint t = 0; t < kColumns; ++t) {
@@ -175,7 +175,8 @@ void main() {
   const uint index = linear_group(), thread = gl_LocalInvocationID.x;
   if (index >= params.tile_count * params.chunks) return;
   const uint tile = index % params.tile_count, chunk = index / params.tile_count;
-  const uint first_channel = tile / params.tiles_k * kGroupVectors * kVector, channels = uint(params.geometry.out_channels);
+  const uint first_channel = tile / params.tiles_k * kGroupVectors * kVector;
+  const uint channels = uint(params.geometry.out_channels);
   uint piece = tile % params.tiles_k;
   int tap[3];
   tap[2] = int(take_digit(piece, (uint(params.geometry.kernel[2]) + kTaps - 1) / kTaps) * kTaps);
@@ -186,7 +187,7 @@ void main() {
   [[unroll]] for (uint r = 0; r < kRows; ++r)
     [[unroll]] for (uint j = 0; j < kTaps; ++j)
       [[unroll]] for (uint f = 0; f < kFours; ++f) sum[r][j][f] = total[r][j][f] = real4(0);
-  Channels c[2];
+  Channels c[kMostFours];
   [[unroll]] for (uint f = 0; f < kFours; ++f)
     c[f] = channels_from(first_channel + thread % kGroupVectors * kVector + 4 * f, channels, params.group_out);
   uint strips = 0;

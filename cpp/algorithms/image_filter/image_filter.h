@@ -1,9 +1,7 @@
 // image_filter: how the output is cut into tasks, and the staged input under one.
 #pragma once
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "core/algorithm.h"
 #include "core/checked.h"
@@ -42,7 +40,11 @@ struct Layout {
   int slots = 1;
 
   std::int64_t row_terms() const { return p.kernel[2] * p.in_channels; }
-  std::int64_t row_stride() const { return phases * p.in_channels * staged_width; }
+  std::int64_t planes() const { return phases * p.in_channels; }
+  std::int64_t row_stride() const { return planes() * staged_width; }
+  // Planes that one load separates, of pixels side by side; where a group of two is whole, two loads go together.
+  std::int64_t separated() const { return phases == 2 ? p.in_channels : planes(); }
+  bool separates_planes() const { return phases == p.stride[2] && separated() <= kMostIn; }
   std::int64_t pieces_across() const { return ceil_div(p.output[2], piece_pixels); }
   std::int64_t pieces_down() const { return ceil_div(p.output[1], piece_rows); }
   std::int64_t tasks() const { return p.batch * p.output[0] * pieces_down() * pieces_across(); }

@@ -100,11 +100,9 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   constexpr double kShare = 0.95, kRowSeconds = 8e-9, kValueSeconds = 1e-9;  // of a row of a plane, of a value alone
   const Layout s = layout(p, c);
   const double summing = summing_products(s) / (kShare * vector_products_per_second(c.traits, p.dtype));
-  const std::int64_t planes = s.phases * p.in_channels;
-  const double rows = static_cast<double>(s.tasks() * s.staged_rows * p.kernel[0] * planes);
+  const double rows = static_cast<double>(s.tasks() * s.staged_rows * p.kernel[0] * s.planes());
   const double values = rows * static_cast<double>(s.staged_width);
-  const bool separated = s.phases == p.stride[2] && (planes <= kMostIn || s.phases == 2);
-  const double alone = separated ? 0 : kValueSeconds * values;
+  const double alone = s.separates_planes() ? 0 : kValueSeconds * values;
   const double staging = 8 * values / c.traits.cache_bytes_per_second + (kRowSeconds * rows + alone) / c.traits.threads;
   // By one thread.
   const double packing = static_cast<double>(c.traits.threads * p.weight_elements()) * packing_seconds(c.traits, false);

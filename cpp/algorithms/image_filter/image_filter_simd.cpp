@@ -308,8 +308,8 @@ class Filter {
         for (std::int64_t k = kw.begin; k < kw.end; ++k)
           for (std::int64_t c = 0; c < p_.in_channels; ++c) {
             const std::int64_t from = at.n * stride[0] + position_of(p_, 0, at.d, d) * stride[1] +
-                                      (input_row(at.h) + h * p_.dilation[1]) * stride[2] +
-                                      position_of(p_, 2, w, k) * stride[3] + c;
+                                      position_of(p_, 1, at.h, h) * stride[2] + position_of(p_, 2, w, k) * stride[3] +
+                                      c;
             const std::int64_t term = ((d * p_.kernel[1] + h) * p_.kernel[2] + k) * p_.in_channels + c;
             sum += widened(reinterpret_cast<const T*>(a_.input.data) + from) * weights[term * together.size()];
           }

@@ -46,7 +46,7 @@ class Stage {
   using A = Accumulator<T>;
 
   Stage(const Layout& s, const View<std::byte*>& input)
-      : s_(s), p_(s.p), input_(input), dense_(input.stride[3] == s.p.in_channels && s.phases == s.p.stride[2]) {}
+      : s_(s), p_(s.p), input_(input), separates_(input.stride[3] == s.p.in_channels && s.separates_planes()) {}
 
   // The rows under output rows h and columns w, of the taps along D of `at`.
   void copy(const OutputRow& at, Range h, Range w, A* staged) const {
@@ -88,7 +88,7 @@ class Stage {
         if (end < width) border(end);
       }
     const T* const inside = row + (groups.left + begin * p_.stride[2]) * pixel;
-    if (dense_ && copy_vectors(hn::ScalableTag<A>(), inside, end - begin, to + begin)) return;
+    if (separates_ && copy_vectors(hn::ScalableTag<A>(), inside, end - begin, to + begin)) return;
     for (std::int64_t phase = 0; phase < s_.phases; ++phase)
       for (std::int64_t c = 0; c < p_.in_channels; ++c) {
         A* const plane = to + (phase * p_.in_channels + c) * width + begin;
@@ -97,19 +97,17 @@ class Stage {
       }
   }
 
-  // Some groups of dense pixels, by vectors of D or shorter ones; false where there are no instructions for as many
-  // planes, or too few groups.
+  // Some groups of dense pixels, by vectors of D or shorter ones; false where they are too few.
   template <class D>
   bool copy_vectors(D d, const T* from, std::int64_t groups, A* to) const {
-    const std::int64_t planes = p_.in_channels * s_.phases, n = s_.phases == 2 ? p_.in_channels : planes;
-    if (planes == 1) return widen_run(from, groups, to), true;
-    if (n > kMostIn) return false;
+    if (s_.planes() == 1) return widen_run(from, groups, to), true;
     if (groups < static_cast<std::int64_t>(hn::Lanes(d))) {
       if constexpr (hn::MaxLanes(d) > 4) return copy_vectors(hn::Half<D>(), from, groups, to);
       return false;
     }
     unroll<kMostIn>([&](auto i) {
-      if (n == i + 1) s_.phases == 2 ? copy_pairs<i + 1>(d, from, groups, to) : copy_groups<i + 1>(d, from, groups, to);
+      if (s_.separated() == i + 1)
+        s_.phases == 2 ? copy_pairs<i + 1>(d, from, groups, to) : copy_groups<i + 1>(d, from, groups, to);
     });
     return true;
   }
@@ -150,7 +148,7 @@ class Stage {
   const Layout& s_;
   const ConvProblem& p_;
   const View<std::byte*>& input_;
-  const bool dense_;
+  const bool separates_;
 };
 
 }  // namespace vkconv::cpu::image_filter::HWY_NAMESPACE
