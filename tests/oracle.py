@@ -226,24 +226,28 @@ def conv_transpose(
     *,
     bias: Array | None = None,
 ) -> Array:
-    """Every input element adds its multiple of the kernel to the outputs it reaches; then the padding is cut off."""
+    """Every input element adds its multiple of the kernel to the outputs it reaches that the padding leaves."""
     x, w = f64(x), f64(w)
     rank, n, o_channels = x.ndim - 2, x.shape[0], w.shape[0]
     s, p, d, e = (per_axis(v, rank) for v in (stride, padding, dilation, output_padding))
-    spread = tuple(map(dilated, x.shape[1:-1], s))
-    reached = tuple(spread[a] + (w.shape[1 + a] - 1) * d[a] for a in range(rank))
-    full = np.zeros((n, *reached, o_channels))
-    with np.errstate(all="ignore"):
-        for tap in itertools.product(*map(range, w.shape[1:-1])):
-            where = tuple(slice(tap[a] * d[a], tap[a] * d[a] + spread[a], s[a]) for a in range(rank))
-            product = grouped(x, groups) @ at_tap(w, tap, groups).transpose(0, 2, 1)
-            full[(slice(None), *where)] += ungrouped(product, x.shape[:-1])
-    out = tuple(reached[a] - 2 * p[a] + e[a] for a in range(rank))
+    space, kernel = x.shape[1:-1], w.shape[1:-1]
+    out = tuple(dilated(space[a], s[a]) + (kernel[a] - 1) * d[a] - 2 * p[a] + e[a] for a in range(rank))
     y = np.zeros((n, *out, o_channels))
-    source = tuple(slice(max(p[a], 0), max(p[a], 0, min(p[a] + out[a], reached[a]))) for a in range(rank))
-    target = tuple(slice(c.start - p[a], c.stop - p[a]) for a, c in enumerate(source))
-    y[(slice(None), *target)] = full[(slice(None), *source)]
+    with np.errstate(all="ignore"):
+        for tap in itertools.product(*map(range, kernel)):
+            reached = [landing(space[a], out[a], s[a], tap[a] * d[a] - p[a]) for a in range(rank)]
+            part = x[(slice(None), *(source for source, _ in reached))]
+            product = grouped(part, groups) @ at_tap(w, tap, groups).transpose(0, 2, 1)
+            y[(slice(None), *(target for _, target in reached))] += ungrouped(product, part.shape[:-1])
     return y if bias is None else y + f64(bias)
+
+
+def landing(n_in: int, n_out: int, stride: int, offset: int) -> tuple[slice, slice]:
+    """The i in [0, n_in) whose i * stride + offset is in [0, n_out), and these, as slices."""
+    first = max(0, math.ceil(-offset / stride))
+    end = max(first, min(n_in, math.ceil((n_out - offset) / stride)))
+    start = first * stride + offset
+    return slice(first, end), slice(start, start + (end - first) * stride, stride)
 
 
 def border_sources(shape: Sequence[int], pads: Pads, mode: str) -> Array:
