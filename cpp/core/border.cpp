@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/checked.h"
 #include "core/geometry.h"
 
 namespace vkconv {
@@ -25,20 +26,18 @@ std::int64_t source(BorderMode mode, std::int64_t q, std::int64_t extent) {
   }
 }
 
-// The longest run from position q on that ends before `end`. Outside of the input.
+// A run from position q on that ends before `end`: as far as the input, there or back, is repeated. Outside of it.
 Run repeated(BorderMode mode, std::int64_t q, std::int64_t end, std::int64_t extent) {
-  Run run{q, 1, source(mode, q, extent), 1};
-  if (q + 1 == end) return run;
-  const std::int64_t step = source(mode, q + 1, extent) - run.from;
-  if (step < -1 || step > 1) return run;
-  run.step = step;
-  while (q + run.count < end && source(mode, q + run.count, extent) == run.from + run.count * step) ++run.count;
-  return run;
+  const std::int64_t from = source(mode, q, extent), left = end - q;
+  if (mode == BorderMode::edge || extent == 1) return {q, left, from, 0};
+  const std::int64_t step = source(mode, q + 1, extent) - from;
+  if (step != 1 && step != -1) return {q, 1, from, 1};
+  return {q, std::min(left, step == 1 ? extent - from : from + 1), from, step};
 }
 
 std::int64_t volume(const Box& box) {
   const Extent3 e = box.extent();
-  return e[0] * e[1] * e[2];
+  return checked_mul(checked_mul(e[0], e[1]), e[2]);
 }
 
 Box all_outputs(const ConvProblem& p) { return {{0, 0, 0}, p.output}; }
@@ -124,10 +123,10 @@ std::vector<BorderPart> border_parts(const ConvProblem& p) {
   std::int64_t moved = 0;  // elements that the parts copy or, in the weight gradient, add
   for (const Box& slab : around(whole, inner)) {
     parts.push_back({slab, false});
-    moved += volume(positions_read(p, slab)) * pixel;
-    if (p.pass == Pass::weight_grad) moved += p.weight_elements();
+    moved = checked_add(moved, checked_mul(volume(positions_read(p, slab)), pixel));
+    if (p.pass == Pass::weight_grad) moved = checked_add(moved, p.weight_elements());
   }
-  if (2 * moved > volume(positions_read(p, whole)) * pixel) return {{whole, false}};
+  if (moved > checked_mul(volume(positions_read(p, whole)), pixel) / 2) return {{whole, false}};
   return parts;
 }
 

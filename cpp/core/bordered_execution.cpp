@@ -19,7 +19,10 @@ struct Shape {
   std::int64_t batch;
   Extent3 extent;
   std::int64_t channels;
-  std::int64_t elements() const { return batch * extent[0] * extent[1] * extent[2] * channels; }
+  std::int64_t elements() const {
+    const std::int64_t plane = checked_mul(extent[1], extent[2]);
+    return checked_mul(checked_mul(batch, channels), checked_mul(extent[0], plane));
+  }
 };
 
 // An array that a problem reads or writes: its view, and its memory where that is a device's.
@@ -126,7 +129,8 @@ class Bordered {
   Shape input_shape(const Extent3& extent) const { return {p_.batch, extent, p_.in_channels}; }
 
   Temporary make(const Shape& shape, DType t) {
-    const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_bytes(t);
+    const auto element = static_cast<std::int64_t>(size_bytes(t));
+    const auto bytes = static_cast<std::size_t>(checked_mul(shape.elements(), element));
     Temporary made;
     if (on_device())
       made.memory = backend_.allocate(bytes);

@@ -34,6 +34,12 @@ TEST(Border, RepeatsTheElementsOfItsMode) {
     EXPECT_EQ(elements(mode, "a", -3, 3), "aaaaaa");
 }
 
+TEST(Border, LongBordersOfOneElementAreOneRun) {
+  EXPECT_EQ(runs({BorderMode::edge, 0}, 5, -(std::int64_t{1} << 40), std::int64_t{1} << 40).size(), 3u);
+  EXPECT_EQ(runs({BorderMode::circular, 0}, 1, -(std::int64_t{1} << 40), 0).size(), 1u);
+  EXPECT_EQ(elements(BorderMode::reflect, "ab", -3, 5), "babababa");
+}
+
 TEST(Border, PositionsBesideTheInputOnly) {
   EXPECT_EQ(elements(BorderMode::symmetric, "abcd", -3, -1), "cb");
   EXPECT_EQ(elements(BorderMode::edge, "abcd", 5, 7), "dd");
