@@ -77,6 +77,18 @@ def test_workspace_limits(text, device):
                 np.testing.assert_array_equal(result, same[0], err_msg=tree)
 
 
+@pytest.mark.parametrize("text", [*PROBLEMS, "fwd_f32_n1c16o20_i17x18_k3x3_p1x1", "igrad_f32_n3c4o9_i39_k4_s2_p1"])
+def test_plans_stay_within_the_workspace_limit(text, device):
+    p = parse(text)
+    a = checks.operands(p)
+    for algorithm in checks.claiming(p, a, device=device):
+        most = checks.explain(p, a, device=device, algorithm=algorithm).workspace_bytes
+        for limit in {0, most // 2, max(most - 60, 0), max(most - 1, 0)}:
+            if algorithm in checks.claiming(p, a, device=device, workspace_limit=limit):
+                told = checks.explain(p, a, device=device, algorithm=algorithm, workspace_limit=limit)
+                assert told.workspace_bytes <= limit, algorithm
+
+
 @pytest.mark.parametrize("text", [t for t in PROBLEMS if not t.startswith("wgrad")])
 def test_batch_row_equals_batch_of_one(text, device):
     p = parse(text).replace(batch=3)

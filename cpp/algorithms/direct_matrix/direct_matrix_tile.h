@@ -44,6 +44,8 @@ struct MatrixGrid {
   std::size_t blocks_bytes = 0;    // of the packed weights; the scales of fp32 lie behind
   std::size_t packed_bytes = 0;    // of both
   std::size_t sums_bytes = 0;      // of shares in the workspace, behind the packed weights
+  std::size_t sums_offset() const { return aligned_bytes(static_cast<std::int64_t>(packed_bytes)); }
+  std::size_t workspace_bytes() const { return sums_offset() + sums_bytes; }
   double seconds = 0;
 };
 

@@ -70,6 +70,25 @@ inline ConvProblem phase_bias_problem(const ConvProblem& p) {
   return c;
 }
 
+// Of the workspace, before that of a child: the bias of every phase, then the copied weights.
+inline std::int64_t phase_bias_bytes(const ConvProblem& p) {
+  return p.epilogue.bias
+             ? round_up(p.input_dilation[2] * p.out_channels * accumulator_bytes(p.dtype), kWorkspaceAlignment)
+             : 0;
+}
+inline std::int64_t phase_weight_bytes(const ConvProblem& p) {
+  return round_up(copied_weight_bytes(p), kWorkspaceAlignment);
+}
+inline std::size_t phase_copies_bytes(const ConvProblem& p) {
+  return static_cast<std::size_t>(phase_bias_bytes(p) + phase_weight_bytes(p));
+}
+
+// What the copies leave of the workspace limit.
+template <class Device>
+Context<Device> phase_channels_context(const ConvProblem& p, const Context<Device>& context) {
+  return {context.traits, context.workspace_limit_bytes - phase_copies_bytes(p), context.planner};
+}
+
 template <class Device>
 class PhaseChannelsPlan final : public Plan<Device> {
  public:
@@ -83,10 +102,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
     };
     dense_ = plan(phase_rows_problem(p), "");
     strided_ = plan(p, TransposePhases::name);
-    if (p.epilogue.bias) {
-      bias_ = plan(phase_bias_problem(p), "");
-      bias_bytes_ = round_up(p.input_dilation[2] * p.out_channels * 8, 256);
-    }
+    if (p.epilogue.bias) bias_ = plan(phase_bias_problem(p), "");
   }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
@@ -100,10 +116,10 @@ class PhaseChannelsPlan final : public Plan<Device> {
     if (bias_) {
       Operands<Device> b = a;
       b.output = contiguous_view(workspace, {1, 1, p_.input_dilation[2]}, p_.out_channels);
-      bias_->execute(stream, b, workspace + bias_bytes_);
+      bias_->execute(stream, b, workspace + phase_bias_bytes(p_));
       a.bias = workspace;
     }
-    workspace += bias_bytes_;
+    workspace += phase_bias_bytes(p_);
     a.weight = operands.prepared ? prepared_weight(operands) : phase_weight(operands.weight, workspace);
     if (operands.prepared && !dense_->weight_layout().empty()) a.prepared = &operands.prepared->children.front();
     a.output = rows_view(a.output, p_.output_dtype);
@@ -112,7 +128,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
   }
 
   std::size_t workspace_bytes() const override {
-    const std::size_t dense = static_cast<std::size_t>(bias_bytes_ + weight_bytes()) + dense_->workspace_bytes();
+    const std::size_t dense = phase_copies_bytes(p_) + dense_->workspace_bytes();
     return std::max({dense, edges_.workspace_bytes(), strided_->workspace_bytes()});
   }
   std::string describe() const override {
@@ -136,7 +152,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
   }
 
  private:
-  std::int64_t weight_bytes() const { return round_up(copied_weight_bytes(p_), 256); }
+  std::int64_t weight_bytes() const { return phase_weight_bytes(p_); }
   // Phase by phase, of the first channel.
   WeightView<Pointer> phase_view(const WeightView<Pointer>& weight) const {
     const std::int64_t t = p_.input_dilation[2];
@@ -180,12 +196,11 @@ class PhaseChannelsPlan final : public Plan<Device> {
   ConvProblem p_;
   std::shared_ptr<const Plan<Device>> dense_, strided_, bias_;
   Children<Device> edges_;
-  std::int64_t bias_bytes_ = 0;
 };
 
 template <class Device>
-Support phase_channels_support(const ConvProblem& p, const Context<Device>&) {
-  if (Support s = forward_support(p); !s) return s;
+Support phase_channels_support(const ConvProblem& p, const Context<Device>& context) {
+  if (Support s = TransposePhases::supports(p, context.traits); !s) return s;
   if (!kHostMemory<Device> && (p.input_dilation[0] > 1 || p.input_dilation[1] > 1))
     return Support::no("depth or height is dilated");
   if (p.input_dilation[2] < 2) return Support::no("the input is not dilated along width");
@@ -197,13 +212,14 @@ Support phase_channels_support(const ConvProblem& p, const Context<Device>&) {
     return Support::no("the kernel's width " + std::to_string(p.kernel[2]) +
                        " is not a multiple of the input dilation " + std::to_string(p.input_dilation[2]));
   if (phase_rows(p).rows < 1) return Support::no("the output has no whole row of phases");
-  return Support::yes();
+  return workspace_support("the weights of all phases", phase_copies_bytes(p), context);
 }
 
 template <class Device>
 Algorithm<Device> phase_channels() {
   return {"phase_channels", phase_channels_support<Device>,
-          [](const ConvProblem& p, const Context<Device>& context) {
+          [](const ConvProblem& p, const Context<Device>& c) {
+            const Context<Device> context = phase_channels_context(p, c);
             double copying = 0;
             if constexpr (kHostMemory<Device>)
               if (const std::int64_t bytes = copied_weight_bytes(p); bytes > 0)
@@ -212,7 +228,9 @@ Algorithm<Device> phase_channels() {
             return copying + context.planner.seconds(phase_rows_problem(p), context.workspace_limit_bytes) +
                    sum_of_seconds(phase_edge_children(p), context);
           },
-          make_plan<PhaseChannelsPlan<Device>>};
+          [](const ConvProblem& p, const Context<Device>& context) -> std::shared_ptr<const Plan<Device>> {
+            return std::make_shared<PhaseChannelsPlan<Device>>(p, phase_channels_context(p, context));
+          }};
 }
 
 }  // namespace vkconv
