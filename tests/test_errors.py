@@ -308,6 +308,18 @@ def test_sizes_that_overflow():
         vkconv.conv1d(array(1, 2, 64), array(1, 3, 64), stride=2**31 - 1, pads=[(2**41, -(2**41) + 2)])
 
 
+def test_borders_beyond_64_bits():
+    far = {"dilation": 2**31 - 1, "pads": [(2**30, 2**30 - 1)] * 2}
+    for mode in ("reflect", "symmetric", "edge", "circular"):
+        with pytest.raises(ValueError, match="exceeds 64-bit integers"):
+            vkconv.conv2d(array(1, 1, 1, 1), array(1, 2, 2, 1), padding_mode=mode, **far)
+
+
+def test_too_many_phases_are_not_planned_one_by_one():
+    told = vkconv.explain("fwd_f32_n2c1o1_i400x400x400_k3x3x3_d130x130x130", device="cpu")
+    assert "4096 phases" in {c.algorithm: c.reason for c in told.candidates}["dilation_phases"]
+
+
 def test_too_large_for_memory():
     x = np.broadcast_to(F32(0), (2**44, 4, 4, 1))
     peak = vkconv.memory_info().peak

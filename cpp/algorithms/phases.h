@@ -28,8 +28,15 @@ struct AxisPhase {
   bool operator==(const AxisPhase&) const = default;
 };
 
+using PhaseAxes = std::array<std::vector<AxisPhase>, 3>;
+
 inline AxisPhase whole_axis(const ConvProblem& p, int a) {
   return {0, 1, p.output[a], 0, 1, p.kernel[a], 0, 1, p.input[a], p.stride[a], p.dilation[a], p.pad_lo[a]};
+}
+
+// Phases of an axis where outputs d / gcd(s, d) apart are of one, d one of the two dilations.
+inline std::int64_t phases_along(const ConvProblem& p, int a, std::int64_t d) {
+  return std::min(d / std::gcd(p.stride[a], d), p.output[a]);
 }
 
 // Strided transposed convolution: t > 1. With g = gcd(d, t), tap k of output o reads an element when
@@ -40,7 +47,7 @@ inline std::vector<AxisPhase> input_dilation_phases(const ConvProblem& p, int a)
   const std::int64_t period = t / std::gcd(s, t);
   const Congruence taps(d, t);
   std::vector<AxisPhase> phases;
-  for (std::int64_t r = 0; r < std::min(period, p.output[a]); ++r) {
+  for (std::int64_t r = 0; r < phases_along(p, a, t); ++r) {
     const std::int64_t k0 = taps.least(p.pad_lo[a] - r * s);
     AxisPhase phase = whole_axis(p, a);
     phase.output_start = r;
@@ -66,7 +73,7 @@ inline std::vector<AxisPhase> input_dilation_phases(const ConvProblem& p, int a)
 inline std::vector<AxisPhase> kernel_dilation_phases(const ConvProblem& p, int a) {
   const std::int64_t s = p.stride[a], d = p.dilation[a], period = d / std::gcd(s, d);
   std::vector<AxisPhase> phases;
-  for (std::int64_t r = 0; r < std::min(period, p.output[a]); ++r) {
+  for (std::int64_t r = 0; r < phases_along(p, a, d); ++r) {
     const std::int64_t rem = floor_mod(r * s - p.pad_lo[a], d);
     AxisPhase phase = whole_axis(p, a);
     phase.output_start = r;
@@ -153,7 +160,7 @@ inline ChildProblem phase_child(const ConvProblem& parent, const AxisPhase* cons
 }
 
 // Alike phases are joined while axes are left: the batch of one image, and axes without extent.
-inline void join_alike(const ConvProblem& p, std::vector<AxisPhase> (&axes)[3]) {
+inline void join_alike(const ConvProblem& p, PhaseAxes& axes) {
   std::vector<int> free;
   if (p.batch == 1) free.push_back(0);
   for (int a = 0; a < 3; ++a)
@@ -165,10 +172,37 @@ inline void join_alike(const ConvProblem& p, std::vector<AxisPhase> (&axes)[3]) 
     }
 }
 
+// The phases of the axes with a dilation above 1, joined.
+template <class F>
+PhaseAxes phase_axes(const ConvProblem& p, const Extent3& dilation, F&& phases) {
+  PhaseAxes axes;
+  for (int a = 0; a < 3; ++a) {
+    if (dilation[a] > 1)
+      axes[static_cast<std::size_t>(a)] = phases(p, a);
+    else
+      axes[static_cast<std::size_t>(a)] = {whole_axis(p, a)};
+  }
+  join_alike(p, axes);
+  return axes;
+}
+
+// Every child is planned by itself, which takes a quarter of a millisecond.
+template <class F>
+Support phases_support(const ConvProblem& p, const Extent3& dilation, F&& phases) {
+  constexpr std::int64_t most_children = 4096, most_along = 1 << 16;
+  const auto too_many = [](std::int64_t most) {
+    return Support::no("there are over " + std::to_string(most) + " phases");
+  };
+  for (int a = 0; a < 3; ++a)
+    if (phases_along(p, a, dilation[a]) > most_along) return too_many(most_along);
+  std::int64_t children = 1;
+  for (const std::vector<AxisPhase>& along : phase_axes(p, dilation, phases)) children *= std::ssize(along);
+  return children > most_children ? too_many(most_children) : Support::yes();
+}
+
 // Every combination of one phase an axis; beside an empty phase the axes behind it are whole.
-inline std::vector<ChildProblem> phase_children(const ConvProblem& parent, std::vector<AxisPhase> (&axes)[3]) {
+inline std::vector<ChildProblem> phase_children(const ConvProblem& parent, const PhaseAxes& axes) {
   const std::vector<AxisPhase> h_whole{whole_axis(parent, 1)}, w_whole{whole_axis(parent, 2)};
-  join_alike(parent, axes);
   std::vector<ChildProblem> children;
   for (const AxisPhase& d : axes[0])
     for (const AxisPhase& h : d.kernel == 0 ? h_whole : axes[1])

@@ -102,6 +102,7 @@ Support supports(const ConvProblem& p, const Context<Device>& context) {
     if (p.out_channels < lanes) return Support::no("the input is dilated and its channels fill no vector");
     if (p.out_channels_per_group() > 1)
       return Support::no("the input is dilated and its channels have several filters");
+    if (Support s = TransposePhases::supports(p, context.traits); !s) return s;
   }
   const Phases phases = row_orientation(p, lanes).apply(p);
   if (phases.dilated() && phases.empty()) return Support::no("the input is dilated and some outputs see no tap");

@@ -14,14 +14,11 @@ struct DilationPhases {
     if (Support s = forward_support(p); !s) return s;
     if (p.input_dilated()) return Support::no("the input is dilated");
     if (p.dilation == Extent3{1, 1, 1}) return Support::no("the kernel is not dilated");
-    return Support::yes();
+    return phases_support(p, p.dilation, kernel_dilation_phases);
   }
 
   static std::vector<ChildProblem> children(const ConvProblem& p) {
-    std::vector<AxisPhase> axes[3];
-    for (int a = 0; a < 3; ++a)
-      axes[a] = p.dilation[a] > 1 ? kernel_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
-    return phase_children(p, axes);
+    return phase_children(p, phase_axes(p, p.dilation, kernel_dilation_phases));
   }
 };
 

@@ -13,14 +13,11 @@ struct TransposePhases {
   static Support supports(const ConvProblem& p, const auto&) {
     if (Support s = forward_support(p); !s) return s;
     if (!p.input_dilated()) return Support::no("the input is not dilated");
-    return Support::yes();
+    return phases_support(p, p.input_dilation, input_dilation_phases);
   }
 
   static std::vector<ChildProblem> children(const ConvProblem& p) {
-    std::vector<AxisPhase> axes[3];
-    for (int a = 0; a < 3; ++a)
-      axes[a] = p.input_dilation[a] > 1 ? input_dilation_phases(p, a) : std::vector{whole_axis(p, a)};
-    return phase_children(p, axes);
+    return phase_children(p, phase_axes(p, p.input_dilation, input_dilation_phases));
   }
 };
 
