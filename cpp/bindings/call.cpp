@@ -52,7 +52,7 @@ struct Sides {
 // `signal` is the extent of the dilated input, `reach` that of the dilated kernel.
 Sides same_padding(std::int64_t signal, std::int64_t reach, std::int64_t stride, bool lower) {
   const std::int64_t outputs = ceil_div(signal, stride);
-  const std::int64_t total = std::max<std::int64_t>((outputs - 1) * stride + reach - signal, 0);
+  const std::int64_t total = std::max<std::int64_t>(checked_add(checked_mul(outputs - 1, stride), reach) - signal, 0);
   const std::int64_t less = total / 2;
   return lower ? Sides{total - less, less} : Sides{less, total - less};
 }

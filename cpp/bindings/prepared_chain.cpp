@@ -86,11 +86,14 @@ py::list PreparedChain::call(const py::args& arrays) const {
     const WithoutGilForLong release;
     run(works, values);
   }
-  const py::dtype dtype = values[0].native_dtype();
   py::list made;
   for (const std::size_t place : results_) {
     Array& a = values[place];
-    made.append(array_in(std::move(a.copy), dtype, a.extents()));
+    // Operands of a step have its result's type, or that of its sums: some array that came in has it.
+    const auto like = std::ranges::find(values, a.dtype, &Array::dtype);
+    if (like >= values.begin() + static_cast<std::ptrdiff_t>(inputs_))
+      throw py::type_error("no array that came in has the type of a result");
+    made.append(array_in(std::move(a.copy), like->native_dtype(), a.extents()));
   }
   return made;
 }

@@ -31,7 +31,9 @@ void compute(const xla::Call& call) {
   for (std::int64_t a = 0; a < result.rank; ++a)
     if (result.extents[a] == 0) return;
   static const OpenDevice& cpu = *new OpenDevice(DeviceTable::instance().open("cpu"));
-  execute_without_interpreter(default_options(cpu), p, {operands_of(call, p)});
+  Options options = default_options(cpu);
+  options.precision = p.precision;  // of when the call was traced
+  execute_without_interpreter(options, p, {operands_of(call, p)});
 }
 
 xla::Error* failure(const xla::Call& call, const char* message, int code) {

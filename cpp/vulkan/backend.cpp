@@ -240,7 +240,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
     const std::vector<Part> parts = halves(request.problem, execution.operands);
     double seconds = 0;
     for (const Part& part : parts) {
-      execute({part.problem, "", request.workspace_limit_bytes},
+      execute({part.problem, request.algorithm, request.workspace_limit_bytes},
               {.operands = part.operands, .prepared = execution.prepared, .device_seconds = execution.device_seconds});
       if (execution.device_seconds) seconds += *execution.device_seconds;
     }

@@ -1,6 +1,7 @@
 #include "vulkan/logical_device.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/interruption.h"
 #include "vulkan/cooperative_matrix.h"
@@ -14,16 +15,14 @@ constexpr auto kPollTime = std::chrono::microseconds(200);
 // A family that computes and does not draw runs beside graphics; else the first that computes.
 std::uint32_t compute_family(const vk::raii::PhysicalDevice& physical) {
   const auto families = physical.getQueueFamilyProperties();
-  std::uint32_t best = 0;
-  bool found = false;
+  std::optional<std::uint32_t> first;
   for (std::uint32_t i = 0; i < families.size(); ++i) {
     const auto flags = families[i].queueFlags;
     if (!(flags & vk::QueueFlagBits::eCompute)) continue;
-    if (!found || !(flags & vk::QueueFlagBits::eGraphics)) best = i;
-    if (!(flags & vk::QueueFlagBits::eGraphics)) return best;
-    found = true;
+    if (!(flags & vk::QueueFlagBits::eGraphics)) return i;
+    if (!first) first = i;
   }
-  return best;
+  return first.value_or(0);
 }
 
 constexpr auto kParamsDescriptor = vk::DescriptorType::eUniformBufferDynamic;
@@ -237,7 +236,9 @@ bool LogicalDevice::wait_for(std::uint64_t number, std::chrono::nanoseconds limi
     const vk::SemaphoreWaitInfo info({}, *timeline_, number);
     return device_.waitSemaphores(info, static_cast<std::uint64_t>(limit.count())) == vk::Result::eSuccess;
   });
-} catch (const OutOfMemory& e) {
+} catch (const DeviceLost&) {
+  throw;
+} catch (const Error& e) {
   set_lost();
   throw DeviceLost(std::string("the Vulkan device is given up: ") + e.what());
 }

@@ -14,8 +14,9 @@ std::optional<MatrixUnit> matrix_unit(const Traits& traits, DType operand) {
   std::optional<MatrixUnit> best;
   for (const CooperativeMatrix& s : traits.cooperative_matrices) {
     // An octet runs along k, four sums along n, and an emulated matrix has at most 256 elements.
-    const bool usable = s.operand == operand && s.sum == DType::f32 && s.k % kOctet == 0 && s.n % 4 == 0 &&
-                        s.m * s.k <= 256 && s.k * s.n <= 256 && s.m * s.n <= 256;
+    constexpr std::uint32_t most_extent = 256;
+    const bool usable = std::max({s.m, s.n, s.k}) <= most_extent && s.operand == operand && s.sum == DType::f32 &&
+                        s.k % kOctet == 0 && s.n % 4 == 0 && s.m * s.k <= 256 && s.k * s.n <= 256 && s.m * s.n <= 256;
     if (!usable || (best && best->shape.m * best->shape.n * best->shape.k >= s.m * s.n * s.k)) continue;
     best = MatrixUnit{s, emulated, emulated ? s.m : traits.limits.subgroup_size};
   }

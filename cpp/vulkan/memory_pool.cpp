@@ -271,10 +271,11 @@ void MemoryPool::reset_peak() {
 
 BufferRange MemoryPool::find(Pointer pointer) const {
   std::lock_guard lock(mutex_);
-  auto it = blocks_.upper_bound(pointer);
-  if (it == blocks_.begin()) throw DeviceError("an address lies outside of device memory");
-  --it;
-  return {*it->second->buffer, pointer - it->first};
+  if (const auto behind = blocks_.upper_bound(pointer); behind != blocks_.begin()) {
+    const auto& [address, block] = *std::prev(behind);
+    if (pointer - address < block->size_bytes) return {*block->buffer, pointer - address};
+  }
+  throw DeviceError("an address lies outside of device memory");
 }
 
 Buffer::~Buffer() {
