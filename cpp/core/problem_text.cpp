@@ -4,7 +4,7 @@
 //
 // PASS_DTYPE_nNcCoO[gG]_iEXTENTS_kEXTENTS then, in any order, _sSTRIDE _dDILATION _tINPUT_DILATION _pPADDING _flip
 // _bias _add _PRECISION _ACTIVATION. PASS is fwd, igrad or wgrad; DTYPE is f32, f16, bf16 or f64, with `>f32` behind
-// it when the output has another type. Extents are WxH.. for the trailing axes; padding is `lo` or `lo:hi` an axis.
+// it when the output has another type. Extents are DxHxW, or their trailing axes; padding is `lo` or `lo:hi` an axis.
 // leaky_relu and clip carry their numbers: leaky_relu0.01, clip-1:1. Defaults are left out.
 #include <algorithm>
 #include <charconv>

@@ -31,8 +31,8 @@ struct Traits {
   std::int64_t max_operand_elements = std::numeric_limits<std::int64_t>::max();  // one execution can address
 };
 
-// Instruction set, caches and threads of this process. The rates follow from vendor and instruction set (rates.h), so
-// that a problem has the same plan whatever else the machine does.
+// Instruction set, caches and threads of this process. The rates follow from them and the processor's vendor and family
+// (rates.h), so that a problem has the same plan whatever else the machine does.
 Traits host_traits();
 
 // The same machine with one of its threads.

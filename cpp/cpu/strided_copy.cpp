@@ -41,7 +41,7 @@ std::uint64_t swapped(std::uint64_t v) { return __builtin_bswap64(v); }
 
 // The two axes a task loops over, and how they and the others are cut into tasks.
 struct Loops {
-  int inner = 0, outer = 1;  // dense in `to`; dense in `from`, or the longest other axis
+  int inner = 0, outer = 1;  // dense in `to`; the densest other axis in `from`
   std::int64_t inner_chunk = 1, inner_chunks = 1, outer_chunk = 1, outer_chunks = 1, tasks = 1;
   Transpose transpose = nullptr;  // where both axes are dense, each in its array
 };

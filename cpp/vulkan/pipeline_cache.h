@@ -1,5 +1,5 @@
 // The driver's compiled pipelines on disk, so that a process does not compile what an earlier one did. One file a
-// device and driver version, in a directory only the user can enter. A file that is damaged, made by another driver or
+// device and driver version, in a directory only the user can write. A file that is damaged, made by another driver or
 // not the user's is ignored with a warning: drivers trust this data.
 #pragma once
 #include <cstddef>

@@ -57,7 +57,7 @@ class Stream {
   // The next command waits for the earlier ones.
   void barrier();
 
-  void copy(Pointer to, Pointer from, std::size_t bytes);  // multiples of 4 on both sides
+  void copy(Pointer to, Pointer from, std::size_t bytes);
   void fill(Pointer to, std::size_t bytes, std::uint32_t value);
 
   Buffer allocate(std::size_t bytes);  // throws OutOfMemory

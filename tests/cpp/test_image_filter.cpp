@@ -122,7 +122,9 @@ TEST(ImageFilter, BitsOfAnOutputDoNotDependOnOthers) {
   arrays.weight[0] = std::numeric_limits<double>::infinity();
   const auto got = tools::run_cpu(p, arrays, planner, "image_filter");
   for (std::size_t i = 0; i < got.size(); ++i)
-    if (i % 3 != 0) EXPECT_EQ(finite[i], got[i]) << i;
+    if (i % 3 != 0) {
+      EXPECT_EQ(finite[i], got[i]) << i;
+    }
 }
 
 TEST(ImageFilter, SaysWhyNot) {
