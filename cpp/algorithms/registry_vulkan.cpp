@@ -1,5 +1,6 @@
 #include "algorithms/registry_vulkan.h"
 
+#include "algorithms/column_taps/column_taps.h"
 #include "algorithms/dilation_phases/dilation_phases.h"
 #include "algorithms/input_grad/input_grad.h"
 #include "algorithms/phase_channels/phase_channels.h"
@@ -26,6 +27,7 @@ std::span<const Algorithm<vulkan::Device>> registry<vulkan::Device>() {
       vulkan::kWeightGrad,
       vulkan::kWeightGradMatrix,
       vulkan::kPatchChannels,
+      disjoint_algorithm<vulkan::Device, ColumnTaps>(),
       vulkan::kWinograd,
       small_kernel_depth<vulkan::Device>(),
       disjoint_algorithm<vulkan::Device, TransposePhases>(),
