@@ -48,6 +48,12 @@ inline Operands<Device> rows_as_slices(const ConvProblem& p, const Operands<Devi
   return rows_are_slices(p) ? kRowsAsDepths.apply(a) : a;
 }
 
+// Whether taps along the depth would share the input of a tile, were depths rows. A plane without height is a strip
+// already, which such tiles are slower than.
+inline bool has_depth_taps(const ConvProblem& p) {
+  return p.kernel[0] > 1 && p.kernel[1] == 1 && p.output[1] > 1 && p.dilation[0] < kFarRows;
+}
+
 // Whether pixels are few enough to be one row where they are evenly apart, and whether they are.
 inline bool may_be_row(const ConvProblem& p) {
   return is_pointwise(p) && p.batch * p.output_pixels() < std::int64_t{1} << 30;

@@ -39,6 +39,9 @@ TEST_F(DirectMatrix, Geometry) {
            "fwd_f16_n1c8o12_i130_k11_p5",
            "fwd_f16_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1",
            "fwd_f16_n2c16o8_i6x5x6_k3x3x3_d2x1x1_p2x1x1",
+           "fwd_f16_n2c24o16_i9x6x7_k3x1x1_p1x0x0_bias",  // depths become rows
+           "fwd_bf16_n1c18o9_i12x5x6_k3x1x2_s2x1x1_d2x1x1_p2x0x1_add",
+           "fwd_f32_n1c16o12_i7x5x20_k2x1x3_p1:0x0x1_relu",
            "fwd_f16_n1c36o12g2_i9x9_k3x3_s2x1_p1x1",
            "fwd_f16_n1c32o48g2_i9x9_k3x3_p1x1_bias_relu",
            "fwd_f16_n2c24o24g6_i9x7_k3x3_p1x1_bias",  // groups of four together

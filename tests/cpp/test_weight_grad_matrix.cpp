@@ -43,6 +43,13 @@ TEST_F(WeightGradMatrix, Geometry) {
            "wgrad_f16_n2c16o8_i6x5x6_k3x3x3_d2x1x1_p2x1x1",
            "wgrad_f16_n1c36o12g2_i9x9_k3x3_s2x1_p1x1_flip",
            "wgrad_f16_n1c3o20_i17x19_k7x7_s2x2_p3x3",
+           "wgrad_f16_n2c8o12_i9x6x7_k3x1x1_p1x0x0",  // depths become rows
+           "wgrad_f16_n1c9o16_i12x5x6_k3x1x2_s2x1x1_d2x1x1_p2x0x1_flip",
+           "wgrad_f16_n1c32o32g8_i9x11_k3x3_p1x1",  // several groups fill a matrix
+           "wgrad_f16_n2c24o4g4_i7x9_k3x3_s2x1",
+           "wgrad_bf16_n1c12o20g4_i9x8_k2x3_d1x2_flip",
+           "wgrad_f16_n2c16o32g16_i20_k3_p1",
+           "wgrad_f16_n1c60o12g12_i6x5x7_k1x3x2",
        })
     expect_exact(text);
 }
@@ -112,12 +119,27 @@ TEST_F(WeightGradMatrix, SplitSinglePrecisionRange) {
   }
 }
 
+vulkan::Traits h200() {
+  const auto known = vulkan::descriptions();
+  return vulkan::traits_from_json(std::ranges::find(known, "h200", &vulkan::Description::name)->json);
+}
+
+std::optional<vulkan::GradientGrid> grid_of(const char* text, const vulkan::Traits& traits) {
+  const ConvProblem p = parse_problem(text);
+  return vulkan::choose_gradient_grid(p, *vulkan::matrix_unit(traits, vulkan::matrix_operand(p.dtype)), traits);
+}
+
+TEST(WeightGradMatrixTile, GroupsOfFewHalvesFillMatrices) {
+  const vulkan::Traits traits = h200();
+  EXPECT_GE(grid_of("wgrad_f16_n32c128o128g32_i56x56_k3x3_p1x1", traits)->together, 4);
+  EXPECT_GE(grid_of("wgrad_bf16_n32c256o32g32_i28x28_k3x3_p1x1", traits)->together, 4);
+  EXPECT_EQ(grid_of("wgrad_f16_n2c1024o1024g32_i14x14_k3x3_p1x1", traits)->together, 1);
+  EXPECT_EQ(grid_of("wgrad_f32_n32c128o128g32_i56x56_k3x3_p1x1", traits)->together, 1);
+}
+
 // However few workgroups would fill the device: halves are as exact as sums of 8,192 pixels.
 TEST(WeightGradMatrixTile, LongSumsOfHalvesAreCut) {
-  const auto known = vulkan::descriptions();
-  const auto h200 = std::ranges::find(known, "h200", &vulkan::Description::name);
-  ASSERT_NE(h200, known.end());
-  const vulkan::Traits traits = vulkan::traits_from_json(h200->json);
+  const vulkan::Traits traits = h200();
   for (const char* text : {"wgrad_f16_n8c512o512_i17x64x64_k3x3x3_p1x1x1", "wgrad_bf16_n2c320o320g320_i1x12560_k1x1"}) {
     const ConvProblem p = parse_problem(text);
     const auto unit = *vulkan::matrix_unit(traits, p.dtype);

@@ -62,7 +62,7 @@ struct Arrangement {
   MatrixProblem problem;
   MatrixGrid grid;
   std::optional<MatrixGrid> row_grid;  // the same tile over pixels as one row, where those of `grid` are in several
-  bool patches = false;                // the rows of the problem's kernel are depths
+  bool turned = false;                 // the rows of the problem are depths, and its depths rows
   double seconds() const { return row_grid ? row_grid->seconds : grid.seconds; }
 };
 
@@ -91,19 +91,22 @@ std::optional<Arrangement> best_arrangement(ConvProblem p, const MatrixUnit& uni
   return best;
 }
 
-// Of patches too tall for shared memory a tile holds one row, as a depth: outputs share none of them.
-std::optional<Arrangement> patch_arrangement(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
-  if (!without_extent(p, 0) || p.stride[1] < p.kernel[1]) return std::nullopt;
-  auto best = best_arrangement(kRowsAsDepths.apply(p), unit, c);
-  if (best) best->patches = true;
-  return best;
+// Taps along the depth share the input of a tile as rows. Of patches too tall for shared memory a tile holds one row,
+// as a depth: outputs share none of them.
+bool may_turn(const ConvProblem& p, bool fits) {
+  const bool patches = without_extent(p, 0) && p.stride[1] >= p.kernel[1];
+  return has_depth_taps(p) || (!fits && patches);
 }
 
 // Nothing when no tile's input fits shared memory.
 std::optional<Arrangement> arrange(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
   return c.planner.remembered({p, "direct_matrix", 0, c.siblings}, [&] {
-    const auto best = best_arrangement(p, unit, c);
-    return best ? best : patch_arrangement(p, unit, c);
+    auto best = best_arrangement(p, unit, c);
+    if (!may_turn(p, best.has_value())) return best;
+    auto turned = best_arrangement(kRowsAsDepths.apply(p), unit, c);
+    if (!turned || (best && best->seconds() <= turned->seconds())) return best;
+    turned->turned = true;
+    return turned;
   });
 }
 
@@ -148,9 +151,9 @@ class DirectMatrixPlan final : public Plan<Device> {
  public:
   DirectMatrixPlan(const ConvProblem& p, const Context<Device>& c)
       : unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))) {
-    const auto [problem, grid, row_grid, patches] = *arrange(p, unit_, c);
-    patches_ = patches;
-    original_ = patches ? kRowsAsDepths.apply(p) : p;
+    const auto [problem, grid, row_grid, turned] = *arrange(p, unit_, c);
+    turned_ = turned;
+    original_ = turned ? kRowsAsDepths.apply(p) : p;
     p_ = problem.p;
     taps_are_channels_ = problem.taps_are_channels;
     grid_ = grid;
@@ -161,7 +164,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     const std::string name = p_.dtype == DType::f32 ? "direct_matrix(split)" : "direct_matrix";
     return grid_.shares > 1 ? name + "(split k)" : name;
   }
-  std::size_t workspace_bytes() const override { return sums_offset() + grid_.sums_bytes; }
+  std::size_t workspace_bytes() const override { return grid_.workspace_bytes(); }
   std::size_t prepared_workspace_bytes() const override { return grid_.shares > 1 ? workspace_bytes() : 0; }
 
   std::string weight_layout() const override {
@@ -170,7 +173,7 @@ class DirectMatrixPlan final : public Plan<Device> {
     for (const std::int64_t v : {std::int64_t{s.n}, std::int64_t{s.k}, std::int64_t{grid_.tile.fragments_n},
                                  std::int64_t{grid_.tile.chunk_octets}, grid_.runs, p_.groups})
       name += " " + std::to_string(v);
-    return name + (patches_ || rows_are_slices(original_) ? " rows" : "") + (taps_are_channels_ ? " taps" : "");
+    return name + (turned_ || rows_are_slices(original_) ? " rows" : "") + (taps_are_channels_ ? " taps" : "");
   }
 
   std::size_t prepared_bytes() const override { return grid_.packed_bytes; }
@@ -195,7 +198,7 @@ class DirectMatrixPlan final : public Plan<Device> {
         make_params(whole, grid, row ? side_by_side(p) : grid.layout, a, a.prepared ? a.prepared->data : workspace);
     params.groups = narrow(grid.groups);
     if (grid_.shares == 1) return multiply(stream, a, p, grid, params);
-    params.sums = workspace + sums_offset();
+    params.sums = workspace + grid_.sums_offset();
     Operands<Device> shares = a;
     shares.output = contiguous_view(params.sums, p.output, p.out_channels);
     Params of_shares = params;
@@ -211,10 +214,8 @@ class DirectMatrixPlan final : public Plan<Device> {
 
  private:
   Operands<Device> with_slices(const Operands<Device>& a) const {
-    return rows_as_slices(original_, patches_ ? kRowsAsDepths.apply(a) : a);
+    return rows_as_slices(original_, turned_ ? kRowsAsDepths.apply(a) : a);
   }
-
-  std::size_t sums_offset() const { return aligned_bytes(static_cast<std::int64_t>(grid_.packed_bytes)); }
 
   // The problem whose outputs are shares of sums.
   static ConvProblem share_problem(ConvProblem p) {
@@ -350,7 +351,7 @@ class DirectMatrixPlan final : public Plan<Device> {
   }
 
   ConvProblem original_, p_;  // p_ is what the matrices compute
-  bool patches_ = false;      // rows are depths in both
+  bool turned_ = false;       // in both rows are depths, and depths rows
   bool taps_are_channels_ = false;
   MatrixUnit unit_;
   MatrixGrid grid_;
@@ -368,7 +369,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
   if (grid->groups >= limit || grid->packed_blocks >= limit) return Support::no("needs over 2^30 workgroups");
   if (unit->emulated)
     if (Support s = loop_support(emulated_iterations(p, *grid, *unit)); !s) return s;
-  return workspace_support("packed weights and shares of sums", grid->packed_bytes + grid->sums_bytes, c);
+  return workspace_support("packed weights and shares of sums", grid->workspace_bytes(), c);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {

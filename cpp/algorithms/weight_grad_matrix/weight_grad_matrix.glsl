@@ -30,6 +30,7 @@ struct Params {
   uint pixels, slices;                    // of the output
   uint pixel_tiles, chunks, chunk_tiles;  // all pixel tiles, and chunks of them
   uint first_tile, tile_count;            // of all groups' tiles, those of this pass
+  uint together;                          // groups of the weight that are one here
 };
 #include "vulkan/glsl/dispatch.glsl"
 

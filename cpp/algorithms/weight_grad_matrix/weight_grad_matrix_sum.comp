@@ -30,38 +30,58 @@ bool is_suspect(float v) {
   return isnan(v);
 }
 
-// Four neighbouring elements of a tile: input channels from `first` on under one tap.
-void finish(uint tile, uint quad, vec4 sum) {
-  const Tile at = tile_at(params.first_tile + tile);
+// Four neighbouring elements of a tile: of output channel o and the input channels from `first` on, under one tap. Of
+// those the channels [begin, end) are of the output's own group.
+struct Place {
+  Tile at;
+  uint o, first, begin, end, taps[3];
+};
+
+Place place_of(uint tile, uint quad) {
+  Place place;
+  place.at = tile_at(params.first_tile + tile);
   const uint matrices = kChunkOctets * 8 / kMatrixN;
   const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
   const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
-  const uint o = at.m * kTileRows + quad / kRowQuads % kTileRows;
-  const uint column = at.n * (kMatricesN * kMatrixN) + quad % kRowQuads * 4;
+  const uint own_in = group_in / params.together, own_out = group_out / params.together;
+  place.o = place.at.m * kTileRows + quad / kRowQuads % kTileRows;
+  const uint column = place.at.n * (kMatricesN * kMatrixN) + quad % kRowQuads * 4;
   uint rest = column / kMatrixN;  // then the column tap
-  const uint first = (at.channel_chunk * matrices + take_digit(rest, matrices)) * kMatrixN + column % kMatrixN;
-  const uint taps[3] = {at.depth_tap, at.row_tap + quad / kRowQuads / kTileRows, rest};
-  if (o >= group_out || taps[1] >= uint(params.geometry.kernel[1]) || taps[2] >= uint(params.geometry.kernel[2])) return;
+  place.first = (place.at.channel_chunk * matrices + take_digit(rest, matrices)) * kMatrixN + column % kMatrixN;
+  place.taps = uint[](place.at.depth_tap, place.at.row_tap + quad / kRowQuads / kTileRows, rest);
+  const bool exists = place.o < group_out && place.taps[1] < uint(params.geometry.kernel[1]) &&
+                      place.taps[2] < uint(params.geometry.kernel[2]);
+  place.begin = max(place.first, place.o / own_out * own_in);
+  place.end = exists ? min(place.first + 4, (place.o / own_out + 1) * own_in) : 0;
+  return place;
+}
+
+void finish(Place place, vec4 sum) {
+  const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
+  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
+  const uint own_in = group_in / params.together, own_out = group_out / params.together;
+  const uint own = place.o / own_out;  // group
   Column source;
   source.exists = true;
-  int64_t offset = at.group * params.weight_stride.group + o * params.weight_stride.out_channel +
-                   first * params.weight_stride.in_channel;
+  int64_t offset = (place.at.group * params.together + own) * params.weight_stride.group +
+                   place.o % own_out * params.weight_stride.out_channel;
   for (int axis = 0; axis < 3; ++axis) {
-    source.offset[axis] = int(taps[axis]) * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
-    offset += taps[axis] * params.weight_stride.tap[axis];
+    source.offset[axis] = int(place.taps[axis]) * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
+    offset += place.taps[axis] * params.weight_stride.tap[axis];
   }
-  const uint channels = first < group_in ? min(group_in - first, 4) : 0;
-  for (uint j = 0; j < channels; ++j) {
-    source.channel = at.group * group_in + first + j;
-    if (is_suspect(sum[j])) sum[j] = gradient_sum(source, at.group * group_out + o, 0, params.pixels);
-    const int64_t element_offset = offset + j * params.weight_stride.in_channel;
+  for (uint c = place.begin; c < place.end; ++c) {
+    const uint j = c - place.first;
+    source.channel = place.at.group * group_in + c;
+    if (is_suspect(sum[j])) sum[j] = gradient_sum(source, place.at.group * group_out + place.o, 0, params.pixels);
+    const int64_t element_offset = offset + (c - own * own_in) * params.weight_stride.in_channel;
     if (kStoresFours) continue;
     if (kStoresReal)
       store_real(params.weight_array, element_offset, sum[j]);
     else
       store(params.weight_array, element_offset, sum[j]);
   }
-  if (!kStoresFours || channels == 0) return;
+  if (!kStoresFours) return;
+  offset += place.first - own * own_in;
   if (kStoresReal)
     store_real4(params.weight_array, offset, sum);
   else
@@ -88,14 +108,16 @@ void main() {
   if (tile >= params.tile_count) return;
   const uint quad = group % kTileGroups * kSums + gl_LocalInvocationID.x % kSums;
   const uint share = gl_LocalInvocationID.x / kSums, share_chunks = (params.chunks + kSharers - 1) / kSharers;
+  const Place place = place_of(tile, quad);
+  const bool wanted = quad < kTileQuads && place.begin < place.end;
   vec4 sum = vec4(0);
-  if (quad < kTileQuads) {
+  if (wanted) {
     const uint first = share * share_chunks;
     sum = add_chunks(uint64_t(tile) * kTileQuads + quad, first, min(first + share_chunks, params.chunks));
   }
   shares[gl_LocalInvocationID.x] = sum;
   barrier();
-  if (share != 0 || quad >= kTileQuads) return;
+  if (share != 0 || !wanted) return;
   for (uint s = 1; s < kSharers; ++s) sum += shares[s * kSums + gl_LocalInvocationID.x];
-  finish(tile, quad, sum);
+  finish(place, sum);
 }

@@ -24,6 +24,8 @@ struct GradientTile {
 // A problem under one tile.
 struct GradientGrid {
   GradientTile tile;
+  bool turned = false;        // rows are depths, and depths rows, whose taps share the input of a tile
+  std::int64_t together = 1;  // groups that are one: their channels fill matrices, and octets of memory
   SideBySide layout;
   std::int64_t pixel_rows = 0, pixel_tiles = 0;  // pixel tiles along the output's rows, and all
   std::int64_t tiles_m = 0, tiles_n = 0, tap_blocks = 0, channel_chunks = 0;  // of a group and depth tap
@@ -39,6 +41,12 @@ struct GradientGrid {
 // Whether sums leave the matrices' accumulators after each pixel tile: those cut off instead of rounding to nearest,
 // which fp32 results show and 16-bit ones do not.
 inline bool flushes(const ConvProblem& p) { return p.output_dtype == DType::f32; }
+
+// The problem with `together` of its groups as one, whose gradient has that of each group on its diagonal.
+inline ConvProblem groups_together(ConvProblem p, std::int64_t together) {
+  p.groups /= together;
+  return p;
+}
 
 // The grid with the least estimated time, or nothing when no tile's input fits shared memory.
 std::optional<GradientGrid> choose_gradient_grid(const ConvProblem& p, const MatrixUnit& unit, const Traits& traits);

@@ -31,7 +31,7 @@ struct Params {
   GeometryParams geometry;
   Divisor pitch, input_pitch, depths;
   Divisor pixel_rows, tiles_m, tiles_n, tap_blocks, depth_taps, channel_chunks;
-  std::uint32_t pixels, slices, pixel_tiles, chunks, chunk_tiles, first_tile, tile_count;
+  std::uint32_t pixels, slices, pixel_tiles, chunks, chunk_tiles, first_tile, tile_count, together;
 };
 
 std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& extent) {
@@ -41,17 +41,23 @@ std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& ext
 }
 
 std::optional<GradientGrid> grid_of(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
-  return c.planner.remembered({p, "weight_grad_matrix", 0},
-                              [&] { return choose_gradient_grid(rows_as_slices(p), unit, c.traits); });
+  return c.planner.remembered({p, "weight_grad_matrix", 0}, [&] {
+    auto best = choose_gradient_grid(rows_as_slices(p), unit, c.traits);
+    if (!has_depth_taps(p)) return best;
+    auto turned = choose_gradient_grid(kRowsAsDepths.apply(p), unit, c.traits);
+    if (!turned || (best && best->seconds <= turned->seconds)) return best;
+    turned->turned = true;
+    return turned;
+  });
 }
 
 class WeightGradMatrixPlan final : public Plan<Device> {
  public:
   WeightGradMatrixPlan(const ConvProblem& p, const Context<Device>& c)
-      : original_(p),
-        p_(rows_as_slices(p)),
-        unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
+      : unit_(*matrix_unit(c.traits, matrix_operand(p.dtype))),
         grid_(*grid_of(p, unit_, c)),
+        original_(grid_.turned ? kRowsAsDepths.apply(p) : p),
+        p_(groups_together(rows_as_slices(original_), grid_.together)),
         pass_tiles_(std::min<std::int64_t>(grid_.tiles, c.workspace_limit_bytes / grid_.tile_bytes)) {}
 
   std::string describe() const override {
@@ -60,7 +66,7 @@ class WeightGradMatrixPlan final : public Plan<Device> {
   std::size_t workspace_bytes() const override { return grid_.tile_bytes * static_cast<std::size_t>(pass_tiles_); }
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
-    const Operands<Device> a = rows_as_slices(original_, operands);
+    const Operands<Device> a = rows_as_slices(original_, grid_.turned ? kRowsAsDepths.apply(operands) : operands);
     const bool row = grid_.tile.strip && pixels_are_row(p_, a);
     const ConvProblem p = row ? pixels_as_row(p_) : p_;
     Params params = make_params(p, row ? side_by_side(p) : grid_.layout, a, workspace);
@@ -105,7 +111,8 @@ class WeightGradMatrixPlan final : public Plan<Device> {
             narrow(grid_.chunks),
             narrow(grid_.chunk_tiles),
             0,
-            0};
+            0,
+            narrow(grid_.together)};
   }
 
   // Invocations that share a sum of chunks.
@@ -169,14 +176,15 @@ class WeightGradMatrixPlan final : public Plan<Device> {
     Kernel k{shader_name("weight_grad_matrix_sum", p_.dtype), tile_constants(kSumThreads)};
     k.constants[1] = p_.output_dtype != p_.dtype;
     k.constants[2] = sharers();
-    k.constants[3] = w.in == 1 && fours(p_.in_channels_per_group()) && fours(w.group) && fours(w.out) &&
+    k.constants[3] = w.in == 1 && fours(original_.in_channels_per_group()) && fours(w.group) && fours(w.out) &&
                      std::all_of(w.tap.begin(), w.tap.end(), fours) && w.data % (4 * size_bytes(p_.output_dtype)) == 0;
     return k;
   }
 
-  ConvProblem original_, p_;
   MatrixUnit unit_;
   GradientGrid grid_;
+  ConvProblem original_;
+  ConvProblem p_;  // what the matrices compute
   std::int64_t pass_tiles_;
 };
 
