@@ -43,7 +43,7 @@ TEST_F(WeightGradMatrix, Geometry) {
            "wgrad_f16_n2c16o8_i6x5x6_k3x3x3_d2x1x1_p2x1x1",
            "wgrad_f16_n1c36o12g2_i9x9_k3x3_s2x1_p1x1_flip",
            "wgrad_f16_n1c3o20_i17x19_k7x7_s2x2_p3x3",
-           "wgrad_f16_n2c8o12_i9x6x7_k3x1x1_p1x0x0",  // depths become rows
+           "wgrad_f16_n2c8o12_i9x6x7_k3x1x1_p1x0x0",
            "wgrad_f16_n1c9o16_i12x5x6_k3x1x2_s2x1x1_d2x1x1_p2x0x1_flip",
            "wgrad_f16_n1c32o32g8_i9x11_k3x3_p1x1",  // several groups fill a matrix
            "wgrad_f16_n2c24o4g4_i7x9_k3x3_s2x1",
@@ -58,7 +58,9 @@ TEST_F(WeightGradMatrix, Types) {
   for (const char* text : {"wgrad_bf16_n1c16o24_i9x11_k3x3_p1x1", "wgrad_f16>f32_n2c20o24_i9x11_k3x3_p1x1",
                            "wgrad_bf16>f32_n1c20o9_i9x11_k3x3_s2x2_p1x1", "wgrad_f32_n2c21o35_i9x10_k3x3_s2x1_p1x1",
                            "wgrad_f32_n3c33o29_i5x7_k1x1", "wgrad_f32_n1c36o12g2_i9x9_k3x3_p1x1",
-                           "wgrad_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1", "wgrad_f32_n1c8o12_i300_k5_d2_p3_flip"})
+                           "wgrad_f32_n1c8o12_i5x6x7_k3x2x3_s2x1x1_p1x0x1", "wgrad_f32_n1c8o12_i300_k5_d2_p3_flip",
+                           "wgrad_f32_n2c8o12_i9x6x7_k3x1x1_p1x0x0",  // depths become rows
+                           "wgrad_f32_n1c9o16_i12x5x6_k3x1x2_s2x1x1_d2x1x1_p2x0x1_flip"})
     expect_exact(text);
 }
 

@@ -100,11 +100,12 @@ bool may_turn(const ConvProblem& p, bool fits) {
 
 // Nothing when no tile's input fits shared memory.
 std::optional<Arrangement> arrange(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
+  constexpr double kTurnedShare = 0.8;  // at most, of the estimate as it is: the two err by as much
   return c.planner.remembered({p, "direct_matrix", 0, c.siblings}, [&] {
     auto best = best_arrangement(p, unit, c);
     if (!may_turn(p, best.has_value())) return best;
     auto turned = best_arrangement(kRowsAsDepths.apply(p), unit, c);
-    if (!turned || (best && best->seconds() <= turned->seconds())) return best;
+    if (!turned || (best && kTurnedShare * best->seconds() <= turned->seconds())) return best;
     turned->turned = true;
     return turned;
   });

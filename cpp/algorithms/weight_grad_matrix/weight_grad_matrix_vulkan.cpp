@@ -43,7 +43,7 @@ std::int64_t span(const View<Pointer>& v, std::int64_t batch, const Extent3& ext
 std::optional<GradientGrid> grid_of(const ConvProblem& p, const MatrixUnit& unit, const Context<Device>& c) {
   return c.planner.remembered({p, "weight_grad_matrix", 0}, [&] {
     auto best = choose_gradient_grid(rows_as_slices(p), unit, c.traits);
-    if (!has_depth_taps(p)) return best;
+    if (!has_depth_taps(p) || parts_of(p.dtype) == 1) return best;  // halves take as long either way
     auto turned = choose_gradient_grid(kRowsAsDepths.apply(p), unit, c.traits);
     if (!turned || (best && best->seconds <= turned->seconds)) return best;
     turned->turned = true;
