@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 NUMPY_PAD_MODES = {"reflect": "reflect", "symmetric": "symmetric", "circular": "wrap"}
 MINI = "_mini"
-SUITES = ("peers", "gpu", "layers")  # with a file of their own; `layers` are those of networks that no other has
+# With a file of their own; `layers` are those of networks that no other has, `training` such with their gradients.
+SUITES = ("peers", "gpu", "layers", "training")
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def add_names(made: argparse.ArgumentParser, suite: str) -> None:
     made.add_argument(
         "--suite",
         default=suite,
-        help="comma-separated: all, core, peers, gpu, layers, a family or a case's name (default: %(default)s)",
+        help="comma-separated: all, core, peers, gpu, layers, training, a family or a case (default: %(default)s)",
     )
     made.add_argument("--only", default="", help="only cases with one of these words (comma-separated)")
     made.add_argument("--part", default="1/1", help="only the i-th of n parts of the cases: i/n (default: %(default)s)")

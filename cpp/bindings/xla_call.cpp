@@ -31,9 +31,8 @@ void compute(const xla::Call& call) {
   for (std::int64_t a = 0; a < result.rank; ++a)
     if (result.extents[a] == 0) return;
   static const OpenDevice& cpu = *new OpenDevice(DeviceTable::instance().open("cpu"));
-  Options options = default_options(cpu);
-  options.precision = p.precision;  // of when the call was traced
-  execute_without_interpreter(options, p, {operands_of(call, p)});
+  // With the precision of now: what is compiled follows the default.
+  execute_without_interpreter(default_options(cpu), p, {operands_of(call, p)});
 }
 
 xla::Error* failure(const xla::Call& call, const char* message, int code) {

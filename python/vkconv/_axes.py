@@ -50,3 +50,16 @@ def output_extents(
     """Of a convolution, along each spatial axis."""
     axes = zip(spatial, kernel, stride, pads, kernel_dilation, input_dilation, strict=True)
     return tuple((dilated(n, e) + lo + hi - dilated(k, d)) // s + 1 for n, k, s, (lo, hi), d, e in axes)
+
+
+def transposed_extents(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+) -> tuple[int, ...]:
+    """Of a transposed convolution, along each spatial axis."""
+    axes = zip(spatial, kernel, stride, pads, dilation, output_padding, strict=True)
+    return tuple((n - 1) * s - lo - hi + d * (k - 1) + e + 1 for n, k, s, (lo, hi), d, e in axes)

@@ -188,10 +188,8 @@ def _conv_transpose(
         sides = pads + [p - e for p, e in zip(pads, extra, strict=True)]
 
         def run(x: Tensor) -> Tensor:
-            spatial = [
-                (n - 1) * s - 2 * p + d * (k - 1) + e + 1
-                for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, weight.shape[2:], extra, strict=True)
-            ]
+            both = [(p, p) for p in pads]
+            spatial = list(_axes.transposed_extents(x.shape[2:], weight.shape[2:], strides, both, dilations, extra))
             if min(spatial) < 1:  # which PyTorch refuses or not, depending on its algorithm
                 return _TRANSPOSED[rank](x, weight, bias, stride, padding, output_padding, groups, dilation)
             return apply(_ops.conv_input_grad, x, weight, bias, spatial, strides, sides, dilations, groups)

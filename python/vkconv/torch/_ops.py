@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import vkconv
+from vkconv._axes import transposed_extents
 from vkconv._types import Array
 from vkconv.torch import _shapes
 from vkconv.torch._arrays import channels_first, channels_last, side_by_side, to_array
@@ -92,10 +93,8 @@ def conv_input_grad(
     if bias is None:
         shape = (grad.shape[0], *spatial, channels)
         return channels_first(vkconv.conv_input_grad(g, w, shape, **geometry, device="cpu"))
-    smallest = [
-        (n - 1) * s - lo - hi + d * (k - 1) + 1
-        for n, s, (lo, hi), d, k in zip(g.shape[1:-1], stride, geometry["pads"], dilation, w.shape[1:-1], strict=True)
-    ]
+    none = (0,) * len(stride)
+    smallest = transposed_extents(g.shape[1:-1], w.shape[1:-1], stride, geometry["pads"], dilation, none)
     y = vkconv.conv_transpose(
         g,
         transposed_weight(w, groups),

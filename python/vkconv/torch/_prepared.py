@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 import vkconv
+from vkconv._axes import transposed_extents
 from vkconv._types import Activation, PaddingMode
 from vkconv.torch import _ops
 from vkconv.torch._arrays import (
@@ -99,15 +100,11 @@ class Geometry:
 
     def output_extents(self, spatial: Sequence[int], kernel: Sequence[int]) -> list[int]:
         """Extents of the output for an input with `spatial`."""
-        extents = []
-        for a in range(self.rank):
-            around = self.pads[a] + self.pads[self.rank + a]
-            reach = self.dilation[a] * (kernel[a] - 1)
-            if self.output_padding is not None:
-                extents.append((spatial[a] - 1) * self.stride[a] - around + reach + self.output_padding[a] + 1)
-            else:
-                extents.append((spatial[a] + around - reach - 1) // self.stride[a] + 1)
-        return extents
+        pads = list(zip(self.pads[: self.rank], self.pads[self.rank :], strict=True))
+        if self.output_padding is not None:
+            return list(transposed_extents(spatial, kernel, self.stride, pads, self.dilation, self.output_padding))
+        axes = zip(spatial, kernel, self.stride, pads, self.dilation, strict=True)
+        return [(n + lo + hi - d * (k - 1) - 1) // s + 1 for n, k, s, (lo, hi), d in axes]
 
 
 class Prepared(nn.Module, StandIn):
