@@ -44,12 +44,12 @@ View<Pointer> sliced(const View<Pointer>& whole, const Slice& s, const Extent3& 
 
 template <class Device>
 Operands<Device> sliced(Operands<Device> a, const Slice& s, const ConvProblem& parent) {
-  a.input = sliced(a.input, s, s.input_start, s.input_step, s.input_apart, parent.dtype);
-  a.output = sliced(a.output, s, s.output_start, s.output_step, s.output_apart, parent.output_dtype);
+  a.input = sliced(a.input, s, s.input_start, s.input_step, s.input_apart, parent.dtype_of(Pass::input_grad));
+  a.output = sliced(a.output, s, s.output_start, s.output_step, s.output_apart, parent.dtype_of(Pass::forward));
   if (parent.epilogue.addend)
     a.addend = sliced(a.addend, s, s.output_start, s.output_step, s.output_apart, accumulator(parent.dtype));
   for (int axis = 0; axis < 3; ++axis)
-    a.weight = a.weight.sliced(axis, s.tap_start[axis], s.tap_step[axis], parent.dtype);
+    a.weight = a.weight.sliced(axis, s.tap_start[axis], s.tap_step[axis], parent.dtype_of(Pass::weight_grad));
   return a;
 }
 

@@ -57,6 +57,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"trimmed_kernel", "fwd_f32_n1c2o3_i5_k2_d20_p10_bias"},
                     Case{"column_taps", "wgrad_f32_n2c3o5_i40_k3_d16_p16"},
                     Case{"column_taps", "wgrad_f16_n1c4o6g2_i5x19_k3x2_d2x9_p2x4_s1x2_flip"},
+                    Case{"column_taps", "wgrad_bf16>f32_n1c6o2g2_i7x11_k2x4_s2x2_d1x2_p1:2x3:0"},
                     Case{"column_taps", "wgrad_bf16_n2c5o3_i3x4x12_k2x1x3_d1x1x20_p0x0x30:2"},
                     Case{"patch_channels", "wgrad_f32_n2c3o5_i9x8_k2x4_s2x4"},
                     Case{"patch_channels", "wgrad_f16_n2c3o4_i13_k6_s3"},
