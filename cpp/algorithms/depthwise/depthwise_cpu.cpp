@@ -122,8 +122,8 @@ double times_copied(const ConvProblem& p, const Blocking& b) {
 }
 
 // What blocks take, in multiply-adds of a vector, by regression on Zen 4. Vectors over channels: an output begins and
-// ends, a tile of a row and its vectors do, a line of taps does; a vector is copied; inputs that no other tap shares
-// are loaded for each.
+// ends, a tile of a row and its vectors do, a line of taps that is inside the input does; a vector is copied; inputs
+// that no other tap shares are loaded for each.
 double vector_operations(const ConvProblem& p, const Blocking& b, const Device::Traits& t, std::int64_t lanes) {
   constexpr double kOutput = 5, kTile = 40, kLine = 7, kCopied = 5;
   constexpr std::int64_t kNarrow = 8, kWide = 14, kLineTaps = 7;  // columns of a tile, taps of a line
@@ -131,10 +131,13 @@ double vector_operations(const ConvProblem& p, const Blocking& b, const Device::
   const bool shared = dense_stride(p, 2) <= 2;
   const bool wide = dense_stride(p, 2) != 2 && columns > 2 * kNarrow;
   const auto tiles = static_cast<double>(step * ceil_div(columns, wide ? kWide : kNarrow));
-  const auto vectors = static_cast<double>(ceil_div(p.out_channels, lanes)), taps = static_cast<double>(p.taps());
+  const double inside = share_inside(p, 0) * share_inside(p, 1);  // of the lines
+  const auto vectors = static_cast<double>(ceil_div(p.out_channels, lanes));
+  const double taps = inside * static_cast<double>(p.taps());
   const double together = takes_row_pairs(p) ? 2 : 1;
   const double height = static_cast<double>(p.kernel[1]) + (together - 1) * static_cast<double>(p.stride[1]);
-  const double lines = static_cast<double>(p.kernel[0] * ceil_div(p.kernel[2], shared ? kLineTaps : 1)) * height;
+  const double lines =
+      static_cast<double>(p.kernel[0] * ceil_div(p.kernel[2], shared ? kLineTaps : 1)) * height * inside;
   const double row = vectors * static_cast<double>(p.output[2]) * (taps * (shared ? 1 : 2) + kOutput) +
                      tiles * (kTile + vectors * (kTile + kLine * lines) / together);
   // L2 has no room for repeated channels where the arrays fill it.
