@@ -30,50 +30,50 @@ bool is_suspect(float v) {
   return isnan(v);
 }
 
+// Channels of a group, and of one of the weight's own.
+uint group_in() { return uint(params.geometry.in_channels / params.geometry.groups); }
+uint group_out() { return uint(params.geometry.out_channels / params.geometry.groups); }
+uint own_in() { return group_in() / params.together; }
+uint own_out() { return group_out() / params.together; }
+
 // Four neighbouring elements of a tile: of output channel o and the input channels from `first` on, under one tap. Of
-// those the channels [begin, end) are of the output's own group.
+// those the channels [begin, end) are of the output's own group, `own` of those that are together.
 struct Place {
   Tile at;
-  uint o, first, begin, end, taps[3];
+  uint o, own, first, begin, end, taps[3];
 };
 
 Place place_of(uint tile, uint quad) {
   Place place;
   place.at = tile_at(params.first_tile + tile);
   const uint matrices = kChunkOctets * 8 / kMatrixN;
-  const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
-  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
-  const uint own_in = group_in / params.together, own_out = group_out / params.together;
   place.o = place.at.m * kTileRows + quad / kRowQuads % kTileRows;
+  place.own = place.o / own_out();
   const uint column = place.at.n * (kMatricesN * kMatrixN) + quad % kRowQuads * 4;
   uint rest = column / kMatrixN;  // then the column tap
   place.first = (place.at.channel_chunk * matrices + take_digit(rest, matrices)) * kMatrixN + column % kMatrixN;
   place.taps = uint[](place.at.depth_tap, place.at.row_tap + quad / kRowQuads / kTileRows, rest);
-  const bool exists = place.o < group_out && place.taps[1] < uint(params.geometry.kernel[1]) &&
+  const bool exists = place.o < group_out() && place.taps[1] < uint(params.geometry.kernel[1]) &&
                       place.taps[2] < uint(params.geometry.kernel[2]);
-  place.begin = max(place.first, place.o / own_out * own_in);
-  place.end = exists ? min(place.first + 4, (place.o / own_out + 1) * own_in) : 0;
+  place.begin = max(place.first, place.own * own_in());
+  place.end = exists ? min(place.first + 4, (place.own + 1) * own_in()) : 0;
   return place;
 }
 
 void finish(Place place, vec4 sum) {
-  const uint group_in = uint(params.geometry.in_channels / params.geometry.groups);
-  const uint group_out = uint(params.geometry.out_channels / params.geometry.groups);
-  const uint own_in = group_in / params.together, own_out = group_out / params.together;
-  const uint own = place.o / own_out;  // group
   Column source;
   source.exists = true;
-  int64_t offset = (place.at.group * params.together + own) * params.weight_stride.group +
-                   place.o % own_out * params.weight_stride.out_channel;
+  int64_t offset = (place.at.group * params.together + place.own) * params.weight_stride.group +
+                   place.o % own_out() * params.weight_stride.out_channel;
   for (int axis = 0; axis < 3; ++axis) {
     source.offset[axis] = int(place.taps[axis]) * params.geometry.dilation[axis] - params.geometry.pad_lo[axis];
     offset += place.taps[axis] * params.weight_stride.tap[axis];
   }
   for (uint c = place.begin; c < place.end; ++c) {
     const uint j = c - place.first;
-    source.channel = place.at.group * group_in + c;
-    if (is_suspect(sum[j])) sum[j] = gradient_sum(source, place.at.group * group_out + place.o, 0, params.pixels);
-    const int64_t element_offset = offset + (c - own * own_in) * params.weight_stride.in_channel;
+    source.channel = place.at.group * group_in() + c;
+    if (is_suspect(sum[j])) sum[j] = gradient_sum(source, place.at.group * group_out() + place.o, 0, params.pixels);
+    const int64_t element_offset = offset + (c - place.own * own_in()) * params.weight_stride.in_channel;
     if (kStoresFours) continue;
     if (kStoresReal)
       store_real(params.weight_array, element_offset, sum[j]);
@@ -81,7 +81,7 @@ void finish(Place place, vec4 sum) {
       store(params.weight_array, element_offset, sum[j]);
   }
   if (!kStoresFours) return;
-  offset += place.first - own * own_in;
+  offset += place.first - place.own * own_in();
   if (kStoresReal)
     store_real4(params.weight_array, offset, sum);
   else
