@@ -193,9 +193,14 @@ Support phases_support(const ConvProblem& p, const Extent3& dilation, F&& phases
   const auto too_many = [](std::int64_t most) {
     return Support::no("there are over " + std::to_string(most) + " phases");
   };
-  for (int a = 0; a < 3; ++a)
-    if (phases_along(p, a, dilation[a]) > most_along) return too_many(most_along);
   std::int64_t children = 1;
+  for (int a = 0; a < 3; ++a) {
+    const std::int64_t along = phases_along(p, a, dilation[a]);
+    if (along > most_along) return too_many(most_along);
+    children *= along;
+  }
+  if (children <= most_children) return Support::yes();
+  children = 1;  // of those that are joined
   for (const std::vector<AxisPhase>& along : phase_axes(p, dilation, phases)) children *= std::ssize(along);
   return children > most_children ? too_many(most_children) : Support::yes();
 }

@@ -53,6 +53,21 @@ Operands<Device> sliced(Operands<Device> a, const Slice& s, const ConvProblem& p
   return a;
 }
 
+// A problem with tap k alone along an axis, on its view of the weights.
+inline ChildProblem one_tap(ConvProblem p, int axis, std::int64_t k) {
+  Slice slice;
+  slice.tap_start[axis] = k;
+  p.pad_lo[axis] -= k * p.dilation[axis];
+  p.kernel[axis] = 1;
+  return {canonical(p), slice};
+}
+
+// What `bytes` of a plan's own leave of the workspace limit to its children.
+template <class Device>
+Context<Device> without(std::size_t bytes, const Context<Device>& c) {
+  return {c.traits, c.workspace_limit_bytes - bytes, c.planner};
+}
+
 // The children of one decomposed plan, planned once per distinct problem. Those that read the same taps in the same
 // layout share prepared weights.
 template <class Device>

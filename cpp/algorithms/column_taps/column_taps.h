@@ -23,14 +23,7 @@ struct ColumnTaps {
 
   static std::vector<ChildProblem> children(const ConvProblem& p) {
     std::vector<ChildProblem> children;
-    for (std::int64_t k = 0; k < p.kernel[2]; ++k) {
-      ConvProblem c = p;
-      Slice slice;
-      slice.tap_start[2] = k;
-      c.kernel[2] = 1;
-      c.pad_lo[2] -= k * p.dilation[2];
-      children.push_back({canonical(c), slice});
-    }
+    for (std::int64_t k = 0; k < p.kernel[2]; ++k) children.push_back(one_tap(p, 2, k));
     return children;
   }
 };

@@ -71,22 +71,16 @@ inline ConvProblem phase_bias_problem(const ConvProblem& p) {
 }
 
 // Of the workspace, before that of a child: the bias of every phase, then the copied weights.
-inline std::int64_t phase_bias_bytes(const ConvProblem& p) {
-  return p.epilogue.bias
-             ? round_up(p.input_dilation[2] * p.out_channels * accumulator_bytes(p.dtype), kWorkspaceAlignment)
-             : 0;
+inline std::size_t phase_bias_bytes(const ConvProblem& p) {
+  return p.epilogue.bias ? aligned_bytes(p.input_dilation[2] * p.out_channels * accumulator_bytes(p.dtype)) : 0;
 }
-inline std::int64_t phase_weight_bytes(const ConvProblem& p) {
-  return round_up(copied_weight_bytes(p), kWorkspaceAlignment);
-}
-inline std::size_t phase_copies_bytes(const ConvProblem& p) {
-  return static_cast<std::size_t>(phase_bias_bytes(p) + phase_weight_bytes(p));
-}
+inline std::size_t phase_weight_bytes(const ConvProblem& p) { return aligned_bytes(copied_weight_bytes(p)); }
+inline std::size_t phase_copies_bytes(const ConvProblem& p) { return phase_bias_bytes(p) + phase_weight_bytes(p); }
 
 // What the copies leave of the workspace limit.
 template <class Device>
 Context<Device> phase_channels_context(const ConvProblem& p, const Context<Device>& context) {
-  return {context.traits, context.workspace_limit_bytes - phase_copies_bytes(p), context.planner};
+  return without(phase_copies_bytes(p), context);
 }
 
 template <class Device>
@@ -124,7 +118,7 @@ class PhaseChannelsPlan final : public Plan<Device> {
     if (operands.prepared && !dense_->weight_layout().empty()) a.prepared = &operands.prepared->children.front();
     a.output = rows_view(a.output, p_.output_dtype);
     if (p_.epilogue.addend) a.addend = rows_view(a.addend, accumulator(p_.dtype));
-    dense_->execute(stream, a, workspace + weight_bytes());
+    dense_->execute(stream, a, workspace + phase_weight_bytes(p_));
   }
 
   std::size_t workspace_bytes() const override {
@@ -137,22 +131,19 @@ class PhaseChannelsPlan final : public Plan<Device> {
   }
   std::string weight_layout() const override {
     const std::string layout = dense_->weight_layout();
-    return layout.empty() && weight_bytes() == 0 ? layout : "phases " + layout;
+    return layout.empty() && phase_weight_bytes(p_) == 0 ? layout : "phases " + layout;
   }
   // The copy, if there is one, and what the dense plan makes of it. Parts of that plan may want no layout: they read
   // the copy.
-  std::size_t prepared_bytes() const override {
-    return static_cast<std::size_t>(weight_bytes()) + dense_->prepared_bytes();
-  }
+  std::size_t prepared_bytes() const override { return phase_weight_bytes(p_) + dense_->prepared_bytes(); }
   PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
     PreparedWeights<Device> prepared;
     prepared.data = to;
-    prepared.children.push_back(dense_->prepare_in(to + weight_bytes(), stream, phase_weight(weight, to)));
+    prepared.children.push_back(dense_->prepare_in(to + phase_weight_bytes(p_), stream, phase_weight(weight, to)));
     return prepared;
   }
 
  private:
-  std::int64_t weight_bytes() const { return phase_weight_bytes(p_); }
   // Phase by phase, of the first channel.
   WeightView<Pointer> phase_view(const WeightView<Pointer>& weight) const {
     const std::int64_t t = p_.input_dilation[2];

@@ -16,12 +16,7 @@ inline constexpr std::int64_t kMaxKernelDepth = 16;
 inline std::vector<ChildProblem> depth_tap_children(const ConvProblem& p) {
   std::vector<ChildProblem> children;
   for (std::int64_t k = 0; k < p.kernel[0]; ++k) {
-    ConvProblem c = p;
-    Slice slice;
-    slice.tap_start[0] = k;
-    c.kernel[0] = 1;
-    c.dilation[0] = 1;
-    c.pad_lo[0] = p.pad_lo[0] - k * p.dilation[0];
+    ConvProblem& c = children.emplace_back(one_tap(p, 0, k)).problem;
     const bool first = k == 0, last = k + 1 == p.kernel[0];
     c.epilogue.addend = p.epilogue.addend || !first;
     if (!last) {
@@ -30,7 +25,6 @@ inline std::vector<ChildProblem> depth_tap_children(const ConvProblem& p) {
       c.epilogue.activation = Activation::identity;
       c.epilogue.alpha = c.epilogue.beta = 0;
     }
-    children.push_back({canonical(c), slice});
   }
   return children;
 }
@@ -78,8 +72,7 @@ class SmallKernelDepthPlan final : public Plan<Device> {
 // Children get what the partial sums leave of the workspace limit.
 template <class Device>
 Context<Device> small_kernel_depth_context(const ConvProblem& p, const Context<Device>& context) {
-  return {context.traits, context.workspace_limit_bytes - SmallKernelDepthPlan<Device>::partial_sum_bytes(p),
-          context.planner};
+  return without(SmallKernelDepthPlan<Device>::partial_sum_bytes(p), context);
 }
 
 template <class Device>
