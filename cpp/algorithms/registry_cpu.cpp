@@ -24,6 +24,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
       cpu::kEmptySum,
       cpu::kWeightGrad,
       cpu::kWinogradWeightGrad,
+      cpu::kWeightGradPairs,
       small_kernel_depth<cpu::Device>(),
       disjoint_algorithm<cpu::Device, TransposePhases>(),
       phase_channels<cpu::Device>(),

@@ -16,5 +16,6 @@ extern const Algorithm<Device> kWinograd;
 extern const Algorithm<Device> kEmptySum;
 extern const Algorithm<Device> kWeightGrad;
 extern const Algorithm<Device> kWinogradWeightGrad;
+extern const Algorithm<Device> kWeightGradPairs;
 
 }  // namespace vkconv::cpu

@@ -10,6 +10,7 @@
 #include "core/geometry.h"
 #include "core/orientation.h"
 #include "core/pixel_row.h"
+#include "cpu/bf16_unit.h"
 #include "cpu/device.h"
 #include "cpu/gemm_kernels.h"
 
@@ -18,9 +19,6 @@ namespace vkconv::cpu {
 // In one call of the micro-kernel: panels, and rows times panels.
 inline constexpr std::int64_t kMostTogether = 4, kMostRowsTogether = 56;
 inline constexpr std::int64_t kMostRows = kMostTogether * kMostTileRows;  // times panels, of tiles that high
-
-// What multiplies bf16: nothing, so that it is widened, the dot product of pairs, or matrix tiles.
-enum class Bf16Unit { none, dot, tiles };
 
 struct DenseLayout {
   ConvProblem p;  // with its axes in the order of `orientation`

@@ -4,8 +4,6 @@
 #include <optional>
 
 #include "core/checked.h"
-#include "cpu/bf16_dot.h"
-#include "cpu/bf16_tiles.h"
 #include "cpu/staging.h"
 #include "cpu/streaming.h"
 
@@ -106,9 +104,8 @@ bool fills_tiles(const ConvProblem& p) {
 
 // The fastest for so many channels, with the zeros that fill its pairs or tiles. Some processors have the dot product
 // at half the rate of multiply-adds. Of several groups, pixels are copied with no zeros between them.
-Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t, RegisterTile tile) {
-  if (p.dtype != DType::bf16 || p.precision == Precision::highest || tile.lanes != kDotTile.lanes)
-    return Bf16Unit::none;
+Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
+  if (!multiplies_bf16(p, t)) return Bf16Unit::none;
   const std::int64_t in = p.in_channels_per_group();
   const auto rate = [&](bool available, double flops_per_second, std::int64_t channels, std::int64_t terms) {
     if (!available || (p.groups > 1 && in % terms != 0)) return 0.0;
@@ -121,11 +118,6 @@ Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t, RegisterTile tile) {
   return dot > 0 && t.bf16_flops_per_second >= t.f32_flops_per_second ? Bf16Unit::dot : Bf16Unit::none;
 }
 
-// Terms that a unit takes together.
-std::int64_t terms_together(Bf16Unit unit) {
-  return unit == Bf16Unit::tiles ? kTileTerms : unit == Bf16Unit::dot ? 2 : 1;
-}
-
 }  // namespace
 
 DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile) {
@@ -134,12 +126,12 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   if (const auto row = one_row(problem)) s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile));
   s.orientation = long_rows(problem, std::min<std::int64_t>(tile.most_rows(2), 7));
   s.p = s.read = s.orientation.apply(problem);
-  s.unit = bf16_unit(s.p, context.traits, tile);
+  s.unit = bf16_unit(s.p, context.traits);
   s.taps_are_channels = s.unit == Bf16Unit::tiles && fills_tiles(s.p);
   if (s.taps_are_channels) s.p = with_taps_as_channels(s.p);
   const ConvProblem& p = s.p;
   const std::int64_t in = p.in_channels_per_group();
-  s.tile = s.unit == Bf16Unit::tiles ? kMatrixTile : s.unit == Bf16Unit::dot ? kDotTile : tile;
+  s.tile = s.unit == Bf16Unit::none ? tile : register_tile(s.unit);
   s.columns = s.tile.vectors() * s.tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   s.in = round_up(in, terms_together(s.unit));

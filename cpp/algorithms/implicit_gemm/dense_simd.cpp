@@ -14,8 +14,6 @@
 #include <vector>
 
 #include "algorithms/implicit_gemm/dense.h"
-#include "cpu/bf16_dot.h"
-#include "cpu/bf16_tiles.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
@@ -48,7 +46,7 @@ const GemmKernels<X, A>& kernels_of(const DenseLayout& s) {
   if constexpr (std::is_same_v<X, A>)
     return gemm_kernels<A>();
   else
-    return s.unit == Bf16Unit::tiles ? bf16_tile_kernels() : bf16_dot_kernels();
+    return bf16_kernels(s.unit);
 }
 
 // T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16.

@@ -147,9 +147,8 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double peak = s.unit == Bf16Unit::tiles ? c.traits.bf16_tile_flops_per_second
-                      : s.unit == Bf16Unit::dot ? c.traits.bf16_flops_per_second
-                                                : flops_per_second(c.traits, accumulator(p.dtype));
+  const double peak = s.unit == Bf16Unit::none ? flops_per_second(c.traits, accumulator(p.dtype))
+                                               : flops_per_second(c.traits, s.unit);
   const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));
   const double rate = peak * std::min(1.0, tile_rows / rows_for_peak);
   // Padding is skipped, but along W where a copy of the rows has its zeros.
