@@ -19,6 +19,13 @@ inline double vector_products_per_second(const Traits& t, DType operand) {
   return flops_per_second(t, accumulator(operand)) / (2.0 * static_cast<double>(lanes_of(t, operand)));
 }
 
+// Loads, stores and permutations, in multiply-adds, over what they are on Zen 4, by which some estimates are fitted:
+// cores that multiply more a cycle do not have more of those, as the rate of their L2 shows.
+inline double other_operations(const Traits& t) {
+  constexpr double kFlopsAByte = 1;  // of L2 on Zen 4 and Zen 5, 2 on Xeons with AVX-512
+  return std::max(1.0, t.f32_flops_per_second / (kFlopsAByte * t.cache_bytes_per_second));
+}
+
 // Rate between two cores' caches, as a share of a core's own.
 inline constexpr double kBetweenCoresShare = 0.1;
 

@@ -147,8 +147,8 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c) {
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double peak = s.unit == Bf16Unit::none ? flops_per_second(c.traits, accumulator(p.dtype))
-                                               : flops_per_second(c.traits, s.unit);
+  const double peak =
+      s.unit == Bf16Unit::none ? flops_per_second(c.traits, accumulator(p.dtype)) : flops_per_second(c.traits, s.unit);
   const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));
   const double rate = peak * std::min(1.0, tile_rows / rows_for_peak);
   // Padding is skipped, but along W where a copy of the rows has its zeros.
@@ -183,11 +183,12 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
   const auto channels = static_cast<double>(p.in_channels_per_group()), pixels = static_cast<double>(p.output[2]);
   const auto tiles = static_cast<double>(ceil_div(p.output[2], kGroupedPixels));
   const bool apart = s.vectors * lanes > p.out_channels;
-  const double vector = pixels * (inside * static_cast<double>(s.terms()) + kOutput + (apart ? kApart : 0)) +
-                        tiles * (kTile / rows_together + kRun * channels * runs);
-  const double row = static_cast<double>(s.vectors) * vector + kFound * runs;
+  const double others =
+      pixels * (kOutput + (apart ? kApart : 0)) + tiles * (kTile / rows_together + kRun * channels * runs);
+  const double vector = pixels * inside * static_cast<double>(s.terms()) + other_operations(c.traits) * others;
+  const double row = static_cast<double>(s.vectors) * vector + other_operations(c.traits) * kFound * runs;
   const auto pixel_vectors = static_cast<double>(ceil_div(p.in_channels, lanes) * p.batch * p.input_pixels());
-  const double copied = s.copied ? kCopied * pixel_vectors : 0;
+  const double copied = s.copied ? other_operations(c.traits) * kCopied * pixel_vectors : 0;
   const double products = static_cast<double>(s.rows) * row * uneven_share(c.traits, s.chunks()) + copied;
   const double rate = kShare * vector_products_per_second(c.traits, p.dtype);
   const auto weights = static_cast<double>(s.vectors * s.terms() * lanes);
