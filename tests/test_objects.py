@@ -64,6 +64,30 @@ def emptying_itself(*values: int) -> list:
     return items
 
 
+class Raises:
+    """A sequence, an integer and a number whose code ends with an error."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, i: int) -> int:
+        raise self.error
+
+    def __index__(self) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(("error", "seen"), [(KeyboardInterrupt, KeyboardInterrupt), (ValueError, TypeError)])
+def test_only_errors_of_kind_are_taken_for_them(error, seen):
+    x = np.ones((1, 8, 8, 3), np.float32)
+    for options in ({"stride": Raises(error)}, {"stride": (1, Raises(error))}, {"activation": ("clip", 0, Raises(error))}):
+        with pytest.raises(seen):
+            vkconv.conv2d(x, W, **options)
+
+
 def test_sequences_are_read_as_they_were():
     x = np.ones((1, 8, 8, 3), np.float32)
     assert vkconv.conv2d(x, W, stride=emptying_itself(1, 2)).shape == (1, 6, 3, 4)

@@ -16,13 +16,21 @@ bool is_text(py::handle value) {
   return PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || PyByteArray_Check(value.ptr());
 }
 
+// Takes away the error that Python code of an argument raised, where it says that the argument is of a wrong kind; an
+// interruption, say, goes on.
+void clear_wrong_kind() {
+  for (PyObject* kind : {PyExc_TypeError, PyExc_ValueError, PyExc_OverflowError})
+    if (PyErr_ExceptionMatches(kind)) return PyErr_Clear();
+  throw py::error_already_set();
+}
+
 // The items of a list, tuple, 1-D array or other sequence, as they are before code of theirs runs; nothing for text and
 // for what cannot be iterated.
 std::optional<py::tuple> sequence_of(py::handle value) {
   if (PyLong_Check(value.ptr()) || is_text(value) || !PySequence_Check(value.ptr())) return std::nullopt;
   PyObject* items = PySequence_Tuple(value.ptr());
   if (!items) {
-    PyErr_Clear();  // a zero-dimensional array
+    clear_wrong_kind();  // a zero-dimensional array
     return std::nullopt;
   }
   return py::reinterpret_steal<py::tuple>(items);
@@ -132,7 +140,7 @@ std::int64_t parse_int(py::handle value, const std::string& name, std::int64_t m
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) wrong_type(name, "an integer", value);
   const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
   if (!index) {
-    PyErr_Clear();
+    clear_wrong_kind();
     wrong_type(name, "an integer", value);
   }
   int overflow = 0;
@@ -149,7 +157,7 @@ double parse_number(py::handle value, const std::string& name) {
   if (PyBool_Check(value.ptr()) || is_text(value) || !number) wrong_type(name, "a number", value);
   const double parsed = PyFloat_AsDouble(value.ptr());
   if (PyErr_Occurred()) {
-    PyErr_Clear();
+    clear_wrong_kind();
     wrong_type(name, "a number", value);
   }
   if (std::isnan(parsed)) throw py::value_error(name + " is NaN, wanted a number");
@@ -232,7 +240,7 @@ Border parse_border(py::handle value) {
   if (parameters == 0) return border;
   border.value = PyFloat_AsDouble(PyTuple_GET_ITEM(value.ptr(), 1));
   if (!PyErr_Occurred()) return border;
-  PyErr_Clear();
+  clear_wrong_kind();
   throw wrong();
 }
 

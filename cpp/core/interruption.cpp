@@ -12,8 +12,12 @@ thread_local Clock::time_point due;  // of the next check; none yet at 0
 
 }  // namespace
 
-Interruptible::Interruptible(InterruptionCheck c) : outer_(std::exchange(check, c)) { due = {}; }
-Interruptible::~Interruptible() { check = outer_; }
+Interruptible::Interruptible(InterruptionCheck c)
+    : outer_(std::exchange(check, c)), outer_due_(std::exchange(due, {})) {}
+Interruptible::~Interruptible() {
+  check = outer_;
+  due = outer_due_;
+}
 
 bool interruptible() { return check != nullptr; }
 

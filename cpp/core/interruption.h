@@ -19,6 +19,7 @@ class Interruptible {
 
  private:
   InterruptionCheck outer_;
+  std::chrono::steady_clock::time_point outer_due_;  // of its next check
 };
 
 bool interruptible();  // this thread, now

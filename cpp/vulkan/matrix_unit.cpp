@@ -51,6 +51,9 @@ Support matrix_support(const ConvProblem& p, const Traits& traits) {
   if (!unit) return Support::no("the device has no cooperative matrices of " + std::string(to_string(operand)));
   if (p.dtype == DType::f32 && !unit->emulated && !traits.features.subgroup_arithmetic)
     return Support::no("the device has no maximum over a subgroup");
+  const Features& f = traits.features;
+  if (!unit->emulated && !(f.memory_model && f.float16 && (operand != DType::bf16 || (f.bfloat16 && f.int16))))
+    return Support::no("the device lacks what shaders with cooperative matrices use beside them");
   const ConvProblem q = rows_as_slices(p);
   const SideBySide layout = side_by_side(q);
   if (layout.slices >= most_columns || checked_mul(layout.columns(), q.stride[2]) >= most_columns)

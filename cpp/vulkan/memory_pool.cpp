@@ -273,7 +273,8 @@ BufferRange MemoryPool::find(Pointer pointer) const {
   std::lock_guard lock(mutex_);
   if (const auto behind = blocks_.upper_bound(pointer); behind != blocks_.begin()) {
     const auto& [address, block] = *std::prev(behind);
-    if (pointer - address < block->size_bytes) return {*block->buffer, pointer - address};
+    // An array may begin behind the buffer's address, which the driver need not align.
+    if (pointer - address < block->size_bytes + kBufferAlignmentBytes) return {*block->buffer, pointer - address};
   }
   throw DeviceError("an address lies outside of device memory");
 }

@@ -169,6 +169,7 @@ TEST_F(DirectMatrix, AddsToItsOutput) {
 
 vulkan::Traits described_gpu(vulkan::CooperativeMatrix shape) {
   vulkan::Traits t;
+  t.features.float16 = t.features.memory_model = true;
   t.type = vulkan::DeviceType::discrete;
   t.limits.shared_memory_bytes = 48 << 10;
   t.limits.workgroup_invocations = 1024;
@@ -218,6 +219,15 @@ TEST(DirectMatrixTile, SmallTilesAreSharedAlongTheSum) {
   EXPECT_EQ(other.packed_bytes, grid->packed_bytes);
   for (const char* text : {"fwd_f16_n32c256o256_i14x14_k3x3_p1x1", "fwd_f32_n8c256o256_i14x14_k3x3_p1x1"})
     EXPECT_EQ(vulkan::choose_matrix_grid({parse_problem(text)}, unit, traits)->tile.subgroups_k, 1u) << text;
+}
+
+// Shaders with cooperative matrices use more of a device than these.
+TEST(DirectMatrixTile, WantsWhatItsShadersUse) {
+  vulkan::Traits traits = described_gpu({16, 16, 16, DType::f16, DType::f32});
+  const ConvProblem p = parse_problem("fwd_f16_n1c64o64_i14x14_k3x3_p1x1");
+  EXPECT_TRUE(vulkan::matrix_support(p, traits));
+  traits.features.memory_model = false;
+  EXPECT_FALSE(vulkan::matrix_support(p, traits));
 }
 
 // An emulated stage goes in runs, which start with a tap where subgroups share its channels.

@@ -42,6 +42,17 @@ TEST(Interruption, IsAskedForOnceInAPeriod) {
   EXPECT_LE(checks, periods);
 }
 
+TEST(Interruption, IsAskedForBetweenScopesOfNothing) {
+  checks = 0;
+  const Interruptible by(&count);
+  for (const auto begin = std::chrono::steady_clock::now();
+       std::chrono::steady_clock::now() - begin < 4 * kInterruptionPeriod;) {
+    { const Interruptible by_nothing(nullptr); }
+    check_interruption();
+  }
+  EXPECT_GE(checks, 1);
+}
+
 TEST(Interruption, EndsWithItsScopeAndIsOfOneThread) {
   EXPECT_FALSE(interruptible());
   {
