@@ -267,6 +267,16 @@ def test_antisymmetric_weights_of_random_data():
                 near(ndimage.correlate1d(x, w, axis), scipy_ndimage.correlate1d(x, w, axis))
 
 
+def test_antisymmetric_weights_of_what_is_not_finite():
+    x, w = np.zeros(9), np.array([1, 2, 0, -2, -1])
+    x[4] = np.inf
+    for dtype in (np.float64, np.float32):
+        got = ndimage.correlate1d(x.astype(dtype), w)
+        assert np.array_equal(got, [0, 0, -np.inf, -np.inf, np.nan, np.inf, np.inf, 0, 0], equal_nan=True)
+    x[4:6] = 1e308, -1e308  # their difference is beyond float64
+    near(ndimage.correlate1d(x, w * 0.1) / 1e307, np.array([0, 0, -1, -1, 2, 2, -1, -1, 0.0]))
+
+
 def test_a_filter_of_several_axes_has_one_mode():
     with pytest.raises(RuntimeError, match="mode is"):
         ndimage.correlate(array(5, 5), np.ones((3, 3)), mode=("wrap", "mirror"))
@@ -320,6 +330,11 @@ def test_numbers_may_be_arrays_without_axes():
     ):
         given = {key: np.array(number) for key, number in numbers.items()}
         near(getattr(ndimage, name)(x, *arguments, **given), getattr(scipy_ndimage, name)(x, *arguments, **numbers))
+
+
+def test_an_integer_without_axes_wraps():
+    got = ndimage.correlate(np.array(100, np.int8), np.array(50))
+    assert got.shape == () and got.dtype == np.int8 and got == -120
 
 
 @needs_axes

@@ -83,7 +83,11 @@ class Raises:
 @pytest.mark.parametrize(("error", "seen"), [(KeyboardInterrupt, KeyboardInterrupt), (ValueError, TypeError)])
 def test_only_errors_of_kind_are_taken_for_them(error, seen):
     x = np.ones((1, 8, 8, 3), np.float32)
-    for options in ({"stride": Raises(error)}, {"stride": (1, Raises(error))}, {"activation": ("clip", 0, Raises(error))}):
+    for options in (
+        {"stride": Raises(error)},
+        {"stride": (1, Raises(error))},
+        {"activation": ("clip", 0, Raises(error))},
+    ):
         with pytest.raises(seen):
             vkconv.conv2d(x, W, **options)
 

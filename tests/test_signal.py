@@ -118,6 +118,14 @@ def test_planes_that_are_empty(shapes, mode):
             near(getattr(signal, name)(a, b, mode), want)
 
 
+@pytest.mark.parametrize("name", ["convolve2d", "correlate2d"])
+def test_around_nothing_are_the_values_outside(name):
+    run, nothing, b = getattr(signal, name), np.zeros((0, 2), np.float32), np.ones((3, 3), np.float32)
+    assert np.array_equal(run(nothing, b, fillvalue=2), np.full((2, 4), 18, np.float32))
+    assert run(nothing, b, "same", fillvalue=2).shape == (0, 2)
+    assert not run(nothing, b, "valid", fillvalue=2).any()
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["fftconvolve", "oaconvolve"])
 @pytest.mark.parametrize(

@@ -139,6 +139,14 @@ def test_gradients_of_an_input_have_pytorchs_format(of):
     assert strides[0] == strides[1]
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_complex_images_of_one_channel_give_pytorchs_format(layout):
+    x = torch.ones(2, 1, 5, 6, dtype=torch.complex64).to(memory_format=layout)
+    for conv, shape in (("conv2d", (4, 1, 3, 3)), ("conv_transpose2d", (1, 4, 3, 3))):
+        got, want = (getattr(m, conv)(x, torch.ones(shape, dtype=x.dtype)) for m in (vt, F))
+        assert torch.equal(got, want) and got.stride() == want.stride()
+
+
 @torch.no_grad()
 def test_layers_of_vkconv_are_prepared():
     model = nn.Sequential(vt.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), vt.ConvTranspose2d(8, 4, 2)).eval()

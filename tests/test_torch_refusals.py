@@ -52,6 +52,9 @@ EDGES = {
     "no batch and no output": lambda m: m.conv_transpose2d(
         numbers(0, 2, 1, 1), numbers(2, 1, 2, 2), numbers(1), stride=3, padding=1
     ),
+    "no batch and an output padding of the stride": lambda m: m.conv_transpose2d(
+        numbers(0, 3, 4, 4), numbers(3, 2, 2, 2), output_padding=1
+    ),
 }
 
 

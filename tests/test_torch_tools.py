@@ -1,4 +1,5 @@
-"""PyTorch's tools on models of vkconv.torch: operations counted, scripts, oneDNN's tensors, warnings of a trace."""
+"""PyTorch's tools on models of vkconv.torch: operations counted, scripts, oneDNN's tensors, warnings of a trace,
+transformations, compiled and of complex numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after the skip
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils import checkpoint, mkldnn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -144,3 +146,94 @@ def test_a_trace_warns_of_nothing_and_takes_other_sizes():
             torch.testing.assert_close(traced(larger), model.eval()(larger))
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=600)
+
+
+DIRECTION = image().flip(0)
+TRANSFORMED = {
+    "jvp": lambda f: lambda x: torch.func.jvp(f, (x,), (DIRECTION,))[1],
+    "jacfwd": lambda f: torch.func.jacfwd(lambda s: f(s * DIRECTION)),
+    "grad": lambda f: torch.func.grad(lambda x: f(x).square().sum()),
+    "vjp": lambda f: lambda x: torch.func.vjp(f, x)[1](f(x))[0],
+    "vmap of grad": lambda f: torch.vmap(torch.func.grad(lambda x: f(x[None]).square().sum())),
+}
+LAYERS = {
+    "conv": lambda: vt.Conv2d(4, 4, 3),
+    "transposed": lambda: vt.ConvTranspose2d(4, 3, 2),
+    "prepared": lambda: vt.accelerate(nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 3, 2)).eval()),
+    "residual": lambda: vt.accelerate(Residual(nn.Conv2d(4, 4, 3, padding=1)).eval()),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_compiled_transformations(name, layer):
+    torch.manual_seed(0)
+    f = LAYERS[layer]().requires_grad_(False)
+    x = torch.tensor(2.0) if name == "jacfwd" else image()
+    run = TRANSFORMED[name](f)
+    want = run(x)
+    assert want.abs().max() > 0
+    torch.testing.assert_close(torch.compile(run, backend="aot_eager")(x), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("conv", [vt.conv2d, vt.conv_transpose2d])
+def test_compiled_tangents_of_weights(conv):
+    x, w = image(), torch.randn(4, 4, 3, 3)
+    tangent = torch.compile(lambda w: torch.func.jvp(lambda v: conv(x, v), (w,), (w,))[1], backend="aot_eager")(w)
+    torch.testing.assert_close(tangent, conv(x, w))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_dual_tensors_in_compiled_code(layer):
+    f, x = LAYERS[layer]().requires_grad_(False), image()
+    compiled = torch.compile(f, backend="eager")
+    torch.testing.assert_close(compiled(x), f(x))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, DIRECTION)
+        got, want = (forward_ad.unpack_dual(run(dual)).tangent for run in (compiled, f))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_maps_over_nothing(layer):
+    f = LAYERS[layer]()
+    assert torch.vmap(f)(torch.zeros(0, 2, 4, 12, 12)).shape == (0, *f(image()).shape)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_functionalized(layer):
+    f, x = LAYERS[layer]().requires_grad_(False), image()
+    torch.testing.assert_close(torch.func.functionalize(f)(x), f(x))
+    gradient = torch.func.grad(lambda x: f(x).square().sum())
+    torch.testing.assert_close(torch.func.functionalize(gradient)(x), gradient(x))
+
+
+def complex_numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.complex128, requires_grad=True)
+
+
+CONVOLUTIONS = [(vt.conv2d, nn.functional.conv2d), (vt.conv_transpose2d, nn.functional.conv_transpose2d)]
+
+
+@pytest.mark.parametrize("ours, theirs", CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_leaves_complex_numbers(ours, theirs, dtype):
+    operands = [complex_numbers(*s).to(torch.complex64) for s in ((2, 3, 5, 5), (3, 3, 2, 2), (3,))]
+    with torch.autocast("cpu", dtype):
+        torch.testing.assert_close(ours(*operands), theirs(*operands))
+
+
+@pytest.mark.parametrize("ours, theirs", CONVOLUTIONS)
+def test_transformations_of_complex_numbers(ours, theirs):
+    x, weights = complex_numbers(1, 2, 3, 3), complex_numbers(3, 2, 2, 2, 2)
+    for w in (weights, weights.conj()):
+        torch.testing.assert_close(torch.vmap(ours, (None, 0))(x, w), torch.stack([theirs(x, one) for one in w]))
+    options = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(ours, (x, complex_numbers(2, 2, 2, 2), complex_numbers(2)), **options)
+
+
+@pytest.mark.parametrize("ours, theirs", CONVOLUTIONS)
+def test_derivatives_of_no_complex_numbers(ours, theirs):
+    operands = complex_numbers(0, 3, 4, 4), complex_numbers(3, 3, 2, 2), complex_numbers(3)
+    got, want = (torch.autograd.grad(conv(*operands).abs().sum(), operands) for conv in (ours, theirs))
+    torch.testing.assert_close(got, want)

@@ -154,8 +154,7 @@ Groups Stream::linear_groups(std::int64_t count) const {
   return {static_cast<std::uint32_t>(ceil_div(count, rows)), static_cast<std::uint32_t>(rows), 1};
 }
 
-void Stream::barrier() { state_->waits = true; }
-void Stream::do_not_wait() { state_->waits = false; }
+void Stream::wait_before_next(bool waits) { state_->waits = waits; }
 std::uint64_t Stream::recorded() const { return state_->recorded; }
 double Stream::unsubmitted_seconds() const { return state_->seconds; }
 std::size_t Stream::kept_bytes() const { return state_->kept_bytes; }

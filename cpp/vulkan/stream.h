@@ -49,14 +49,11 @@ class Stream {
   void for_each_independent(std::int64_t count, bool share_workspace, F&& f) {
     const std::uint64_t before = recorded();
     for (std::int64_t i = 0; i < count; ++i) {
-      if (!share_workspace && recorded() != before) do_not_wait();
+      if (!share_workspace && recorded() != before) wait_before_next(false);
       f(i);
     }
-    if (recorded() != before) barrier();
+    wait_before_next(true);
   }
-  // The next command waits for the earlier ones.
-  void barrier();
-
   void copy(Pointer to, Pointer from, std::size_t bytes);
   void fill(Pointer to, std::size_t bytes, std::uint32_t value);
 
@@ -86,7 +83,8 @@ class Stream {
   struct State;
   void dispatch_bytes(const Kernel& kernel, std::span<const std::byte> params, Groups groups, double seconds);
 
-  void do_not_wait();
+  // Whether the next command waits for the earlier ones.
+  void wait_before_next(bool waits);
 
   std::unique_ptr<State> state_;
 };

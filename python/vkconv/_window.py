@@ -69,8 +69,10 @@ def window_filter(
         result /= divisor
     if not isinstance(output, np.ndarray) and made.dtype == result.dtype:
         return result
+    if made.dtype.kind in "iub":
+        result = np.asarray(_as_c_casts(_past_roundings(result), made.dtype))  # scalars do not wrap
     with np.errstate(invalid="ignore"):
-        made[...] = _as_c_casts(_past_roundings(result), made.dtype) if made.dtype.kind in "iub" else result
+        made[...] = result
     return made
 
 
@@ -225,7 +227,10 @@ def _along_one(array: Array, kernel: Array, axes: list[int], pads: PlainPads, bo
         return _line_filter(array, kernel, axes, pads, border)
     half = -np.cumsum(kernel[: len(kernel) // 2])
     steps = _line_filter(array, np.array([-1, 1], kernel.dtype), axes, pads, border)
-    return _line_filter(steps, np.concatenate([half, half[::-1]]), axes, [(0, 0)], border)
+    made = _line_filter(steps, np.concatenate([half, half[::-1]]), axes, [(0, 0)], border)
+    if np.isfinite(made).all():
+        return made
+    return _line_filter(array, kernel, axes, pads, border)  # differences may overflow, and of infinities are NaN
 
 
 def _long_sums(array: Array, ones: Array, axis: int, pads: tuple[int, int], border: PaddingMode) -> Array:

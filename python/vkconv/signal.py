@@ -114,9 +114,9 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
     value = outside.astype(np.result_type(a, b)).reshape(1)
     border = _BOUNDARIES[boundary]
     starts, counts = _region(a, b, mode, (0, 1))
-    if a.size == 0 or b.size == 0:
+    if b.size == 0 or (a.size == 0 and (mode != "full" or border != "constant")):
         return np.zeros(counts, value.dtype)
-    if mode == "valid" or (border == "constant" and value == 0):
+    if mode == "valid" or (border == "constant" and value == 0 and a.size > 0):
         return convolve(a, b, mode)
     around = _around(a, [(m - 1, m - 1) for m in b.shape], border, value)
     whole = [slice(s, s + n + m - 1) for s, n, m in zip(starts, counts, b.shape, strict=True)]

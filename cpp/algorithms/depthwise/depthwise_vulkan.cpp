@@ -1,8 +1,8 @@
 // depthwise: one input channel a group, any number of output channels each. No channel is summed with another, so the
 // work is bound by memory: every invocation computes a strip of columns for four channels and reads each input column
 // of a kernel row once. Any rank, kernel, stride, dilation, padding and size run the same shader, but kernels that fit
-// registers walk down the rows instead (depthwise_rows.h). It wins whenever groups == C. Source: the direct depthwise
-// kernels of MLX and cuDNN, without their size gates.
+// registers walk down the rows instead (depthwise_rows.h). It wins whenever groups == C, but for large filters of one
+// channel, which are image_filter's. Source: the direct depthwise kernels of MLX and cuDNN, without their size gates.
 #include <algorithm>
 #include <bit>
 #include <numeric>

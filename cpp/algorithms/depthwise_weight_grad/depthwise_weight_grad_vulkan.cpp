@@ -122,7 +122,6 @@ class DepthwiseWeightGradPlan final : public Plan<Device> {
     params.chunks = narrow(grid_.chunks);
     params.tiles_k = narrow(grid_.pieces);
     params.tile_count = narrow(grid_.vectors * grid_.pieces);
-    stream.barrier();
     stream.dispatch(kernel(a), params, stream.linear_groups(grid_.count()));
     if (grid_.chunks == 1) return;
     // In the workspace a group's gradient is a tile.

@@ -1,10 +1,11 @@
 // direct: a workgroup keeps the input under a tile of outputs, with its halo, in shared memory a few channels at a
 // time, and every tap reads it there: each input is loaded once a tile instead of once a tap. One index map serves
 // every rank, stride, dilation and image size; small images share a tile. Weights are packed in the order they are
-// used. It wins on every dense convolution with more than one tap. Long sums, and those of too few tiles to fill a GPU,
-// are cut into parts over the channels whose sums are added in order. Source: Zhang et al., "High performance
-// zero-memory overhead direct convolutions" (2018), with the register blocking of Volkov & Demmel, "Benchmarking GPUs
-// to tune dense linear algebra" (2008).
+// used. It wins on dense convolutions with more than one tap where the device has no matrices for their type, and
+// winograd does not apply or channels are few. Long sums, and those of too few tiles to fill a GPU, are cut into parts
+// over the channels whose sums are added in order. Source: Zhang et al., "High performance zero-memory overhead direct
+// convolutions" (2018), with the register blocking of Volkov & Demmel, "Benchmarking GPUs to tune dense linear algebra"
+// (2008).
 #include <algorithm>
 #include <cmath>
 
@@ -117,7 +118,6 @@ class DirectPlan final : public Plan<Device> {
                         narrow(layout_.grid.workgroups)};
     stream.dispatch(kernel(a), params, stream.linear_groups(layout_.grid.workgroups), seconds_);
     if (layout_.grid.parts == 1) return;
-    stream.barrier();
     Kernel sum{shader_name("direct_parts", p_.dtype), epilogue_constants(p_, a)};
     sum.constants.push_back(kLinearGroupSize);
     stream.dispatch(sum, params, stream.linear_groups(ceil_div(p_.output_elements(), kLinearGroupSize)));

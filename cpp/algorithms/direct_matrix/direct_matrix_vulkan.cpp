@@ -187,10 +187,7 @@ class DirectMatrixPlan final : public Plan<Device> {
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     const Operands<Device> a = with_slices(operands);
-    if (!a.prepared) {
-      pack(stream, a, workspace);
-      stream.barrier();
-    }
+    if (!a.prepared) pack(stream, a, workspace);
     const ConvProblem slices = rows_as_slices(original_);
     const bool row = (grid_.tile.strip || row_grid_) && pixels_are_row(slices, a);
     const ConvProblem p = row ? pixels_as_row(p_) : p_, whole = row ? pixels_as_row(slices) : slices;
@@ -206,7 +203,6 @@ class DirectMatrixPlan final : public Plan<Device> {
     of_shares.output = params.sums;
     of_shares.output_stride = pixel_strides(shares.output);
     multiply(stream, shares, share_problem(p), grid, of_shares);
-    stream.barrier();
     Kernel sum{shader("direct_matrix_sum"), group_epilogue_constants(p_, a)};
     sum.constants.insert(sum.constants.end(), {kSumGroupSize, std::uint32_t{has_zeros()}});
     const std::int64_t outputs = p_.output_elements() / (sum.constants[4] == 4 ? 4 : 1);
@@ -237,7 +233,6 @@ class DirectMatrixPlan final : public Plan<Device> {
       params.groups = narrow(p_.groups * grid_.runs * run_channels);
       stream.dispatch({"direct_matrix_scale_f32", {0, 0, 0, 0, 0, kScaleGroupSize, run_channels}}, params,
                       stream.linear_groups(params.groups));
-      stream.barrier();
     }
     params.groups = narrow(grid_.packed_blocks);
     Kernel k{shader("direct_matrix_pack"), unit_constants(layout_of(stream)), required_subgroup(stream)};

@@ -183,10 +183,8 @@ void MatrixProduct::run_unfolded(Stream& stream, const Operands<Device>& a, cons
   unfold.shader = shader_name("unfold_gemm", p_.dtype);
   unfold.constants[5] = kLinearGroupSize;
   const double share = double(workgroups) / double(workgroups_);
-  stream.barrier();
   stream.dispatch(unfold, params, workgroups_for(stream, rows.rows * rows.groups * unfolded_columns() / 4),
                   seconds_ * share);
-  stream.barrier();
   stream.dispatch(product, params, stream.linear_groups(workgroups), seconds_ * share);
 }
 

@@ -29,7 +29,6 @@ void add_chunks(Stream& stream, const ConvProblem& p, const WeightGradParams& pa
                 std::uint32_t k) {
   const std::int64_t elements = std::int64_t{params.tile_count} * o * k;
   const std::uint32_t stores_real = p.output_dtype != p.dtype;
-  stream.barrier();
   stream.dispatch({shader_name("weight_grad_sum", p.dtype), {kGroupSize, stores_real, o, k}}, params,
                   stream.linear_groups(ceil_div(elements, kGroupSize)));
 }

@@ -3,7 +3,7 @@
 // (vectors of the other's) run down the pixels of a block and read both operands in place. Depthwise problems multiply
 // lane by lane; small groups and pixels of few channels share vectors, in whose lanes a permutation spreads the other
 // operand. Of few channels, what all taps read for an output are the channels of a patch, and one product does for all.
-// The only direct algorithm of this pass.
+// It wins wherever winograd_weight_grad and weight_grad_pairs do not apply.
 #include <algorithm>
 
 #include "algorithms/registry_cpu.h"

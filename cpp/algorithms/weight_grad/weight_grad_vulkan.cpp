@@ -125,7 +125,6 @@ class WeightGradPlan final : public Plan<Device> {
       const std::int64_t tiles = std::min(grid_.pass_tiles, grid_.tiles - first);
       params.first_tile = narrow(first);
       params.tile_count = narrow(tiles);
-      stream.barrier();
       stream.dispatch(product_kernel(a), params, stream.linear_groups(tiles * grid_.chunks),
                       seconds_ * double(tiles) / double(grid_.tiles));
       if (grid_.chunks > 1) add_chunks(stream, p_, params, tile_.o, tile_.k);

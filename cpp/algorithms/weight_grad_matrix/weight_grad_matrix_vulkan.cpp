@@ -75,10 +75,8 @@ class WeightGradMatrixPlan final : public Plan<Device> {
       const std::int64_t tiles = std::min(pass_tiles_, grid_.tiles - first);
       params.first_tile = narrow(first);
       params.tile_count = narrow(tiles);
-      stream.barrier();
       stream.dispatch(product, params, stream.linear_groups(static_cast<std::uint64_t>(tiles * grid_.chunks)),
                       grid_.seconds * double(tiles) / double(grid_.tiles));
-      stream.barrier();
       const std::int64_t tile_groups = ceil_div(grid_.tile.elements(unit_) / 4, kSumThreads / sharers());
       stream.dispatch(sum, params, stream.linear_groups(static_cast<std::uint64_t>(tiles * tile_groups)));
     }

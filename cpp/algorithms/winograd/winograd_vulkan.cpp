@@ -276,7 +276,6 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
   const Operands<Device> a = l_.g.orientation.apply(operands);
   Params params = make_params(a, workspace);
   const Pointer weights = a.prepared ? a.prepared->data : workspace + l_.mask_bytes();
-  stream.barrier();
   if (!a.prepared) transform_weights(stream, a.weight, weights);
 
   const std::int64_t in_steps = ceil_div(p.in_channels, l_.channels), out_steps = ceil_div(p.out_channels, l_.channels);
@@ -285,9 +284,7 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
     const double seconds = transform_seconds_ * double(rows) / double(l_.rows) / 2;
     params.first_row = narrow(row);
     params.row_count = narrow(rows);
-    if (row > 0) stream.barrier();
     run(stream, kernel("input", a), params, p.input[0] * rows * l_.g.tiles_w * in_steps, seconds);
-    stream.barrier();
     Operands<Device> child;
     const ConvProblem c = l_.products(rows);
     child.input = contiguous_view(params.points, c.input, c.in_channels);
@@ -298,11 +295,9 @@ void WinogradPlan::execute(Stream& stream, const Operands<Device>& operands, Poi
     if (a.prepared && !plan->weight_layout().empty())
       child.prepared = &a.prepared->children[last && !same_layout() ? 1 : 0];
     plan->execute(stream, child, workspace + l_.own_bytes());
-    stream.barrier();
     const std::int64_t outputs = p.output[0] * rows * l_.g.tiles_w * out_steps;
     run(stream, kernel("output", a), params, outputs, seconds);
     if (!l_.repairs_later) continue;
-    stream.barrier();
     run(stream, kernel("repair", a), params, outputs * l_.g.shape.outputs());
   }
 }

@@ -128,10 +128,10 @@ def _function(op: Operator, backward: Callable[..., Grads], axes: tuple[int, int
         batch, (of_first, of_second, *others) = info.batch_size, in_dims
         bias, geometry = (rest[:1], rest[1:]) if has_bias else ((), rest)
         if has_bias and of_second is None and others[0] is None:
-            y = call(op, first.movedim(of_first, 0).flatten(0, 1), second, *rest)
-            return y.unflatten(0, (batch, -1)), 0
-        pair = (merged(t, d, batch, a) for t, d, a in zip((first, second), in_dims[:2], axes[:2], strict=True))
-        bias = tuple(b if b is None else merged(b, others[0], batch, 0) for b in bias)
+            first = first.movedim(of_first, 0)
+            return call(op, first.flatten(0, 1), second, *rest).unflatten(0, first.shape[:2]), 0
+        pair = (_merged(t, d, batch, a) for t, d, a in zip((first, second), in_dims[:2], axes[:2], strict=True))
+        bias = tuple(b if b is None else _merged(b, others[0], batch, 0) for b in bias)
         y = call(op, *pair, *bias, *geometry[:-1], geometry[-1] * batch)
         return y.unflatten(axes[2], (batch, -1)), axes[2]
 
@@ -153,10 +153,14 @@ def _eager_function(op: Operator, backward: Callable[..., Grads]) -> Any:
     return type(op._name, (torch.autograd.Function,), {name: staticmethod(f) for name, f in methods.items()})
 
 
-def merged(tensor: Tensor, dim: int | None, batch: int, axis: int) -> Tensor:
-    """`tensor` with the axis `dim` of a `vmap`, or as many repetitions, as the outer part of `axis`."""
-    repeated = tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return repeated.movedim(0, axis).flatten(axis, axis + 1)
+def mapped(tensor: Tensor, dim: int | None, batch: int) -> Tensor:
+    """`tensor` with the axis `dim` of a `vmap`, or as many repetitions, as the first."""
+    return tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _merged(tensor: Tensor, dim: int | None, batch: int, axis: int) -> Tensor:
+    """The same as the outer part of `axis`."""
+    return mapped(tensor, dim, batch).movedim(0, axis).flatten(axis, axis + 1)
 
 
 _RULES: dict[Operator, tuple[Callable[..., Grads], tuple[int, int, int]]] = {

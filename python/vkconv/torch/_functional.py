@@ -11,6 +11,7 @@ from vkconv import _axes
 from vkconv.torch import _ops
 from vkconv.torch._apply import apply
 from vkconv.torch._arrays import has_strides
+from vkconv.torch._watchers import follows_pytorchs_alone
 
 Axes = int | Sequence[int]
 Padding = Axes | str
@@ -56,12 +57,14 @@ def _batched(run: Callable[[Tensor], Tensor], input: Tensor, rank: int) -> Tenso
 
 
 def _pytorchs(input: Tensor) -> bool:
-    """Whether PyTorch's own convolution has to run: vkconv has none of integers or without strides, and ONNX none of
-    vkconv's."""
-    if torch.onnx.is_in_onnx_export():
+    """Whether PyTorch's own convolution has to run: vkconv has none of integers or without strides, ONNX none of
+    vkconv's, and PyTorch no derivatives of the parts of complex numbers in an empty tensor."""
+    if torch.onnx.is_in_onnx_export() or follows_pytorchs_alone():
         return True
     if not isinstance(input, Tensor):
         return False
+    if input.is_complex() and input.numel() == 0:
+        return True
     return not has_strides(input) or not (input.is_floating_point() or input.is_complex())
 
 
@@ -181,16 +184,14 @@ def _conv_transpose(
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
         pads = _nonnegative(per_axis(padding, rank, "padding"))
         extra = per_axis(output_padding, rank, "output_padding")
-        for s, d, e in zip(strides, dilations, extra, strict=True):
-            if not 0 <= e < max(s, d):
-                raise ValueError(f"output_padding is {e}, wanted less than stride ({s}) or dilation ({d})")
+        small = all(0 <= e < max(s, d) for s, d, e in zip(strides, dilations, extra, strict=True))
         # What output_padding adds at the high end is not taken away there.
         sides = pads + [p - e for p, e in zip(pads, extra, strict=True)]
 
         def run(x: Tensor) -> Tensor:
             both = [(p, p) for p in pads]
             spatial = list(_axes.transposed_extents(x.shape[2:], weight.shape[2:], strides, both, dilations, extra))
-            if min(spatial) < 1:  # which PyTorch refuses or not, depending on its algorithm
+            if not small or min(spatial) < 1:  # which PyTorch refuses or not, depending on its algorithm
                 return _TRANSPOSED[rank](x, weight, bias, stride, padding, output_padding, groups, dilation)
             return apply(_ops.conv_input_grad, x, weight, bias, spatial, strides, sides, dilations, groups)
 

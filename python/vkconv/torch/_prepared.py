@@ -30,7 +30,7 @@ from vkconv.torch._functional import pads_of, per_axis
 from vkconv.torch._modules import StandIn, convolve, convolve_transposed
 from vkconv.torch._prepared_ops import handle_of, prepared_conv, prepared_conv_add
 from vkconv.torch._sources import Sources, Stores, tensors_in
-from vkconv.torch._watchers import batched, differentiated, followed, noticed, stored, tracing
+from vkconv.torch._watchers import batched, differentiated, followed, follows_pytorchs_alone, noticed, stored, tracing
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -231,7 +231,7 @@ class Prepared(nn.Module, StandIn):
         return self._by_packed(input.to(own), addend).to(dtype)
 
     def _needs_operators(self, *operands: Tensor) -> bool:
-        if self.weight_is_computed() or stored():
+        if self.weight_is_computed() or stored() or follows_pytorchs_alone():
             return True
         return followed() and (differentiated(*operands, *(sources := tensors_in(self.stores()))) or batched(*sources))
 

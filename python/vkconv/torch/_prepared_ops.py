@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vkconv.torch import _ops, _shapes
-from vkconv.torch._autograd import merged
+from vkconv.torch._autograd import mapped
 
 _handles = itertools.count()
 _by_handle: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -56,8 +56,8 @@ def _mapped(op: Any) -> Callable[..., tuple[Tensor, int]]:
 
     def rule(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
         *tensors, handle = arguments
-        whole = (merged(t, d, info.batch_size, 0) for t, d in zip(tensors, in_dims, strict=False))
-        return op(*whole, handle).unflatten(0, (info.batch_size, -1)), 0
+        whole = [mapped(t, d, info.batch_size) for t, d in zip(tensors, in_dims, strict=False)]
+        return op(*(t.flatten(0, 1) for t in whole), handle).unflatten(0, whole[0].shape[:2]), 0
 
     return rule
 

@@ -19,6 +19,18 @@ def stored() -> bool:
     return torch.jit.is_tracing() or _exporting()
 
 
+def follows_pytorchs_alone() -> bool:
+    """Whether something follows that has rules for PyTorch's own operators alone: `torch.func.functionalize`, or
+    transformations and forward mode in a compiler, which takes the results of other operators for constants there."""
+    transformed = torch._C._are_functorch_transforms_active()
+    if torch.compiler.is_compiling():
+        return transformed or forward_ad._current_level >= 0
+    functorch = torch._C._functorch
+    return transformed and any(
+        t.key() == functorch.TransformType.Functionalize for t in functorch.get_interpreter_stack() or ()
+    )
+
+
 def followed() -> bool:
     """Whether anything follows derivatives, or maps, at all."""
     if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
