@@ -81,9 +81,9 @@ double seconds(const ConvProblem& problem, const Context<Device>& c) {
   const ConvProblem p = orientation_of(problem).apply(problem);
   const Layout s = layout_of(p, c);
   const Traits& t = c.traits;
-  constexpr double kShare = 0.7;                                            // of the peak
-  constexpr double kPairedSeconds = 0.25e-9, kTransposedSeconds = 0.25e-9;  // a value, of one thread
-  constexpr double kRowSeconds = 2e-9;                                      // finding a row of channels
+  constexpr double kShare = 0.7;              // of the peak
+  constexpr double kPackedSeconds = 0.15e-9;  // a value, of one thread
+  constexpr double kRowSeconds = 1.2e-9;      // finding a row of channels
   const auto slices = static_cast<double>(s.sequence * s.sequences), threads = static_cast<double>(t.threads);
   const std::int64_t out = p.out_channels_per_group();
   const auto rows = static_cast<double>(s.unit == Bf16Unit::tiles ? round_up(out, kTileRows) : out);
@@ -94,8 +94,8 @@ double seconds(const ConvProblem& problem, const Context<Device>& c) {
   const double gradient_rows = slices * static_cast<double>(s.terms);
   const double again = p.groups == 1 ? static_cast<double>(s.splits) : 1;
   const double packing =
-      again * input_rows * (kRowSeconds + kPairedSeconds * static_cast<double>(p.groups * s.columns_of_run)) +
-      gradient_rows * (again * kRowSeconds + kTransposedSeconds * static_cast<double>(p.out_channels));
+      again * input_rows * (kRowSeconds + kPackedSeconds * static_cast<double>(p.groups * s.columns_of_run)) +
+      gradient_rows * (again * kRowSeconds + kPackedSeconds * static_cast<double>(p.out_channels));
   const auto sums = static_cast<double>(s.sum_count(p));
   // Sums are read and written once a chunk, and added up; large ones leave the caches.
   const bool held = 4 * sums < threads * static_cast<double>(t.l2_bytes);
