@@ -80,7 +80,7 @@ struct Layout {
 
 inline constexpr std::int64_t kBlock = 512;  // terms summed in registers, about
 
-// For a problem with its axes in the order of orientation().
+// For a problem with its axes in the order that the plan gives them.
 Layout choose_layout(const ConvProblem& p, Bf16Unit unit, const Traits& traits, std::size_t limit_bytes);
 
 // False: some operands are infinite or NaN, whose products with the zeros of a slice are NaN.
