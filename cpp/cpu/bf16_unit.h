@@ -1,5 +1,7 @@
 // What multiplies bf16 on this processor.
 #pragma once
+#include <algorithm>
+
 #include "core/problem.h"
 #include "cpu/bf16_dot.h"
 #include "cpu/bf16_tiles.h"
@@ -27,6 +29,16 @@ inline double flops_per_second(const Traits& t, Bf16Unit unit) {
 // Whether a problem's bf16 may be multiplied as it is: by vectors of the units' width, and without subnormal numbers.
 inline bool multiplies_bf16(const ConvProblem& p, const Traits& t) {
   return p.dtype == DType::bf16 && p.precision != Precision::highest && lanes_of(t, p.dtype) == kDotTile.lanes;
+}
+
+// The fastest for a problem, where so large a share of the units' products are of its values; 0 where it cannot run on
+// one. Some processors have the dot product at half the rate of multiply-adds.
+inline Bf16Unit fastest_unit(const ConvProblem& p, const Traits& t, double dot_share, double tile_share) {
+  if (!multiplies_bf16(p, t)) return Bf16Unit::none;
+  const double dot = t.bf16_dot ? dot_share * t.bf16_flops_per_second : 0;
+  const double tiles = t.bf16_tiles ? tile_share * t.bf16_tile_flops_per_second : 0;
+  if (tiles > std::max(dot, t.f32_flops_per_second)) return Bf16Unit::tiles;
+  return dot > 0 && t.bf16_flops_per_second >= t.f32_flops_per_second ? Bf16Unit::dot : Bf16Unit::none;
 }
 
 }  // namespace vkconv::cpu

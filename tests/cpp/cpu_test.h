@@ -93,6 +93,23 @@ inline void expect_same_infinities(const std::vector<double>& expected, const st
   }
 }
 
+// A weight gradient with one such value in either operand: exactly the sums that it is part of, of small integers.
+inline void expect_special_values_in_their_sums(const std::string& text, const std::string& algorithm,
+                                                CpuPlanner& planner, const std::vector<double>& values) {
+  const ConvProblem p = parse_problem(text);
+  for (const double value : values)
+    for (const bool in_input : {true, false}) {
+      Arrays a = make_arrays(p, Data::small_integers);
+      (in_input ? a.input : a.output)[7] = value;
+      const auto got = run_cpu(p, a, planner, algorithm), exact = run_cpu(p, a, planner, "reference");
+      ASSERT_EQ(got.size(), exact.size());
+      for (std::size_t i = 0; i < got.size(); ++i)
+        ASSERT_TRUE(got[i] == exact[i] || (std::isnan(got[i]) && std::isnan(exact[i])))
+            << value << (in_input ? " in the input" : " in the gradient") << ", " << i << ": " << got[i] << " for "
+            << exact[i];
+    }
+}
+
 // Why the algorithm cannot run; empty where it can.
 inline std::string reason_of(const std::string& algorithm, const char* text,
                              std::size_t limit = kDefaultWorkspaceLimitBytes) {

@@ -102,20 +102,14 @@ bool fills_tiles(const ConvProblem& p) {
   return p.groups == 1 && 2 * taps * round_up(in, kTileTerms) >= 3 * round_up(taps * in, kTileTerms);
 }
 
-// The fastest for so many channels, with the zeros that fill its pairs or tiles. Some processors have the dot product
-// at half the rate of multiply-adds. Of several groups, pixels are copied with no zeros between them.
+// Zeros fill up the channels of a unit's pairs or tiles; of several groups, pixels are copied with none between them.
 Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
-  if (!multiplies_bf16(p, t)) return Bf16Unit::none;
   const std::int64_t in = p.in_channels_per_group();
-  const auto rate = [&](bool available, double flops_per_second, std::int64_t channels, std::int64_t terms) {
-    if (!available || (p.groups > 1 && in % terms != 0)) return 0.0;
-    return flops_per_second * static_cast<double>(channels) / static_cast<double>(round_up(channels, terms));
+  const auto share = [&](std::int64_t channels, std::int64_t terms) {
+    if (p.groups > 1 && in % terms != 0) return 0.0;
+    return static_cast<double>(channels) / static_cast<double>(round_up(channels, terms));
   };
-  const std::int64_t tile_channels = fills_tiles(p) ? in * p.kernel[2] : in;
-  const double tiles = rate(t.bf16_tiles, t.bf16_tile_flops_per_second, tile_channels, kTileTerms);
-  const double dot = rate(t.bf16_dot, t.bf16_flops_per_second, in, 2);
-  if (tiles > std::max(dot, t.f32_flops_per_second)) return Bf16Unit::tiles;
-  return dot > 0 && t.bf16_flops_per_second >= t.f32_flops_per_second ? Bf16Unit::dot : Bf16Unit::none;
+  return fastest_unit(p, t, share(in, 2), share(fills_tiles(p) ? in * p.kernel[2] : in, kTileTerms));
 }
 
 }  // namespace

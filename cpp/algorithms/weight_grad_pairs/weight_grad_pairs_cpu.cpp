@@ -10,10 +10,10 @@
 #include <string>
 
 #include "algorithms/registry_cpu.h"
+#include "algorithms/weight_grad/finite_sums_plan.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
 #include "algorithms/weight_grad_pairs/weight_grad_pairs.h"
 #include "core/orientation.h"
-#include "core/planner.h"
 #include "cpu/estimates.h"
 
 namespace vkconv::cpu {
@@ -30,37 +30,20 @@ Orientation orientation_of(const ConvProblem& p) {
   return o;
 }
 
-// The faster of those that the processor has; some have the dot product at half the rate of multiply-adds.
-Bf16Unit unit_of(const ConvProblem& p, const Traits& t) {
-  if (!multiplies_bf16(p, t)) return Bf16Unit::none;
-  if (t.bf16_tiles) return Bf16Unit::tiles;
-  return t.bf16_dot && t.bf16_flops_per_second > t.f32_flops_per_second ? Bf16Unit::dot : Bf16Unit::none;
-}
+Bf16Unit unit_of(const ConvProblem& p, const Traits& t) { return fastest_unit(p, t, 1, 1); }
 
-Layout layout_of(const ConvProblem& p, const Context<Device>& c) {
-  return choose_layout(p, unit_of(p, c.traits), c.traits, c.workspace_limit_bytes);
-}
+struct PairSums {
+  static constexpr const char* kName = "weight_grad_pairs";
+  using Layout = weight_grad_pairs::Layout;
 
-class WeightGradPairsPlan final : public Plan<Device> {
- public:
-  WeightGradPairsPlan(const ConvProblem& p, const Context<Device>& context)
-      : orientation_(orientation_of(p)),
-        p_(orientation_.apply(p)),
-        layout_(layout_of(p_, context)),
-        direct_(context.planner.plan({p, "weight_grad", context.workspace_limit_bytes})) {}
-
-  std::string describe() const override { return "weight_grad_pairs"; }
-  std::size_t workspace_bytes() const override { return std::max(layout_.bytes(p_), direct_->workspace_bytes()); }
-
-  void execute(Device::Stream& stream, const Operands<Device>& operands, std::byte* workspace) const override {
-    if (!run(p_, layout_, orientation_.apply(operands), workspace)) direct_->execute(stream, operands, workspace);
+  static Orientation orientation(const ConvProblem& p) { return orientation_of(p); }
+  static Layout layout(const ConvProblem& p, const Context<Device>& c) {
+    return choose_layout(p, unit_of(p, c.traits), c.traits, c.workspace_limit_bytes);
   }
-
- private:
-  Orientation orientation_;
-  ConvProblem p_;
-  Layout layout_;
-  std::shared_ptr<const Plan<Device>> direct_;
+  static std::size_t bytes(const ConvProblem& p, const Layout& layout) { return layout.bytes(p); }
+  static bool run(const ConvProblem& p, const Layout& layout, const Operands<Device>& operands, std::byte* workspace) {
+    return weight_grad_pairs::run(p, layout, operands, workspace);
+  }
 };
 
 Support supports(const ConvProblem& problem, const Context<Device>& context) {
@@ -68,18 +51,18 @@ Support supports(const ConvProblem& problem, const Context<Device>& context) {
   if (problem.dtype != DType::bf16) return Support::no("it is for bfloat16");
   if (problem.precision == Precision::highest) return Support::no("its sums count subnormal numbers as zero");
   if (unit_of(problem, context.traits) == Bf16Unit::none)
-    return Support::no("the processor multiplies bfloat16 no faster than float32");
+    return Support::no("nothing in the processor multiplies bfloat16 as fast as float32");
   if (problem.groups > 1 && problem.in_channels_per_group() == 1) return Support::no("groups have a single channel");
   if (problem.input_dilated()) return Support::no("the input is dilated");
   if (*std::max_element(problem.kernel.begin(), problem.kernel.end()) > kMostTaps)
     return Support::no("it finds the inputs of up to " + std::to_string(kMostTaps) + " taps along an axis");
   const ConvProblem p = orientation_of(problem).apply(problem);
-  return workspace_support("packed operands and sums", layout_of(p, context).bytes(p), context);
+  return workspace_support("packed operands and sums", PairSums::layout(p, context).bytes(p), context);
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& c) {
   const ConvProblem p = orientation_of(problem).apply(problem);
-  const Layout s = layout_of(p, c);
+  const Layout s = PairSums::layout(p, c);
   const Traits& t = c.traits;
   constexpr double kShare = 0.7;              // of the peak
   constexpr double kPackedSeconds = 0.15e-9;  // a value, of one thread
@@ -109,7 +92,7 @@ double seconds(const ConvProblem& problem, const Context<Device>& c) {
 }  // namespace
 }  // namespace weight_grad_pairs
 
-const Algorithm<Device> kWeightGradPairs{"weight_grad_pairs", weight_grad_pairs::supports, weight_grad_pairs::seconds,
-                                         make_plan<weight_grad_pairs::WeightGradPairsPlan>};
+const Algorithm<Device> kWeightGradPairs{weight_grad_pairs::PairSums::kName, weight_grad_pairs::supports, weight_grad_pairs::seconds,
+                                         make_plan<FiniteSumsPlan<weight_grad_pairs::PairSums>>};
 
 }  // namespace vkconv::cpu

@@ -9,10 +9,10 @@
 // a third axis, of any stride and dilation, are summed one after another. What is not finite is computed again by
 // weight_grad.
 #include "algorithms/registry_cpu.h"
+#include "algorithms/weight_grad/finite_sums_plan.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
 #include "algorithms/winograd_weight_grad/winograd_weight_grad.h"
 #include "core/orientation.h"
-#include "core/planner.h"
 
 namespace vkconv::cpu {
 namespace winograd_weight_grad {
@@ -21,26 +21,18 @@ namespace {
 constexpr std::int64_t kMaxTiles = 1 << 20;  // of longer sums the rounding of the running sums would show
 constexpr std::int64_t kFewOutputs = 16;     // errors are those of whole tiles, whatever a sum has of them
 
-class WinogradWeightGradPlan final : public Plan<Device> {
- public:
-  WinogradWeightGradPlan(const ConvProblem& p, const Context<Device>& context)
-      : orientation_(kernel_axes_last(p)),
-        p_(orientation_.apply(p)),
-        layout_(choose_layout(p_, context.traits, winograd::kernels().lanes, context.workspace_limit_bytes)),
-        direct_(context.planner.plan({p, "weight_grad", context.workspace_limit_bytes})) {}
+struct TileSums {
+  static constexpr const char* kName = "winograd_weight_grad";
+  using Layout = winograd_weight_grad::Layout;
 
-  std::string describe() const override { return "winograd_weight_grad"; }
-  std::size_t workspace_bytes() const override { return std::max(layout_.bytes(), direct_->workspace_bytes()); }
-
-  void execute(Device::Stream& stream, const Operands<Device>& operands, std::byte* workspace) const override {
-    if (!run(p_, layout_, orientation_.apply(operands), workspace)) direct_->execute(stream, operands, workspace);
+  static Orientation orientation(const ConvProblem& p) { return kernel_axes_last(p); }
+  static Layout layout(const ConvProblem& p, const Context<Device>& context) {
+    return choose_layout(p, context.traits, winograd::kernels().lanes, context.workspace_limit_bytes);
   }
-
- private:
-  Orientation orientation_;
-  ConvProblem p_;
-  Layout layout_;
-  std::shared_ptr<const Plan<Device>> direct_;
+  static std::size_t bytes(const ConvProblem&, const Layout& layout) { return layout.bytes(); }
+  static bool run(const ConvProblem& p, const Layout& layout, const Operands<Device>& operands, std::byte* workspace) {
+    return winograd_weight_grad::run(p, layout, operands, workspace);
+  }
 };
 
 // As on the described processor.
@@ -76,8 +68,8 @@ double seconds(const ConvProblem& problem, const Context<Device>& context) {
 }  // namespace
 }  // namespace winograd_weight_grad
 
-const Algorithm<Device> kWinogradWeightGrad{"winograd_weight_grad", winograd_weight_grad::supports,
+const Algorithm<Device> kWinogradWeightGrad{winograd_weight_grad::TileSums::kName, winograd_weight_grad::supports,
                                             winograd_weight_grad::seconds,
-                                            make_plan<winograd_weight_grad::WinogradWeightGradPlan>};
+                                            make_plan<FiniteSumsPlan<winograd_weight_grad::TileSums>>};
 
 }  // namespace vkconv::cpu
