@@ -62,7 +62,7 @@ inline ChildProblem one_tap(ConvProblem p, int axis, std::int64_t k) {
   return {canonical(p), slice};
 }
 
-// What `bytes` of a plan's own leave of the workspace limit to its children.
+// What `bytes` of a plan's own leave of the workspace limit to its children, which run one after another.
 template <class Device>
 Context<Device> without(std::size_t bytes, const Context<Device>& c) {
   return {c.traits, c.workspace_limit_bytes - bytes, c.planner};
@@ -174,38 +174,53 @@ inline std::vector<ChildProblem> longest_first(std::vector<ChildProblem> problem
   return problems;
 }
 
+// A plan whose weights are those of its children.
+template <class Device>
+class ChildrenPlan : public Plan<Device> {
+ public:
+  using typename Plan<Device>::Pointer;
+  using typename Plan<Device>::Stream;
+
+  std::string describe() const final { return name_ + "(" + children_.describe() + ")"; }
+  std::string weight_layout() const final { return children_.weight_layout(); }
+  std::size_t prepared_bytes() const final { return children_.prepared_bytes(); }
+  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const final {
+    return children_.prepare_in(to, stream, weight, p_.dtype);
+  }
+
+ protected:
+  ChildrenPlan(std::string name, const ConvProblem& p, Children<Device> children)
+      : name_(std::move(name)), p_(p), children_(std::move(children)) {}
+
+  std::string name_;
+  ConvProblem p_;
+  Children<Device> children_;
+};
+
 // Children that write disjoint parts of the output, in any order.
 template <class Device>
-class DisjointPlan final : public Plan<Device> {
+class DisjointPlan final : public ChildrenPlan<Device> {
  public:
   using typename Plan<Device>::Pointer;
   using typename Plan<Device>::Stream;
 
   DisjointPlan(std::string name, const ConvProblem& p, const std::vector<ChildProblem>& problems,
                const Context<Device>& context)
-      : name_(std::move(name)),
-        p_(p),
-        children_(longest_first(problems), context, static_cast<int>(problems.size())),
+      : ChildrenPlan<Device>(std::move(name), p, {longest_first(problems), context, static_cast<int>(problems.size())}),
         packs_first_(packs_first(context)) {}
 
   void execute(Stream& stream, const Operands<Device>& operands, Pointer workspace) const override {
     if (operands.prepared || !packs_first_) return run(stream, operands, workspace);
-    const PreparedWeights<Device> packed = prepare_in(workspace, stream, operands.weight);
+    const PreparedWeights<Device> packed = this->prepare_in(workspace, stream, operands.weight);
     Operands<Device> a = operands;
     a.prepared = &packed;
-    run(stream, a, workspace + static_cast<std::int64_t>(prepared_bytes()));
+    run(stream, a, workspace + static_cast<std::int64_t>(children_.prepared_bytes()));
   }
   std::size_t workspace_bytes() const override {
     if (!packs_first_) return children_.workspace_bytes();
     return children_.prepared_bytes() + children_.prepared_workspace_bytes();
   }
   std::size_t prepared_workspace_bytes() const override { return children_.prepared_workspace_bytes(); }
-  std::string describe() const override { return name_ + "(" + children_.describe() + ")"; }
-  std::string weight_layout() const override { return children_.weight_layout(); }
-  std::size_t prepared_bytes() const override { return children_.prepared_bytes(); }
-  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
-    return children_.prepare_in(to, stream, weight, p_.dtype);
-  }
 
  private:
   // Whether all weights of a call are packed before the children run.
@@ -221,14 +236,12 @@ class DisjointPlan final : public Plan<Device> {
     stream.for_each_independent(static_cast<std::int64_t>(children_.list().size()), share_workspace,
                                 [&](std::int64_t i) {
                                   const auto at = static_cast<std::size_t>(i);
-                                  const auto a = children_.operands(at, operands, p_);
+                                  const auto a = children_.operands(at, operands, this->p_);
                                   children_.list()[at].plan->execute(stream, a, workspace);
                                 });
   }
 
-  std::string name_;
-  ConvProblem p_;
-  Children<Device> children_;
+  using ChildrenPlan<Device>::children_;
   bool packs_first_;
 };
 

@@ -13,11 +13,12 @@ std::vector<Part> forward_halves(const ConvProblem& p, const HostOperands& opera
   return parts;
 }
 
-// Channels [begin, end) of the output, the input or, with groups, of both.
+// How many come before a channel of the output and one of the input.
 struct Channels {
-  std::int64_t groups, outputs, inputs;  // before the part
+  std::int64_t groups, outputs, inputs;
 };
 
+// The gradients of the channels [begin, end) of the output, the input or, with groups, of both.
 Part weight_grad_part(const ConvProblem& p, const HostOperands& a, const Channels& begin, const Channels& end) {
   Part part{p, a};
   part.problem.groups = end.groups - begin.groups;

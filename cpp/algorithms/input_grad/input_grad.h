@@ -30,6 +30,7 @@ class InputGradPlan final : public Plan<Device> {
     child_->execute(stream, a, workspace);
   }
   std::size_t workspace_bytes() const override { return child_->workspace_bytes(); }
+  std::size_t prepared_workspace_bytes() const override { return child_->prepared_workspace_bytes(); }
   std::string describe() const override { return "input_grad(" + child_->describe() + ")"; }
   std::string weight_layout() const override {
     const std::string layout = child_->weight_layout();

@@ -30,13 +30,14 @@ inline std::vector<ChildProblem> depth_tap_children(const ConvProblem& p) {
 }
 
 template <class Device>
-class SmallKernelDepthPlan final : public Plan<Device> {
+class SmallKernelDepthPlan final : public ChildrenPlan<Device> {
  public:
   using typename Plan<Device>::Pointer;
   using typename Plan<Device>::Stream;
 
   SmallKernelDepthPlan(const ConvProblem& p, const Context<Device>& context)
-      : p_(p), children_(depth_tap_children(p), context), sum_bytes_(partial_sum_bytes(p)) {}
+      : ChildrenPlan<Device>("small_kernel_depth", p, {depth_tap_children(p), context}),
+        sum_bytes_(partial_sum_bytes(p)) {}
 
   // Bytes of partial sums kept outside the output; 0 when the output has the accumulator type.
   static std::size_t partial_sum_bytes(const ConvProblem& p) {
@@ -56,16 +57,11 @@ class SmallKernelDepthPlan final : public Plan<Device> {
     }
   }
   std::size_t workspace_bytes() const override { return sum_bytes_ + children_.workspace_bytes(); }
-  std::string describe() const override { return "small_kernel_depth(" + children_.describe() + ")"; }
-  std::string weight_layout() const override { return children_.weight_layout(); }
-  std::size_t prepared_bytes() const override { return children_.prepared_bytes(); }
-  PreparedWeights<Device> prepare_in(Pointer to, Stream& stream, const WeightView<Pointer>& weight) const override {
-    return children_.prepare_in(to, stream, weight, p_.dtype);
-  }
+  std::size_t prepared_workspace_bytes() const override { return sum_bytes_ + children_.prepared_workspace_bytes(); }
 
  private:
-  ConvProblem p_;
-  Children<Device> children_;
+  using ChildrenPlan<Device>::p_;
+  using ChildrenPlan<Device>::children_;
   std::size_t sum_bytes_;
 };
 
