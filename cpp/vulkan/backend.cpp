@@ -236,7 +236,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
 
   bool execute_halves(const PlanRequest& request, const Execution& execution) {
     const Residents& r = execution.residents;
-    if (r.input || r.weight || r.output || r.bias) return false;
+    if (r.input || r.weight || r.output || r.bias || r.addend) return false;
     const std::vector<Part> parts = halves(request.problem, execution.operands);
     double seconds = 0;
     for (const Part& part : parts) {

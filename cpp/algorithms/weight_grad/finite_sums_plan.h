@@ -30,8 +30,7 @@ class FiniteSumsPlan final : public Plan<Device> {
   }
 
   void execute(Device::Stream& stream, const Operands<Device>& operands, std::byte* workspace) const override {
-    if (!Sums::run(p_, layout_, orientation_.apply(operands), workspace))
-      direct_->execute(stream, operands, workspace);
+    if (!Sums::run(p_, layout_, orientation_.apply(operands), workspace)) direct_->execute(stream, operands, workspace);
   }
 
  private:

@@ -92,7 +92,8 @@ double seconds(const ConvProblem& problem, const Context<Device>& c) {
 }  // namespace
 }  // namespace weight_grad_pairs
 
-const Algorithm<Device> kWeightGradPairs{weight_grad_pairs::PairSums::kName, weight_grad_pairs::supports, weight_grad_pairs::seconds,
+const Algorithm<Device> kWeightGradPairs{weight_grad_pairs::PairSums::kName, weight_grad_pairs::supports,
+                                         weight_grad_pairs::seconds,
                                          make_plan<FiniteSumsPlan<weight_grad_pairs::PairSums>>};
 
 }  // namespace vkconv::cpu
