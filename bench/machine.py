@@ -86,6 +86,15 @@ def random_layers(options: argparse.Namespace) -> list[Any]:
     return random_layers(options.random, options.seed, options.gflop_limit * 1e9, options.most_channels)
 
 
+def forward_cases(options: argparse.Namespace, images: int | None = None) -> list[Any]:
+    """The forward passes among the random layers that these options ask for, or else the cases of a suite."""
+    from bench.cases import chosen
+
+    if options.random:
+        return [layer for layer in random_layers(options) if layer.direction == "forward"]
+    return chosen(options, images)
+
+
 def pin(threads: int) -> None:
     """Leaves this process the first `threads` of its CPUs: libraries that size their own pools follow."""
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

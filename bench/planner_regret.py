@@ -63,14 +63,6 @@ def measure(case: Any, options: argparse.Namespace) -> Row | None:
     return row
 
 
-def wanted(options: argparse.Namespace) -> list[Any]:
-    """The cases of a suite, or random layers where asked."""
-    from bench.cases import chosen
-
-    layers = [layer for layer in machine.random_layers(options) if layer.direction == "forward"]
-    return layers or chosen(options)
-
-
 def regret(row: Row) -> float:
     """The chosen algorithm's time over the best one's: 1 is right."""
     return float(row["ms"][row["chosen"]] / min(row["ms"].values()))
@@ -113,7 +105,7 @@ def main() -> int:
     machine.pin(options.threads)
     rows = load(options.json)
     print("case                          regret  plan, then every algorithm timed: ms (estimate)")
-    for case in wanted(options):
+    for case in machine.forward_cases(options):
         row = measure(case, options)
         if row:
             rows[case.name] = row

@@ -1,6 +1,7 @@
 """Times vkconv beside other libraries, in one process and on the same arrays.
 
     python bench/run.py --suite core --peers auto --json result.json
+    python bench/run.py --random 300 --peers torch                  forward passes of bench/random_layers.py
     python bench/run.py --suite peers --device vulkan --images 1    beside ncnn, which takes one image a call
 
 A result is compared with fp64 before its time counts. What a peer is timed on is its own business: see bench/peers.
@@ -22,6 +23,7 @@ from bench import machine
 def arguments() -> argparse.Namespace:
     parser = machine.parser("run", __doc__)
     machine.add_cases(parser, suite="core", gflop_limit=20.0)
+    machine.add_random(parser)
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
     parser.add_argument("--peers", default="auto", help="auto, none, or names like torch,ncnn (default: auto)")
     mode = parser.add_mutually_exclusive_group()
@@ -72,12 +74,13 @@ def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> di
 def main() -> int:
     options = arguments()
     machine.pin(options.threads)
-    from bench import cases, peers, report
+    from bench import peers, report
     from bench.peers import vkconv_own
 
     found = peers.find(options.peers, options.device)
     contenders = vkconv_own.contenders(options.device, modes(options)) + found.peers
-    result = {"suite": options.suite, "device": options.device, "threads": options.threads, "images": options.images}
+    result = {"suite": machine.suite_name(options), "device": options.device}
+    result |= {"threads": options.threads, "images": options.images}
     result |= {"machine": machine.describe(), "versions": {p.name: p.version for p in contenders}}
     print(", ".join(f"{name} {version}" for name, version in result["versions"].items()))
     for module, reason in found.absent.items():
@@ -86,7 +89,7 @@ def main() -> int:
     print(f"\n{report.header(names)}")
     rows: list[dict[str, Any]] = []
     try:
-        for case in cases.chosen(options, options.images):
+        for case in machine.forward_cases(options, options.images):
             rows.append(measure(case, contenders, options))
             print(report.line(rows[-1], names), flush=True)
     except KeyboardInterrupt:
