@@ -24,15 +24,17 @@ HostOperands operands_of(const xla::Call& call, const ConvProblem& p) {
   return operands;
 }
 
+// The CPU, opened with the interpreter's lock, which XLA's threads do not have.
+const OpenDevice* cpu_device = nullptr;
+
 void compute(const xla::Call& call) {
   const xla::Text& text = *call.attributes.values[0];
   const ConvProblem p = parse_problem({text.data, text.size});
   const xla::Buffer& result = *call.results.buffers[0];
   for (std::int64_t a = 0; a < result.rank; ++a)
     if (result.extents[a] == 0) return;
-  static const OpenDevice& cpu = *new OpenDevice(DeviceTable::instance().open("cpu"));
   // With the precision of now: what is compiled follows the default.
-  execute_without_interpreter(default_options(cpu), p, {operands_of(call, p)});
+  execute_without_interpreter(default_options(*cpu_device), p, {operands_of(call, p)});
 }
 
 xla::Error* failure(const xla::Call& call, const char* message, int code) {
@@ -68,7 +70,11 @@ xla::Error* answer(xla::Call* call) {
 }  // namespace
 
 void bind_xla(py::module_& m) {
-  m.def("xla_function", [] { return py::capsule(reinterpret_cast<void*>(&answer), "xla._CUSTOM_CALL_TARGET"); });
+  m.def("xla_function", [] {
+    if (!cpu_device) cpu_device = new OpenDevice(DeviceTable::instance().open("cpu"));
+    default_precision();  // which may be refused, and is known from now on
+    return py::capsule(reinterpret_cast<void*>(&answer), "xla._CUSTOM_CALL_TARGET");
+  });
   // The problem of the operation that `call` runs. It is not computed.
   m.def("problem_of", [](const py::function& call) {
     Captured captured;

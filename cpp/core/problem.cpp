@@ -95,6 +95,8 @@ ConvProblem canonical(ConvProblem p) {
 
 void validate(const ConvProblem& p) {
   if (p.groups < 1) refuse("groups is " + std::to_string(p.groups) + ", wanted >= 1");
+  if (p.output_dtype != p.dtype && p.output_dtype != accumulator(p.dtype))
+    refuse("the output is neither of the operands' type nor of the one that sums have");
   if (p.batch < 0 || p.in_channels < 0 || p.out_channels < 0) refuse("negative batch or channel count");
   validate_channels(p.in_channels, p.groups, "input");
   validate_channels(p.out_channels, p.groups, "output");

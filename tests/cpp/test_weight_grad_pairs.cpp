@@ -104,13 +104,20 @@ TEST_P(WeightGradPairs, RefusesWithAReason) {
   EXPECT_THROW(local.plan({parse_problem(kProblems[0]), kName, 1000}), ProblemError);
 }
 
-TEST_P(WeightGradPairs, IsChosenForManyChannels) {
-  CpuPlanner local = planner();
-  EXPECT_EQ(local.plan({parse_problem("wgrad_bf16_n32c512o512_i14x14_k1x1"), ""})->describe(), kName);
-  cpu::Traits slow = traits_of(false, 2);
-  slow.bf16_flops_per_second = slow.f32_flops_per_second / 2;
-  CpuPlanner other(registry<cpu::Device>(), slow);
-  EXPECT_THROW(other.plan({parse_problem("wgrad_bf16_n8c128o128_i28x28_k3x3_p1x1"), kName}), ProblemError);
+// On described processors, whatever this one is.
+TEST(WeightGradPairsPlan, IsChosenForManyChannelsWhereUnitsAreFast) {
+  cpu::Traits t;
+  t.threads = 2, t.vector_bytes = 64;
+  t.f32_flops_per_second = 2e11;
+  for (const bool tiles : {false, true}) {
+    t.bf16_dot = true, t.bf16_tiles = tiles;
+    t.bf16_flops_per_second = 4e11, t.bf16_tile_flops_per_second = 2e12;
+    CpuPlanner fast(registry<cpu::Device>(), t);
+    EXPECT_EQ(fast.plan({parse_problem("wgrad_bf16_n32c512o512_i14x14_k1x1"), ""})->describe(), kName);
+  }
+  t.bf16_tiles = false, t.bf16_flops_per_second = 1e11;
+  CpuPlanner slow(registry<cpu::Device>(), t);
+  EXPECT_THROW(slow.plan({parse_problem("wgrad_bf16_n8c128o128_i28x28_k3x3_p1x1"), kName}), ProblemError);
 }
 
 }  // namespace

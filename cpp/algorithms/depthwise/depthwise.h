@@ -12,8 +12,8 @@ namespace vkconv::cpu::depthwise {
 // Longest chain of sums before it is added to a total: bounds the rounding error of large kernels.
 inline constexpr std::int64_t kSumTerms = 64;
 
-// Weights as [tap][row_length] in the accumulator type, row[i] = w[i % out_channels]: a row of few channels repeats,
-// see flat_weight_vectors.
+// Weights as [tap][row_length] in the accumulator type. Behind the last channel a row of few, packed by one task,
+// repeats: row[i] = w[i % out_channels], see flat_weight_vectors.
 struct PackedWeights {
   const std::byte* data = nullptr;  // of the first tap
   Extent3 tap{};                    // elements from one tap to the next along each axis

@@ -43,8 +43,9 @@ void pack_channels(const ConvProblem& p, const WeightView<std::byte*>& weight, c
     using T = Accumulator<In>;
     pack<In>(p, cpu::HWY_NAMESPACE::typed<In>(weight, 0), channels, row_length, reinterpret_cast<T*>(to));
     if (channels.end < p.out_channels) return;
+    const bool all = channels.begin == 0;  // else the channels that would be repeated may still be missing
     for (T *row = reinterpret_cast<T*>(to), *end = row + p.taps() * row_length; row != end; row += row_length)
-      for (std::int64_t i = p.out_channels; i < row_length; ++i) row[i] = row[i - p.out_channels];
+      for (std::int64_t i = p.out_channels; i < row_length; ++i) row[i] = all ? row[i - p.out_channels] : T{0};
   });
 }
 

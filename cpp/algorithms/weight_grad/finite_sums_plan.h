@@ -1,10 +1,11 @@
 // Plans of weight gradients whose sums are right where all values are finite; those that are not so are computed again
-// by weight_grad.
+// by weight_grad, or where that wants more workspace by the definition.
 #pragma once
 #include <algorithm>
 #include <memory>
 #include <string>
 
+#include "algorithms/registry_cpu.h"
 #include "core/orientation.h"
 #include "core/planner.h"
 #include "cpu/device.h"
@@ -22,7 +23,7 @@ class FiniteSumsPlan final : public Plan<Device> {
       : orientation_(Sums::orientation(p)),
         p_(orientation_.apply(p)),
         layout_(Sums::layout(p_, context)),
-        direct_(context.planner.plan({p, "weight_grad", context.workspace_limit_bytes})) {}
+        direct_(context.planner.plan({p, direct_algorithm(p, context), context.workspace_limit_bytes})) {}
 
   std::string describe() const override { return Sums::kName; }
   std::size_t workspace_bytes() const override {
@@ -34,6 +35,10 @@ class FiniteSumsPlan final : public Plan<Device> {
   }
 
  private:
+  static std::string direct_algorithm(const ConvProblem& p, const Context<Device>& context) {
+    return std::string(kWeightGrad.supports(p, context) ? kWeightGrad.name : kReference.name);
+  }
+
   Orientation orientation_;
   ConvProblem p_;
   typename Sums::Layout layout_;
