@@ -348,6 +348,14 @@ def test_unfold_is_the_convolution_before_its_sum(rank, mode):
     assert np.vdot(windows, given) == np.vdot(x, vkconv.fold(given, x.shape, **options))
 
 
+def test_windows_that_do_not_overlap_may_be_written():
+    x = np.ones((1, 8, 3), np.float32)
+    for kernel, stride in ((2, 2), (8, 1), (1, 1)):
+        windows = vkconv.unfold(x, kernel, stride)
+        windows[:] = 0
+        assert windows.flags.owndata and x.all()
+
+
 @pytest.mark.parametrize("mode, first", [("zeros", 1), ("circular", 33)])
 def test_fold_allocates_no_border(mode, first):
     windows, padding = np.ones((1, 33, 1, 1), np.float32), [(2**34, 2**34)]

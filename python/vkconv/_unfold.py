@@ -55,7 +55,8 @@ def unfold(
         return np.empty((len(input), *outputs, *kernel, input.shape[-1]), input.dtype)
     border, kept = split(numbers)
     x = bordered(input, border, padding_mode)[kept]
-    return np.ascontiguousarray(_windows(x, kernel, stride, dilation))
+    made: Array = _windows(x, kernel, stride, dilation).copy()  # contiguous ones too, which are read-only
+    return made
 
 
 def fold(
