@@ -202,6 +202,23 @@ def test_weights_of_some_axes_stand_in_the_arrays_order(axes):
     near(ndimage.correlate(x, w, axes=axes, origin=(-1, 0)), scipy_ndimage.correlate(x, w, axes=axes, origin=(-1, 0)))
 
 
+@needs_axes
+def test_results_lie_row_by_row():
+    for x in (array(6, 4, 9), np.asfortranarray(array(6, 4, 9)), array(6, 4, 9) + 1j, array(4, 70)):
+        for name, arguments, options in (
+            ("correlate1d", ([1, 2, 1],), {"axis": 0}),
+            ("correlate1d", ([1, 0, -1],), {"axis": 1}),
+            ("uniform_filter1d", (3, 0), {}),
+            ("uniform_filter1d", (65, 0), {}),
+            ("gaussian_filter1d", (1, 0), {}),
+            ("correlate", (array(2, 3),), {"axes": (0, x.ndim - 1)}),
+        ):
+            for part in (x, x[..., :3]):
+                got = getattr(ndimage, name)(part, *arguments, **options)
+                assert got.flags.c_contiguous
+                near(got, getattr(scipy_ndimage, name)(part, *arguments, **options))
+
+
 def test_four_axes():
     x, w = array(4, 5, 6, 7), array(2, 3, 3, 2)
     near(ndimage.convolve(x, w, mode="wrap"), scipy_ndimage.convolve(x, w, mode="wrap"))

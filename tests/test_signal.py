@@ -104,6 +104,12 @@ def test_empty_and_errors():
             call()
 
 
+@pytest.mark.parametrize("boundary", ["fill", "wrap", "symm"])
+def test_same_planes_keep_no_larger_ones(boundary):
+    got = signal.correlate2d(normal(4, 5), normal(3, 9), "same", boundary)
+    assert got.flags.c_contiguous and (got.base is None or got.base.nbytes <= got.nbytes)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shapes", [((4, 5), (2, 0)), ((4, 5), (0, 7)), ((0, 5), (2, 3))], ids=str)
 def test_planes_that_are_empty(shapes, mode):

@@ -68,7 +68,7 @@ def window_filter(
     if divisor != 1:
         result /= divisor
     if not isinstance(output, np.ndarray) and made.dtype == result.dtype:
-        return result
+        return np.asarray(result, order="C")  # like `made`; `ascontiguousarray` would give a number an axis
     if made.dtype.kind in "iub":
         result = np.asarray(_as_c_casts(_past_roundings(result), made.dtype))  # scalars do not wrap
     with np.errstate(invalid="ignore"):

@@ -130,8 +130,7 @@ def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill",
     if mode == "same" and a.ndim == 2 and b.size > 0:
         # SciPy's centre of a kernel of even extent is that of the flipped one.
         full = convolve2d(a, flipped, "full", boundary, fillvalue)
-        at = [slice(m // 2, m // 2 + n) for n, m in zip(a.shape, b.shape, strict=True)]
-        return full[tuple(at)]
+        return _cut(full, [m // 2 for m in b.shape], list(a.shape))
     return convolve2d(a, flipped, mode, boundary, fillvalue)
 
 
