@@ -234,6 +234,26 @@ def test_objects():
     assert plane.dtype == object and np.array_equal(plane[0, 2:-2], want[2:-2])
 
 
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+def test_objects_without_axes(name):
+    for pair in ((2, 3), (2**70, 3), (2.5, 2), (Fraction(1, 3), 2)):
+        got, want = (getattr(m, name)(*(np.array(v, object) for v in pair)) for m in (signal, scipy_signal))
+        assert got == want and type(got) is type(want)
+    whole = getattr(signal, name)(np.array(2**62), np.array(4, object))
+    assert whole == 2**64
+    for kind in (object, float):
+        with pytest.raises(ValueError, match="must both be 2-D arrays"):
+            getattr(signal, f"{name}2d")(np.array(2, kind), np.array(3, kind))
+
+
+def test_valid_planes_of_complex_numbers_agree_with_correlate():
+    a, b = normal(3, 4), normal(5, 6)
+    for x, y in ((a, b + 1j), (a - 2j, b), (a - 2j, b + 1j * b[::-1])):
+        got = signal.correlate2d(x, y, "valid")
+        near(got, scipy_signal.correlate(x, y, "valid"))
+        near(got, scipy_signal.correlate2d(x, y, "valid").conj())
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_four_axes_of_what_must_be_exact(mode):
     a, b = RNG.integers(-(2**20), 2**20, (3, 4, 2, 5)), RNG.integers(-(2**20), 2**20, (2, 3, 1, 4))

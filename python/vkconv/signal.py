@@ -79,7 +79,7 @@ def convolve(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> A
 def correlate(in1: Any, in2: Any, mode: Mode = "full", method: str = "auto") -> Array:
     """`scipy.signal.correlate`."""
     _, b = _operands(in1, in2)
-    return convolve(in1, np.flip(b).conj(), mode, method)
+    return convolve(in1, _mirrored(b), mode, method)
 
 
 def fftconvolve(in1: Any, in2: Any, mode: Mode = "full", axes: Axes = None) -> Array:
@@ -103,7 +103,7 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
     """`scipy.signal.convolve2d`."""
     a, b = _operands(in1, in2)
     if a.ndim != 2:
-        raise ValueError(f"in1 has {a.ndim} dimensions, wanted 2")
+        raise ValueError(f"in1 and in2 must both be 2-D arrays, they have {a.ndim} dimensions")
     if boundary not in _BOUNDARIES:
         raise ValueError(f"boundary is {boundary!r}, wanted 'fill', 'wrap' or 'symm'")
     outside = np.asarray(fillvalue)
@@ -124,9 +124,10 @@ def convolve2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", 
 
 
 def correlate2d(in1: Any, in2: Any, mode: Mode = "full", boundary: str = "fill", fillvalue: Any = 0) -> Array:
-    """`scipy.signal.correlate2d`."""
+    """`scipy.signal.correlate2d`. With mode 'valid', an `in2` larger than `in1` and complex numbers, the result is that
+    of `correlate`, of which SciPy gives the conjugate here."""
     a, b = _operands(in1, in2)
-    flipped = np.flip(b).conj()
+    flipped = _mirrored(b)
     if mode == "same" and a.ndim == 2 and b.size > 0:
         # SciPy's centre of a kernel of even extent is that of the flipped one.
         full = convolve2d(a, flipped, "full", boundary, fillvalue)
@@ -175,6 +176,11 @@ def _operands(in1: Any, in2: Any) -> tuple[Array, Array]:
             f"in1 and in2 should have the same dimensionality: in1 has {a.ndim} dimensions, in2 has {b.ndim}"
         )
     return a, b
+
+
+def _mirrored(b: Array) -> Array:
+    """The operand that makes a correlation of a convolution. Without axes, NumPy takes objects out of their array."""
+    return np.asarray(b.conj(), b.dtype) if b.ndim == 0 else np.flip(b).conj()
 
 
 def _floating(a: Array, b: Array) -> tuple[Array, Array]:
