@@ -6,9 +6,9 @@
     y = vkconv.jax.conv_general_dilated(x, w, (1, 1), "SAME")       # jax.lax's arguments, any dimension numbers
 
 They run under `jit`, `vmap` and derivatives of any order and mode. On JAX's CPU, XLA calls vkconv itself, on its own
-memory and without Python (`jax.ffi`); elsewhere, where vkconv's default device is another than the CPU when a function
-is compiled, and for a `vmap` over weights, it calls back to Python, which copies the result once. `vmap` over the input
-makes a larger batch, not a loop. Batches whose extents are symbols, as `jax.export` has them, are JAX's own.
+memory and without Python (`jax.ffi`); elsewhere, and where vkconv's default device is another than the CPU when a
+function is compiled, it calls back to Python, which copies the result once. `vmap` over the input makes a larger batch,
+over weights a loop. Batches whose extents are symbols, as `jax.export` has them, are JAX's own.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
         return jax.pure_callback(on_arrays, jax.ShapeDtypeStruct(shape_of(a, b, **params), a.dtype), a, b)
 
     def call(a: jax.Array, b: jax.Array, **params: Any) -> jax.Array:
-        own = len(params["geometry"].stride) + 2
-        alone = b.shape[-own:]
-        batch = math.prod(a.shape[: -own + 1]) if merge else a.shape[-own]
-        one = (batch, *a.shape[-own + 1 :])
-        if _core.current_device() != "cpu" or b.size != math.prod(alone) or a.size != math.prod(one):
+        if _core.current_device() != "cpu":
             return compute(a, b, **params)
+        own = len(params["geometry"].stride) + 2
+        if a.ndim > own and not (merge and math.prod(b.shape[:-own]) == 1):
+            return _loop(partial(call, **params), a, b)
+        alone, one = b.shape[-own:], (math.prod(a.shape[: -own + 1]), *a.shape[-own + 1 :])
         like = [np.broadcast_to(np.zeros((), a.dtype), shape) for shape in (one, alone)]
         problem = _core.problem_of(lambda: run(*like, **params))
         result = jax.ShapeDtypeStruct((*core(one, alone, **params),), a.dtype)
@@ -102,6 +102,18 @@ def _primitive(name: str, run: Callable[..., Any], core: Callable[..., Sequence[
     mlir.register_lowering(made, mlir.lower_fun(compute, multiple_results=False))
     mlir.register_lowering(made, mlir.lower_fun(call, multiple_results=False), platform="cpu")
     batching.primitive_batchers[made] = batched
+    return made
+
+
+def _loop(call: Callable[..., jax.Array], a: jax.Array, b: jax.Array) -> jax.Array:
+    """`call` along the first axis of `vmap`, whose extent in one of the arrays may be 1. The loop is XLA's: a
+    callback to Python may wait for operands from a thread that waits for the callback."""
+    count = np.broadcast_shapes(a.shape[:1], b.shape[:1])[0]
+
+    def step(parts: Any) -> jax.Array:
+        return call(*(v[0] if part is None else part for v, part in zip((a, b), parts, strict=True)))
+
+    made: jax.Array = jax.lax.map(step, [v if len(v) == count else None for v in (a, b)])
     return made
 
 
