@@ -72,6 +72,26 @@ def test_errors_are_those_of_pytorch():
                 f(wrong)
 
 
+class Auxiliary(nn.Module):
+    """A head that is for training alone."""
+
+    def __init__(self, read) -> None:
+        super().__init__()
+        self.body, self.read = nn.Conv2d(4, 4, 1), read
+        self.head = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1))
+
+    def forward(self, x):
+        y = self.body(x)
+        aux = self.head(self.read(y))
+        z = y.mean((2, 3), keepdim=True)
+        return (z, aux) if self.training else z
+
+
+@pytest.mark.parametrize("read", [nn.Identity(), nn.ReLU()])
+def test_layers_whose_results_nothing_reads_are_not_computed(read):
+    assert len(inside(check(Auxiliary(read).eval(), torch.randn(2, 4, 6, 6)))) == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_sums_run_in_their_own_dtype(dtype):
     """In halves an addend has another dtype than a result of the chain."""

@@ -15,7 +15,7 @@ from torch import fx, nn
 from vkconv._types import Activation
 from vkconv.torch._arrays import contiguous
 from vkconv.torch._chain import chain
-from vkconv.torch._channels import excite
+from vkconv.torch._channels import ChannelStep, excite
 from vkconv.torch._computed import Computed, functions_to_layers
 from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
 from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
@@ -72,8 +72,8 @@ def fuse(module: nn.Module, graph: fx.Graph) -> fx.GraphModule | None:
     functions_to_layers(made)
     Fusion(made).run()
     excite(made)
-    for node in reversed(list(graph.nodes)):
-        if node.op == "call_module" and str(node.target).startswith("attribute_") and not node.users:
+    for node in reversed(list(graph.nodes)):  # what nothing reads, as heads for training alone
+        if not node.users and isinstance(module_of(made, node), Attribute | Prepared | ChannelStep):
             graph.erase_node(node)
     chain(made)
     for node in graph.nodes:
