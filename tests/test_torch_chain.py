@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from test_torch_accelerate import SMALL, check, inside, models, runs  # noqa: E402 - after the skip
 from vkconv.torch._arrays import contiguous  # noqa: E402
 from vkconv.torch._chain import Chain  # noqa: E402
+from vkconv.torch._channels import ChannelMeans  # noqa: E402
 
 LENGTHS = {"resnet": [1, 19], "mobilenet": [62, 2], "r3d": [12]}
 
@@ -221,6 +222,28 @@ def test_squeeze_and_excitation_of_other_ranks_and_dtypes(rank, dtype):
     tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
     fast = check(model, torch.randn(2, 3, *(7, 6, 5)[:rank]).to(dtype), tolerance=tolerance)
     assert [len(inside(c)) for c in inside(fast, Chain)] == ([1, 2, 1] if dtype == torch.bfloat16 else [4])
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("name", ["module", "function", "mean"])
+def test_squeeze_and_excitation_without_a_batch(name, rank):
+    pools = {
+        "module": [nn.AdaptiveAvgPool1d(1), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool3d(1)][rank - 1],
+        "function": lambda x: [F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d][rank - 1](x, 1),
+        "mean": lambda x: x.mean(tuple(range(-rank, 0)), keepdim=True),
+    }
+    model, x = Excited(pools[name], torch.sigmoid, rank).eval(), torch.randn(3, *(7, 6, 5)[:rank])
+    assert inside(check(model, x), ChannelMeans)
+
+
+@pytest.mark.parametrize("axes", [(2, 3), (3, -2), (2, -1)])
+def test_axes_that_only_a_batch_has(axes):
+    model = Excited(lambda x: x.mean(axes, keepdim=True), torch.sigmoid).eval()
+    fast, x = check(model, torch.randn(1, 3, 6, 5)), torch.randn(3, 6, 5)
+    assert inside(fast, ChannelMeans)
+    for f in (model, fast):
+        with torch.no_grad(), pytest.raises((IndexError, RuntimeError)):
+            f(x)
 
 
 @pytest.mark.parametrize("other", [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,10 +36,15 @@ class ChannelStep(nn.Module):
 
 
 class ChannelMeans(ChannelStep):
-    """The mean of every channel, as an image of one pixel."""
+    """The mean of every channel, as an image of one pixel. `axes` are as the code has them: those counted from the
+    first are others, or none, in an image without a batch."""
+
+    def __init__(self, beside: Prepared, axes: Sequence[int]) -> None:
+        super().__init__(beside)
+        self.axes = list(axes)
 
     def forward(self, input: Tensor) -> Tensor:
-        return input.mean(list(range(2, input.dim())), keepdim=True)
+        return input.mean(self.axes, keepdim=True)
 
 
 class ChannelProduct(ChannelStep):
@@ -55,12 +61,13 @@ def excite(made: fx.GraphModule) -> None:
         last, beside = node, None
         while (layer := _only_reader(made, last)) is not None:
             last, beside = next(iter(last.users)), beside or layer
-        if beside is None or not _takes_means(made, node, beside.geometry.rank) or len(last.users) != 1:
+        axes = None if beside is None else _axes_of_means(made, node, beside.geometry.rank)
+        if beside is None or axes is None or len(last.users) != 1:
             continue
         image, product = node.args[0], next(iter(last.users))
         from_convolution = isinstance(module_of(made, image), Prepared)
         if from_convolution and computes(product, MULTIPLICATIONS, "mul") and set(product.args) == {image, last}:
-            _step(made, node, ChannelMeans(beside), (image,))
+            _step(made, node, ChannelMeans(beside, axes), (image,))
             _step(made, product, ChannelProduct(beside), (image, last))
 
 
@@ -71,23 +78,24 @@ def _only_reader(made: fx.GraphModule, node: fx.Node) -> Prepared | None:
     return layer if isinstance(layer, Prepared) and not isinstance(layer, PreparedLinear) else None
 
 
-def _takes_means(made: fx.GraphModule, node: fx.Node, rank: int) -> bool:
-    """Whether the node takes the mean of every channel over all `rank` spatial axes, and keeps these."""
+def _axes_of_means(made: fx.GraphModule, node: fx.Node, rank: int) -> Sequence[int] | None:
+    """All `rank` spatial axes, where the node takes the mean of every channel over them and keeps them."""
     if not node.args or not isinstance(node.args[0], fx.Node):
-        return False
+        return None
     if node.op == "call_module":
         pool: Any = module_of(made, node)
-        return type(pool) is _POOLS[rank - 1] and plain(pool) and _is_one(pool.output_size)
+        return range(-rank, 0) if type(pool) is _POOLS[rank - 1] and plain(pool) and _is_one(pool.output_size) else None
     if node.target is _POOLINGS[rank - 1]:
-        return len(node.args) == 2 and not node.kwargs and _is_one(node.args[1])
+        return range(-rank, 0) if len(node.args) == 2 and not node.kwargs and _is_one(node.args[1]) else None
     if (node.op, node.target) != ("call_method", "mean") and node.target is not torch.mean:
-        return False
+        return None
     given = dict(zip(("input", "dim", "keepdim"), node.args, strict=False)) | node.kwargs
-    dims: Any = given.get("dim")
     if given.keys() != {"input", "dim", "keepdim"} or given["keepdim"] is not True:
-        return False
+        return None
+    dims: Any = given["dim"]
     dims = [dims] if isinstance(dims, int) else dims
-    return isinstance(dims, list | tuple) and sorted(d % (rank + 2) for d in dims) == list(range(2, rank + 2))
+    spatial = isinstance(dims, list | tuple) and sorted(d % (rank + 2) for d in dims) == list(range(2, rank + 2))
+    return dims if spatial else None
 
 
 def _is_one(size: Any) -> bool:
