@@ -370,10 +370,12 @@ def test_example_is_compared():
             self.conv = nn.Conv2d(3, 3, 1)
 
         def forward(self, x):
-            return self.conv(x) if type(x) is torch.Tensor else self.conv(x) * 2
+            return self.conv(x) if type(x) is torch.Tensor else self.other(self.conv(x))
 
-    with pytest.raises(RuntimeError, match="differs"):
-        vt.accelerate(Sometimes().eval(), example=torch.randn(1, 3, 4, 4))
+    for other in (lambda y: y * 2, lambda y: y.double()):
+        Sometimes.other = staticmethod(other)
+        with pytest.raises(RuntimeError, match="differs"):
+            vt.accelerate(Sometimes().eval(), example=torch.randn(1, 3, 4, 4))
     vt.accelerate(models.seeded(SMALL["r3d"][0]()), example=(torch.randn(SMALL["r3d"][1]),))
 
 

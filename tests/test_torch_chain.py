@@ -162,6 +162,55 @@ def test_what_follows_a_layer_scale_otherwise(last):
     check(Other(1, 1).eval(), torch.randn(2, 6, 5, 7))
 
 
+HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+
+
+class Residual(nn.Module):
+    def __init__(self, layer: nn.Module, term) -> None:
+        super().__init__()
+        self.layer, self.term = layer, term
+
+    def forward(self, x):
+        term = self.term(x)
+        return F.relu(self.layer(x.to(self.layer.weight.dtype)) + term)
+
+
+ADDENDS = {
+    "image": (lambda: nn.Conv2d(6, 6, 3, padding=1), (2, 6, 5, 7), lambda x: x),
+    "image without a batch": (lambda: nn.Conv2d(6, 6, 3, padding=1), (6, 5, 7), lambda x: x),
+    "number for an image": (lambda: nn.Conv2d(6, 6, 3), (6, 5, 7), lambda x: x.sum()),
+    "rows": (lambda: nn.Linear(6, 6), (2, 5, 6), lambda x: x),
+    "as many rows as channels": (lambda: nn.Linear(6, 6), (6, 6), lambda x: x),
+    "number for rows": (lambda: nn.Linear(6, 4), (5, 6), lambda x: x.sum()),
+}
+
+
+@HALVES
+@pytest.mark.parametrize("name", ADDENDS)
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_sum_of_halves_and_an_addend_has_the_dtype_of_pytorchs(name, wide, dtype):
+    make, shape, term = ADDENDS[name]
+    x = torch.randn(shape)
+    fast = check(Residual(make().to(dtype), term).eval(), x if wide else x.to(dtype), tolerance=2e-2)
+    assert "add" not in str(runs(fast).graph)
+
+
+@HALVES
+def test_a_layer_scale_that_is_wider_than_the_weights(dtype):
+    class Wide(Scaled):
+        def forward(self, x):
+            return self.scale * self.narrow(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    model, x = Wide(1, 1).eval(), torch.randn(2, 12, 5, 7)
+    model.narrow.to(dtype)
+    fast = check(model, x.to(dtype), tolerance=2e-2)
+    assert not any("mul" in str(n.target) for n in runs(fast).graph.nodes)
+    model.float().scale.data = model.scale.double()
+    check(model, x)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="type"):
+        vkconv.torch.accelerate(model)(x.double())
+
+
 @contextmanager
 def threads_of_vkconv(count):
     before = vkconv.num_threads()

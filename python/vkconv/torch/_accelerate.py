@@ -155,6 +155,8 @@ def _compare(model: nn.Module, made: nn.Module, example: tuple[Any, ...], tolera
     for a, b in pairs:
         if a.shape != b.shape:
             raise RuntimeError(f"the accelerated model differs from the model: shape {b.shape}, wanted {a.shape}")
+        if a.dtype != b.dtype:
+            raise RuntimeError(f"the accelerated model differs from the model: {b.dtype}, wanted {a.dtype}")
         scale = a.abs().max().clamp(min=torch.finfo(a.dtype).tiny)
         error = float((a - b).abs().max() / scale)
         if not error <= tolerance:

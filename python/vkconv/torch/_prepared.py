@@ -186,6 +186,8 @@ class Prepared(nn.Module, StandIn):
             weight, bias = normalized(weight, bias, self.norm, g.groups if g.transposed else None)
         if self.scale is not None:
             scale = self.scale().detach().flatten()
+            if not _keeps_dtype(weight, scale):
+                raise TypeError("the scale has a wider dtype than the weight")
             weight, bias = weight * scale.view(-1, 1, 1), None if bias is None else bias.detach() * scale
         if activation == "hardsigmoid":
             channels = weight.shape[1] * g.groups if g.transposed else len(weight)
@@ -218,7 +220,7 @@ class Prepared(nn.Module, StandIn):
         if not all(isinstance(x, Tensor) and has_strides(x) for x in operands) or self._needs_operators(*operands):
             return self._by_operators(input, addend)
         if not torch.is_autocast_enabled("cpu"):
-            return self._by_packed(input, addend)
+            return self._summed(input, addend)
         # The packed weights keep their dtype; the result has that of PyTorch's.
         own, dtype = self.layer.weight.dtype, torch.get_autocast_dtype("cpu")
         if own == torch.float64:  # which autocast leaves as it is
@@ -228,7 +230,7 @@ class Prepared(nn.Module, StandIn):
             addend = addend.to(torch.promote_types(own, torch.float32))
         if self.scale is not None:
             dtype = torch.promote_types(dtype, self.scale().dtype)
-        return self._by_packed(input.to(own), addend).to(dtype)
+        return self._summed(input.to(own), addend).to(dtype)
 
     def _needs_operators(self, *operands: Tensor) -> bool:
         if self.weight_is_computed() or stored() or follows_pytorchs_alone():
@@ -242,6 +244,12 @@ class Prepared(nn.Module, StandIn):
     def _normed(self, y: Tensor) -> Tensor:
         n = self.norm  # of a subclass, which may do more than a batch norm does
         return y if n is None else F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
+
+    def _summed(self, input: Tensor, addend: Tensor | None) -> Tensor:
+        """An addend in the pass has the dtype of the sums and that of the result, which in halves are two."""
+        if addend is None or addend.dtype == input.dtype == torch.promote_types(input.dtype, torch.float32):
+            return self._by_packed(input, addend)
+        return activate(self._alone(input) + addend, self.activation)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         axes, weight = input.dim() - self.geometry.rank, self.source()
@@ -261,8 +269,7 @@ class Prepared(nn.Module, StandIn):
         if addend is None:
             return prepared_conv(input, self.handle) if noticed(input) else self.convolved(input)
         batch, spatial, channels = self.output_shape(input)
-        sums = torch.promote_types(input.dtype, torch.float32)
-        if addend.dtype != sums or addend.shape != (batch, channels, *spatial):
+        if addend.shape != (batch, channels, *spatial):
             return activate(self._alone(input) + addend, self.activation)
         return prepared_conv_add(input, addend, self.handle) if noticed(input) else self.convolved(input, addend)
 
@@ -325,6 +332,8 @@ class PreparedLinear(Prepared):
         outputs, inputs = weight.shape
         if input.dtype != weight.dtype or input.dim() == 0 or input.shape[-1] != inputs:
             return self._by_operators(input, addend)
+        if self.scale is not None and not _keeps_dtype(input, self.scale()):
+            return self._by_operators(input, addend)
         shape = (*input.shape[:-1], outputs)
         if addend is not None and addend.shape != shape:
             addend = addend.expand(torch.broadcast_shapes(addend.shape, shape))
@@ -332,6 +341,11 @@ class PreparedLinear(Prepared):
             return self._by_operators(input, addend)
         terms = None if addend is None else _as_line(addend)
         return self.of_batch(self._of_batch(_as_line(input), terms), input)
+
+
+def _keeps_dtype(input: Tensor, other: Tensor) -> bool:
+    """Whether what PyTorch computes of both has the dtype of `input`, as the result of packed weights has."""
+    return torch.promote_types(input.dtype, other.dtype) == input.dtype
 
 
 def _as_line(x: Tensor) -> Tensor:
