@@ -306,6 +306,47 @@ def test_errors_are_pytorchs():
         fast(image().double())
 
 
+class Normed(nn.Module):
+    """Traced, where a sequence is not."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.norm = conv, norm
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+
+
+NORMED = {  # what is no batch to the convolution may be one to the norm
+    "an image without a batch": (nn.Conv2d, nn.BatchNorm2d, (4, 4, 5)),
+    "a line without a batch": (nn.Conv1d, nn.BatchNorm1d, (4, 4)),
+    "a transposed one": (nn.ConvTranspose2d, nn.BatchNorm2d, (4, 4, 5)),
+    "a norm of smaller rank": (nn.Conv2d, nn.BatchNorm1d, (4, 4, 5)),
+    "and a batch": (nn.Conv2d, nn.BatchNorm1d, (2, 4, 4, 5)),
+    "a norm of larger rank": (nn.Conv2d, nn.BatchNorm3d, (2, 4, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", NORMED)
+@pytest.mark.parametrize("make", [nn.Sequential, Normed])
+def test_norms_take_what_pytorchs_take(name, make):
+    conv, norm, shape = NORMED[name]
+    model = make(conv(4, 4, 1), norm(4)).eval()
+    *_, last = model.children()
+    last.running_mean.normal_()
+    outcomes = []
+    for m in (model, vt.accelerate(model)):
+        try:
+            with torch.no_grad():
+                outcomes.append(m(torch.ones(shape)))
+        except ValueError as error:
+            outcomes.append(str(error))
+    if isinstance(outcomes[0], str):
+        assert outcomes[1] == outcomes[0]
+    else:
+        torch.testing.assert_close(*outcomes)
+
+
 @pytest.mark.parametrize(
     "part",
     [lambda: nn.LazyConv2d(4, 3), lambda: torch.jit.script(nn.Conv2d(4, 4, 3))],

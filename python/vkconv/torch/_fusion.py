@@ -122,8 +122,9 @@ def _is_dtype(node: fx.Node) -> bool:
 
 
 def folds(norm: Any, conv: Any) -> bool:
-    """Whether the batch norm can be part of the weights of `conv` before it."""
-    if not isinstance(norm, NORMS) or isinstance(conv, nn.Linear) or norm.training:
+    """Whether the batch norm can be part of the weights of `conv` before it. One of another rank refuses batches, or
+    takes an image without a batch for one."""
+    if isinstance(conv, nn.Linear) or not isinstance(norm, NORMS[len(conv.kernel_size) - 1]) or norm.training:
         return False
     return norm.running_var is not None and len(norm.running_var) == conv.out_channels
 

@@ -243,7 +243,10 @@ class Prepared(nn.Module, StandIn):
 
     def _normed(self, y: Tensor) -> Tensor:
         n = self.norm  # of a subclass, which may do more than a batch norm does
-        return y if n is None else F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
+        if n is None:
+            return y
+        n._check_input_dim(y)
+        return F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
 
     def _summed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         """An addend in the pass has the dtype of the sums and that of the result, which in halves are two."""
@@ -254,6 +257,8 @@ class Prepared(nn.Module, StandIn):
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         axes, weight = input.dim() - self.geometry.rank, self.source()
         if input.dtype != weight.dtype or axes not in (1, 2):
+            return self._by_operators(input, addend)
+        if axes == 1 and self.norm is not None:  # which takes the channels for a batch, or refuses them
             return self._by_operators(input, addend)
         if axes == 1:
             return self._by_packed(input.unsqueeze(0), None if addend is None else addend.unsqueeze(0)).squeeze(0)
