@@ -144,6 +144,39 @@ def test_it_trains_after_all():
     assert fast(image()).grad_fn is None
 
 
+class Listed(nn.Module):
+    """Its code reaches a child by a list, and one that it has no name for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.again = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
+        self.parts = [self.first[1], nn.Linear(12, 12)]
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return self.again(x)
+
+
+def test_in_training_mode_tensors_alone_are_shared():
+    model = Listed().train()
+    fast, called = vt.accelerate(model), []
+    for ours, theirs in ((fast.parameters(), model.parameters()), (fast.buffers(), model.buffers())):
+        assert all(a is b for a, b in zip(ours, theirs, strict=True))
+    assert fast.parts[1].weight is model.parts[1].weight
+    assert type(fast.first[0]) is vt.Conv2d and type(model.first[0]) is nn.Conv2d
+    assert fast.first is fast.again and fast.parts[0] is fast.first[1]
+    fast.eval()
+    assert all(m.training for m in model.modules()) and not fast.parts[0].training
+    for module in fast.modules():
+        module.register_forward_hook(lambda module, args, output: called.append(module))
+    fast.first[0].bias = fast.first[1].weight = fast.first[1].running_mean = None
+    fast.first.add_module("2", nn.ReLU())
+    model(image())
+    assert not called and len(model.first) == 2
+    assert None not in (model.first[0].bias, model.first[1].weight, model.first[1].running_mean)
+
+
 def test_functions_of_the_parameters():
     model = other()
     fast = vt.accelerate(model)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._calls import FunctionCalls, calls_functions
 from vkconv.torch._fusion import inherits, preparable
-from vkconv.torch._modules import TRAINABLE, plain, trainable
+from vkconv.torch._modules import TRAINABLE, plain
 from vkconv.torch._prepared import PreparedInherited, prepare
 from vkconv.torch._shortcut import Shortcut, make_all, shortens
 from vkconv.torch._weight_norms import settle
-
-Model = TypeVar("Model", bound=nn.Module)
 
 
 def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -> nn.Module:
@@ -41,7 +40,8 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     array of NumPy, are seen where they change a whole tensor; of others `torch.autograd.graph.increment_version` tells.
     Changes of other attributes, like `stride`, are not followed: accelerate again after them.
 
-    In training mode, convolutions become `vkconv.torch.Conv2d` and its like, with the parameters of `model` itself.
+    In training mode the copy has the parameters and buffers of `model` itself, and convolutions are
+    `vkconv.torch.Conv2d` and its like.
 
     Results have the memory format that PyTorch's have where code keeps that of its input; what `contiguous()` or
     `permute` make of it on the way is not followed. `model.to(memory_format=torch.channels_last)` first, or an input in
@@ -83,29 +83,36 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {model!r}")
-    made = _with_trainable(model, {}) if model.training else _prepared(model)
+    made = _trainable(model) if model.training else _prepared(model)
     if example is not None:
         _compare(model, made, example if isinstance(example, tuple) else (example,), tolerance)
     return made
 
 
-def _with_trainable(module: nn.Module, memo: dict[nn.Module, nn.Module]) -> nn.Module:
-    if module not in memo:
+def _trainable(model: nn.Module) -> nn.Module:
+    """A copy of the model that has its tensors, with vkconv's convolutions in the place of PyTorch's."""
+    made = copy.deepcopy(model, {id(shared): shared for shared in _shared(model)})
+    for module in made.modules():
         if type(module) in TRAINABLE and plain(module):
-            memo[module] = trainable(module)
-        else:
-            memo[module] = _with_children(module, memo, _with_trainable)
-    return memo[module]
-
-
-def _with_children(module: Model, memo: dict[nn.Module, nn.Module], change: Any) -> Model:
-    """A module with the same attributes and parameters, and its children changed; itself when none changes."""
-    children = {name: child and change(child, memo) for name, child in module._modules.items()}
-    if all(children[name] is child for name, child in module._modules.items()):
-        return module
-    made = copy.copy(module)
-    made._modules = children
+            module.__class__ = TRAINABLE[type(module)]
     return made
+
+
+def _shared(model: nn.Module) -> Iterator[Any]:
+    """The tensors of modules, those that containers hold among them, and scripts, whose copies have tensors of their
+    own."""
+    seen, waiting = set[nn.Module](), [model]
+    while waiting:
+        module = waiting.pop()
+        if isinstance(module, torch.jit.ScriptModule):
+            yield module
+        elif module not in seen:
+            seen.add(module)
+            for value in tree_leaves(vars(module)):
+                if isinstance(value, Tensor):
+                    yield value
+                elif isinstance(value, nn.Module):
+                    waiting.append(value)
 
 
 def _prepared(model: nn.Module) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -128,10 +127,3 @@ def runs_known_code(module: nn.Module) -> bool:
     kind = type(module).__bases__[0] if nn.utils.parametrize.is_parametrized(module) else type(module)
     known = kind.__module__.startswith(("torch.nn.", "torch.ao.nn.", "vkconv.")) and own_forward(module)
     return known and all(runs_known_code(c) for name, c in module.named_children() if name != "parametrizations")
-
-
-def trainable(conv: nn.Module) -> nn.Module:
-    """The same convolution by vkconv, with the same parameters."""
-    made = copy.copy(conv)
-    made.__class__ = TRAINABLE[type(conv)]
-    return made
