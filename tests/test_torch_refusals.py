@@ -79,6 +79,43 @@ def test_a_bias_of_another_dtype_is_taken_where_pytorch_takes_it(name, rank, dty
     assert_alike(BIASES[name], numbers(batch, 2, *[4] * rank), numbers(2, 2, *[3] * rank), numbers(2).mul(8).to(dtype))
 
 
+@pytest.mark.parametrize("name", ["numbers", "valid", "same"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_refuse_a_wider_bias(name, dtype):
+    assert_alike(BIASES[name], numbers(2, 2, 4, 4, dtype=dtype), numbers(2, 2, 3, 3, dtype=dtype), numbers(2))
+
+
+class Padded(nn.Module):
+    """A layer of a graph whose input is a layer's result."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.first, self.conv = type(conv)(4, 4, 1), conv
+
+    def forward(self, x):
+        return self.conv(self.first(x)).relu()
+
+
+@pytest.mark.parametrize("make", [lambda conv: nn.Sequential(conv, nn.ReLU()), Padded], ids=["sequence", "graph"])
+@pytest.mark.parametrize("mode", ["reflect", "circular"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_borders_that_are_larger_than_the_input(rank, mode, make):
+    conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[rank]
+    model = make(conv(4, 4, 3, padding=(*[1] * (rank - 1), 5), padding_mode=mode)).eval()
+    fast, taken = vt.accelerate(model), []
+    for last in (4, 5, 6):
+        for x in (torch.randn(2, 4, *[3] * (rank - 1), last), torch.randn(4, *[3] * (rank - 1), last)):
+            with torch.no_grad():
+                want, got = (outcome(lambda m, x=x: m(x), m) for m in (model, fast))
+            assert type(got) is type(want)
+            if isinstance(want, torch.Tensor):
+                taken.append(last)
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+            else:
+                assert str(got) == str(want)
+    assert sorted(taken) == ([6, 6] if mode == "reflect" else [5, 5, 6, 6])
+
+
 def test_a_bias_of_another_dtype_has_its_gradient():
     b = numbers(2, dtype=torch.float64).requires_grad_()
     (grad,) = torch.autograd.grad(vt.conv_transpose2d(numbers(1, 2, 3, 3), numbers(2, 2, 2, 2), b).sum(), b)

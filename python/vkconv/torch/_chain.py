@@ -12,7 +12,7 @@ from vkconv import _core
 from vkconv.torch._arrays import channels_first, channels_last
 from vkconv.torch._channels import ChannelStep
 from vkconv.torch._graphs import call_new, module_of
-from vkconv.torch._prepared import Prepared, PreparedLinear
+from vkconv.torch._prepared import ONCE, Prepared, PreparedLinear
 from vkconv.torch._sources import Sources, tensors_in
 from vkconv.torch._watchers import differentiated, followed, noticed, stored
 
@@ -82,6 +82,8 @@ def _kind(step: Prepared | ChannelStep, node: fx.Node) -> Any:
     layer = step.beside if isinstance(step, ChannelStep) else step
     dtype = layer.layer.weight.dtype
     if (len(node.args) > 1 or layer is not step) and dtype not in _SUMS:
+        return None
+    if layer.geometry.padding_mode in ONCE:  # inside a chain nothing compares its pads with its input
         return None
     return layer.geometry.rank, isinstance(layer, PreparedLinear), dtype
 

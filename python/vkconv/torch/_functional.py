@@ -77,10 +77,14 @@ def _refused(theirs: Callable[..., Tensor], *arguments: object) -> None:
         theirs(*arguments)
 
 
+def _differs(input: Tensor, bias: Tensor | None) -> bool:
+    """Whether the bias has another dtype, which PyTorch takes in some calls."""
+    return isinstance(bias, Tensor) and isinstance(input, Tensor) and bias.dtype != input.dtype
+
+
 def _in_dtype_of(input: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The bias, where it has another dtype, which PyTorch takes in some calls."""
-    other = isinstance(bias, Tensor) and isinstance(input, Tensor) and bias.dtype != input.dtype
-    return bias.to(input.dtype) if bias is not None and other else None
+    """The bias, where it has another dtype."""
+    return bias.to(input.dtype) if bias is not None and _differs(input, bias) else None
 
 
 def _conv(
@@ -98,6 +102,8 @@ def _conv(
     try:
         strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
         pads = _nonnegative(pads_of(padding, weight.shape[2:], strides, dilations))
+        if _differs(input, bias) and not torch.is_autocast_enabled("cpu"):  # vkconv adds float32 to halves
+            raise TypeError("bias has another dtype than input")
         return _batched(lambda x: apply(_ops.conv, x, weight, bias, strides, pads, dilations, groups), input, rank)
     except _REFUSALS:
         _refused(_CONV[rank], input, weight, bias, stride, padding, dilation, groups)

@@ -43,6 +43,8 @@ _PADDING_MODES: dict[str, PaddingMode] = {
     "circular": "circular",
 }
 
+ONCE = ("reflect", "circular")  # modes of which PyTorch refuses pads that are larger than the input
+
 _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "relu": F.relu,
     "relu6": F.relu6,
@@ -97,6 +99,13 @@ class Geometry:
             return Geometry(stride, tuple(pads), dilation, conv.groups, tuple(conv.output_padding))
         pads = pads_of(conv.padding, conv.kernel_size, stride, dilation)
         return Geometry(stride, tuple(pads), dilation, conv.groups, padding_mode=conv.padding_mode)
+
+    def can_pad(self, spatial: Sequence[int]) -> bool:
+        """Whether PyTorch pads an input with `spatial`, which it mirrors or repeats once at most."""
+        if self.padding_mode not in ONCE:
+            return True
+        extents = [n - (self.padding_mode == "reflect") for n in spatial]
+        return all(pad <= n for pad, n in zip(self.pads, extents * 2, strict=True))
 
     def output_extents(self, spatial: Sequence[int], kernel: Sequence[int]) -> list[int]:
         """Extents of the output for an input with `spatial`."""
@@ -256,7 +265,7 @@ class Prepared(nn.Module, StandIn):
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         axes, weight = input.dim() - self.geometry.rank, self.source()
-        if input.dtype != weight.dtype or axes not in (1, 2):
+        if input.dtype != weight.dtype or axes not in (1, 2) or not self.geometry.can_pad(input.shape[axes:]):
             return self._by_operators(input, addend)
         if axes == 1 and self.norm is not None:  # which takes the channels for a batch, or refuses them
             return self._by_operators(input, addend)
