@@ -195,6 +195,14 @@ def test_the_sum_of_halves_and_an_addend_has_the_dtype_of_pytorchs(name, wide, d
     assert "add" not in str(runs(fast).graph)
 
 
+@pytest.mark.parametrize("name", ["image", "rows"])
+def test_such_a_sum_is_compiled(name):
+    make, shape, term = ADDENDS[name]
+    fast, x = vkconv.torch.accelerate(Residual(make().half(), term).eval()), torch.randn(shape)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(fast, backend="aot_eager", fullgraph=True)(x), fast(x))
+
+
 @HALVES
 def test_a_layer_scale_that_is_wider_than_the_weights(dtype):
     class Wide(Scaled):

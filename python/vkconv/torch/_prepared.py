@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -139,6 +138,8 @@ class Prepared(nn.Module, StandIn):
         self.__dict__.update(layer=layer, norm=norm, scale=scale)
         self.geometry = Geometry.of(layer)
         self.activation, self.any_format = activation, any_format
+        # Without the activation, for addends of other shapes and dtypes than the sums have. A compiler makes no layers.
+        self.__dict__["alone"] = self if activation is None else type(self)(layer, norm, any_format=True, scale=scale)
         self._renew()
 
     def _renew(self) -> None:
@@ -261,7 +262,7 @@ class Prepared(nn.Module, StandIn):
         """An addend in the pass has the dtype of the sums and that of the result, which in halves are two."""
         if addend is None or addend.dtype == input.dtype == torch.promote_types(input.dtype, torch.float32):
             return self._by_packed(input, addend)
-        return activate(self._alone(input) + addend, self.activation)
+        return activate(self.alone(input) + addend, self.activation)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         axes, weight = input.dim() - self.geometry.rank, self.source()
@@ -284,18 +285,13 @@ class Prepared(nn.Module, StandIn):
             return prepared_conv(input, self.handle) if noticed(input) else self.convolved(input)
         batch, spatial, channels = self.output_shape(input)
         if addend.shape != (batch, channels, *spatial):
-            return activate(self._alone(input) + addend, self.activation)
+            return activate(self.alone(input) + addend, self.activation)
         return prepared_conv_add(input, addend, self.handle) if noticed(input) else self.convolved(input, addend)
 
     def convolved(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
         """Of a batch whose channels lie side by side, and an addend of the result's shape in the dtype of the sums."""
         terms = {} if addend is None else {"addend": channels_last(addend)}
         return channels_first(self.packed()(channels_last(input), **terms))
-
-    @functools.cached_property
-    def _alone(self) -> Prepared:
-        """Without the activation, for addends of other shapes and dtypes than the sums have."""
-        return type(self)(self.layer, self.norm, any_format=True, scale=self.scale)
 
 
 class PreparedTransposed(Prepared):
