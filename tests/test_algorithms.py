@@ -22,14 +22,12 @@ def run_all(text, device, integers):
         checks.assert_right(p, a, checks.run(p, a, **options), tree=tree, integers=integers)
 
 
+# One after the other, in one process: most of the time a software device compiles what both run.
+@pytest.mark.parametrize("integers", [True, False], ids=["integers", "random"])
 @pytest.mark.parametrize("text", ALL)
-def test_small_integers_are_exact(text, device):
-    run_all(text, device, integers=True)
-
-
-@pytest.mark.parametrize("text", ALL)
-def test_error_of_random_data(text, device):
-    run_all(text, device, integers=False)
+def test_answers(text, device, integers):
+    """Small integers are exact, random data within the bound of the algorithm."""
+    run_all(text, device, integers)
 
 
 def test_every_algorithm_is_run(device):

@@ -31,6 +31,8 @@ TEST(ProblemText, RejectsNonsense) {
                            "fwd_f8_n1c1o1_i8_k3",
                            "fwd_f16>f8_n1c1o1_i8_k3",
                            "fwd_f16>f32>f32_n1c1o1_i8_k3",
+                           "fwd_f32>f16_n1c1o1_i8_k3",
+                           "fwd_f16>bf16_n1c1o1_i8_k3",
                            "fwd_f32_n1c1_i8_k3",
                            "fwd_f32_c1n1o1_i8_k3",
                            "fwd_f32_n1c1o1q1_i8_k3",

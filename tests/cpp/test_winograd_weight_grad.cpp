@@ -71,6 +71,18 @@ TEST(WinogradWeightGrad, SpecialValuesGoWhereTheSumsTakeThem) {
   tools::expect_special_values_in_their_sums("wgrad_f32_n1c20o33_i13x9_k3x3_p1x1", kName, planner(), {NAN, INFINITY});
 }
 
+// Under a limit that is too small for weight_grad the definition computes again what is not finite.
+TEST(WinogradWeightGrad, HasAPlanUnderEveryLimitThatItClaims) {
+  const ConvProblem p = parse_problem("wgrad_f32_n1c8o16_i162x162_k99x99");
+  int claimed = 0;
+  for (std::size_t limit = 400'000; limit < 600'000; limit += 10'000) {
+    if (!tools::reason_of(kName, to_string(p).c_str(), limit).empty()) continue;
+    ++claimed;
+    EXPECT_LE(planner().plan({p, kName, limit})->workspace_bytes(), limit);
+  }
+  EXPECT_GT(claimed, 0);
+}
+
 TEST(WinogradWeightGrad, RefusesWithAReason) {
   for (const char* text :
        {"wgrad_f32_n1c16o16_i9x9_k3x3_s2x2", "wgrad_f32_n1c16o16_i9x9_k3x1_t2x1", "wgrad_f32_n1c16o16_i9x9_k1x1",
