@@ -108,7 +108,7 @@ TEST_P(WeightGradPairs, RefusesWithAReason) {
 TEST(WeightGradPairsPlan, IsChosenForManyChannelsWhereUnitsAreFast) {
   cpu::Traits t;
   t.threads = 2, t.vector_bytes = 64;
-  t.f32_flops_per_second = 2e11;
+  t.f32_flops_per_second = 2e11, t.l2_bytes = 1 << 20;
   for (const bool tiles : {false, true}) {
     t.bf16_dot = true, t.bf16_tiles = tiles;
     t.bf16_flops_per_second = 4e11, t.bf16_tile_flops_per_second = 2e12;
