@@ -91,7 +91,7 @@ def forward_cases(options: argparse.Namespace, images: int | None = None) -> lis
     from bench.cases import chosen
 
     if options.random:
-        return [layer for layer in random_layers(options) if layer.direction == "forward"]
+        return [layer.batched(images) for layer in random_layers(options) if layer.direction == "forward"]
     return chosen(options, images)
 
 

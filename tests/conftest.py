@@ -35,6 +35,8 @@ def pytest_addoption(parser: Any) -> None:
 
 def pytest_configure(config: Any) -> None:
     config.addinivalue_line("markers", "full: long or large; runs with --full only")
+    if config.getoption("--full"):  # for helpers that have no fixture
+        os.environ["VKCONV_FULL"] = "1"
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:

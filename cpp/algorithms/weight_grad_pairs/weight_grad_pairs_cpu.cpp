@@ -3,8 +3,9 @@
 // have rows of channels: so output gradients are transposed, inputs paired, a chunk of pixels at a time, and one
 // product a tap follows. Taps further on along an axis read the same pairs some terms later, so that inputs are packed
 // once for a column of taps, of few channels once for all of a row. It wins where the units are faster than
-// multiply-adds and channels are enough to pay for the packing. What is not finite is computed again by weight_grad.
-// Source: the transposed and paired operands of oneDNN's and LIBXSMM's weight updates (Georganas et al. 2018, 2021).
+// multiply-adds and channels are enough to pay for the packing. What is not finite is computed again:
+// finite_sums_plan.h. Source: the transposed and paired operands of oneDNN's and LIBXSMM's weight updates (Georganas et
+// al. 2018, 2021).
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -22,21 +23,19 @@ namespace {
 
 constexpr std::int64_t kMostTaps = 1024;  // each may be compared with all others when a plan is made
 
-// Taps along H share what is packed, so that the axis with more of them goes there.
-Orientation orientation_of(const ConvProblem& p) {
-  Orientation o = extended_axes_last(p);
-  const ConvProblem q = o.apply(p);
-  if (q.kernel[2] > q.kernel[1] && !without_extent(q, 1)) std::swap(o.axes[1], o.axes[2]);
-  return o;
-}
-
 Bf16Unit unit_of(const ConvProblem& p, const Traits& t) { return fastest_unit(p, t, 1, 1); }
 
 struct PairSums {
   static constexpr const char* kName = "weight_grad_pairs";
   using Layout = weight_grad_pairs::Layout;
 
-  static Orientation orientation(const ConvProblem& p) { return orientation_of(p); }
+  // Taps along H share what is packed, so that the axis with more of them goes there.
+  static Orientation orientation(const ConvProblem& p) {
+    Orientation o = extended_axes_last(p);
+    const ConvProblem q = o.apply(p);
+    if (q.kernel[2] > q.kernel[1] && !without_extent(q, 1)) std::swap(o.axes[1], o.axes[2]);
+    return o;
+  }
   static Layout layout(const ConvProblem& p, const Context<Device>& c) {
     return choose_layout(p, unit_of(p, c.traits), c.traits, c.workspace_limit_bytes);
   }
@@ -56,12 +55,12 @@ Support supports(const ConvProblem& problem, const Context<Device>& context) {
   if (problem.input_dilated()) return Support::no("the input is dilated");
   if (*std::max_element(problem.kernel.begin(), problem.kernel.end()) > kMostTaps)
     return Support::no("it finds the inputs of up to " + std::to_string(kMostTaps) + " taps along an axis");
-  const ConvProblem p = orientation_of(problem).apply(problem);
+  const ConvProblem p = PairSums::orientation(problem).apply(problem);
   return workspace_support("packed operands and sums", PairSums::layout(p, context).bytes(p), context);
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& c) {
-  const ConvProblem p = orientation_of(problem).apply(problem);
+  const ConvProblem p = PairSums::orientation(problem).apply(problem);
   const Layout s = PairSums::layout(p, c);
   const Traits& t = c.traits;
   constexpr double kShare = 0.7;              // of the peak

@@ -6,8 +6,8 @@
 // Transformed tiles stay with the thread that multiplies them: moving them between cores takes longer than the
 // products. Threads share the work by parts of the tiles, whose sums are added afterwards, and by splits of the output
 // channels, each of which transforms the inputs for itself. It wins where pixels are many beside the weights. Taps of
-// a third axis, of any stride and dilation, are summed one after another. What is not finite is computed again by
-// weight_grad.
+// a third axis, of any stride and dilation, are summed one after another. What is not finite is computed again:
+// finite_sums_plan.h.
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/finite_sums_plan.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
@@ -43,7 +43,7 @@ Layout described_layout(const ConvProblem& p, const Context<Device>& context) {
 
 Support supports(const ConvProblem& problem, const Context<Device>& context) {
   if (Support s = weight_grad_support(problem); !s) return s;
-  const ConvProblem p = kernel_axes_last(problem).apply(problem);
+  const ConvProblem p = TileSums::orientation(problem).apply(problem);
   if (p.input_dilated()) return Support::no("the input is dilated");
   if (p.dtype == DType::f64) return Support::no("its error is too large for float64");
   if (p.precision == Precision::highest) return Support::no("precision highest allows direct sums only");
@@ -61,7 +61,7 @@ Support supports(const ConvProblem& problem, const Context<Device>& context) {
 }
 
 double seconds(const ConvProblem& problem, const Context<Device>& context) {
-  const ConvProblem p = kernel_axes_last(problem).apply(problem);
+  const ConvProblem p = TileSums::orientation(problem).apply(problem);
   return layout_seconds(p, described_layout(p, context), context.traits);
 }
 
