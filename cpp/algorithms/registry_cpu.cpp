@@ -15,6 +15,7 @@ std::span<const Algorithm<cpu::Device>> registry<cpu::Device>() {
   static const Algorithm<cpu::Device> table[] = {
       cpu::kReference,
       cpu::kImplicitGemm,
+      cpu::kImplicitGemmParts,
       cpu::kUnfoldGemm,
       cpu::kDepthwise,
       cpu::kFftDepthwise,

@@ -7,6 +7,7 @@ namespace vkconv::cpu {
 
 extern const Algorithm<Device> kReference;
 extern const Algorithm<Device> kImplicitGemm;
+extern const Algorithm<Device> kImplicitGemmParts;
 extern const Algorithm<Device> kUnfoldGemm;
 extern const Algorithm<Device> kDepthwise;
 extern const Algorithm<Device> kFftDepthwise;

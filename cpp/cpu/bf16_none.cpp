@@ -21,7 +21,7 @@ const GemmKernels<hwy::bfloat16_t, float>& bf16_dot_kernels() {
   static const GemmKernels<hwy::bfloat16_t, float> none{};
   return none;
 }
-const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels() { return bf16_dot_kernels(); }
+const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels(int) { return bf16_dot_kernels(); }
 
 }  // namespace vkconv::cpu
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_parts.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -172,32 +173,69 @@ Ahead ahead_of(const Tile& t, const Terms& chain, const Part& part, std::int64_t
           std::max<std::int64_t>(1, panels * chain.kc / kTileTerms)};
 }
 
-// The products of a tile's rows, from `row` on, by a panel or two.
-template <class Unit, int kHigh, int kWide>
-void multiply(const Tile& t, const Terms& terms, std::int64_t row, int rows, std::int64_t panel, Ahead& ahead,
-              Sums<kWide>& sums) {
+// Products of the terms of an instruction, by a panel or two.
+template <class Unit, int kParts, int kHigh, int kWide>
+struct Step {
   using R = Registers<kHigh, kWide>;
-  constexpr int kPair = 2 * kPanelVectors<kWide> * kLanes;  // values of a pair of terms
-  const int upper = upper_rows(rows);
-  unroll_pairs<R::kSums>([](auto i) __attribute__((always_inline)) { Unit::template clear<i>(); });
-  for (std::int64_t s = 0; s < terms.slice_count; ++s) {
-    const hwy::bfloat16_t* a = terms.slices[s].a + row * t.lda;
-    const hwy::bfloat16_t* b = terms.slices[s].b + panel * t.panel_stride;
-    for (std::int64_t k = 0; k < terms.kc; k += kTileTerms, b += kTileTerms / 2 * kPair) {
-      ahead.fetch();
+  static constexpr int kPair = 2 * kPanelVectors<kWide> * kLanes;  // values of a pair of terms
+  static constexpr int kPart = kTileTerms / 2 * kPair;             // values of a part of B
+
+  const hwy::bfloat16_t *a, *b;
+  std::int64_t lda, upper, panel_stride;
+
+  // Of a pair of parts, one of which the registers keep of the pair before, if that is not before `kFirst`.
+  template <int kFirst, int kNow>
+  inline __attribute__((always_inline)) void multiply() const {
+    constexpr int kBefore = kNow > kFirst ? kNow - 1 : kNow;
+    constexpr int kOfA = kPartPairs<kParts>[kNow].a, kOfB = kPartPairs<kParts>[kNow].b;
+    constexpr bool kLoadsA = kNow == kFirst || kOfA != kPartPairs<kParts>[kBefore].a;
+    constexpr bool kLoadsB = kNow == kFirst || kOfB != kPartPairs<kParts>[kBefore].b || kWide > R::kBs;
+    const auto load_b = [&](auto v) __attribute__((always_inline)) {
+      Unit::template load<R::kB + v % R::kBs>(b + kOfB * kPart + v / 2 * panel_stride + v % 2 * 2 * kLanes,
+                                              kPair * kElement);
+    };
+    if constexpr (kLoadsA)
       unroll_pairs<kHigh>([&](auto h) __attribute__((always_inline)) {
-        Unit::template load<R::kA + h>(a + h * upper * t.lda + k, t.lda * kElement);
+        Unit::template load<R::kA + h>(a + h * upper * lda + kOfA * kTileTerms, lda * kElement);
       });
-      unroll_pairs<kWide>([&](auto v) __attribute__((always_inline)) {
-        constexpr int kB = R::kB + v % R::kBs;
-        Unit::template load<kB>(b + v / 2 * t.panel_stride + v % 2 * 2 * kLanes, kPair * kElement);
-        unroll_pairs<kHigh>([&](auto h) __attribute__((always_inline)) {
-          Unit::template multiply<h * kWide + v, R::kA + h, kB>();
-        });
+    if constexpr (kLoadsB && kWide <= R::kBs) unroll_pairs<kWide>(load_b);
+    unroll_pairs<kWide>([&](auto v) __attribute__((always_inline)) {
+      if constexpr (kWide > R::kBs) load_b(v);
+      unroll_pairs<kHigh>([&](auto h) __attribute__((always_inline)) {
+        Unit::template multiply<h * kWide + v, R::kA + h, R::kB + v % R::kBs>();
       });
+    });
+  }
+};
+
+// Adds the products of the pairs of parts [kFirst, kEnd) of a tile's rows, from `row` on.
+template <class Unit, int kParts, int kHigh, int kWide, int kFirst, int kEnd>
+inline __attribute__((always_inline)) void add_products(const Tile& t, const Terms& terms, std::int64_t row, int upper,
+                                                        std::int64_t panel, Ahead& ahead) {
+  using Products = Step<Unit, kParts, kHigh, kWide>;
+  for (std::int64_t s = 0; s < terms.slice_count; ++s) {
+    const hwy::bfloat16_t* const a = terms.slices[s].a + row * t.lda;
+    const hwy::bfloat16_t* b = terms.slices[s].b + panel * t.panel_stride;
+    for (std::int64_t k = 0; k < terms.kc; k += kParts * kTileTerms, b += kParts * Products::kPart) {
+      ahead.fetch();
+      const Products step{a + k, b, t.lda, upper, t.panel_stride};
+      unroll_pairs<kEnd - kFirst>([&](auto i)
+                                      __attribute__((always_inline)) { step.template multiply<kFirst, kFirst + i>(); });
     }
   }
-  unroll_pairs<R::kSums>([&](auto i) __attribute__((always_inline)) {
+}
+
+// The sums of a tile's rows: first the products that have a small factor, so that only the others' additions round to
+// the size of the sums.
+template <class Unit, int kParts, int kHigh, int kWide>
+void multiply(const Tile& t, const Terms& terms, std::int64_t row, int rows, std::int64_t panel, Ahead& ahead,
+              Sums<kWide>& sums) {
+  constexpr int kSums = Registers<kHigh, kWide>::kSums, kLast = part_products(kParts) - 1;
+  const int upper = upper_rows(rows);
+  unroll_pairs<kSums>([](auto i) __attribute__((always_inline)) { Unit::template clear<i>(); });
+  if constexpr (kLast > 0) add_products<Unit, kParts, kHigh, kWide, 0, kLast>(t, terms, row, upper, panel, ahead);
+  add_products<Unit, kParts, kHigh, kWide, kLast, kLast + 1>(t, terms, row, upper, panel, ahead);
+  unroll_pairs<kSums>([&](auto i) __attribute__((always_inline)) {
     Unit::template store<i>(sums.row[i / kWide * upper][i % kWide], sizeof sums.row[0]);
   });
 }
@@ -229,7 +267,7 @@ void release() {
 
 // Tiles of two registers by two go panel by panel, those of one by four take two at a time. Sums are finished while the
 // next are made: the registers wait for their last products before they can be stored.
-template <class Unit, int kHigh, int kWide>
+template <class Unit, int kParts, int kHigh, int kWide>
 void run_tiles(const Tile& t, const Terms& chain, const Part& part, std::int64_t panels_end, int rows) {
   Sums<kWide> sums[2];
   struct {
@@ -244,7 +282,7 @@ void run_tiles(const Tile& t, const Terms& chain, const Part& part, std::int64_t
     const std::int64_t row = part.first_row + tile * rows;
     Ahead ahead = ahead_of(t, chain, part, tile, rows, panels_end / panels_of(kWide));
     for (std::int64_t panel = part.first_panel; panel < panels_end; panel += panels_of(kWide), odd = !odd) {
-      multiply<Unit, kHigh, kWide>(t, chain, row, rows, panel, ahead, sums[odd]);
+      multiply<Unit, kParts, kHigh, kWide>(t, chain, row, rows, panel, ahead, sums[odd]);
       finish_last();
       last = {row, panel, &sums[odd]};
     }
@@ -252,26 +290,29 @@ void run_tiles(const Tile& t, const Terms& chain, const Part& part, std::int64_t
   finish_last();
 }
 
-template <class Unit, int kRows, int kVectors>
+template <class Unit, int kParts, int kRows, int kVectors>
 void tile_kernel(const Tile& t, const Terms* chains, const Part& part) {
   constexpr int kHigh = kRows > kRegisterRows ? 2 : 1, kWide = kHigh == 2 && kVectors > 2 ? 2 : kVectors;
   static constexpr Configuration kConfiguration = configuration_of<kRows, kWide>();
   configure<Unit>(&kConfiguration);
   const std::int64_t rest = (part.panels_end - part.first_panel) % panels_of(kVectors);
-  run_tiles<Unit, kHigh, kWide>(t, *chains, part, part.panels_end - rest, kRows);
+  run_tiles<Unit, kParts, kHigh, kWide>(t, *chains, part, part.panels_end - rest, kRows);
 }
 
-template <class Unit, int kVectors, int... i>
+template <class Unit, int kParts, int kVectors, int... i>
 Kernels::Rows tile_kernels(std::integer_sequence<int, i...>) {
-  return {tile_kernel<Unit, i + 1, kVectors>...};
+  return {tile_kernel<Unit, kParts, i + 1, kVectors>...};
 }
 
-template <class Unit>
+template <class Unit, int kParts>
 Kernels tile_kernels() {
   const std::make_integer_sequence<int, kMatrixTile.most_rows(2)> rows;
   return {kMatrixTile,
-          kTileTerms,
-          {tile_kernels<Unit, 1>(rows), tile_kernels<Unit, 2>(rows), {}, tile_kernels<Unit, 4>(rows)},
+          kParts * kTileTerms,
+          {tile_kernels<Unit, kParts, 1>(rows),
+           tile_kernels<Unit, kParts, 2>(rows),
+           {},
+           tile_kernels<Unit, kParts, 4>(rows)},
           0,
           {},
           release<Unit>};
@@ -305,9 +346,19 @@ bool bf16_tiles_available() {
   return available;
 }
 
-const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels() {
-  static const Kernels made = bf16_tiles_available() ? tile_kernels<Amx>() : tile_kernels<EmulatedAmx>();
+namespace {
+
+template <int kParts>
+const Kernels& kernels_by_parts() {
+  static const Kernels made =
+      bf16_tiles_available() ? tile_kernels<Amx, kParts>() : tile_kernels<EmulatedAmx, kParts>();
   return made;
+}
+
+}  // namespace
+
+const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels(int parts) {
+  return parts == 3 ? kernels_by_parts<3>() : parts == 2 ? kernels_by_parts<2>() : kernels_by_parts<1>();
 }
 
 }  // namespace vkconv::cpu

@@ -5,6 +5,9 @@
 //
 // Sums are fp32. An instruction adds 16 even and 16 odd terms, each addition rounded, and then both to the sums.
 // Operands and sums below 2^-126 count as zero, so Precision::highest does not use it.
+//
+// Operands may be parts of other numbers (bf16_parts.h): kTileTerms of the first part, as many of the second, ..., both
+// in rows of A and in panels.
 #pragma once
 #include <cstdint>
 
@@ -21,6 +24,6 @@ bool bf16_tiles_available();
 
 // A thread that is done with them calls `release`. Where there are none, emulated ones, for tests: they need
 // bf16_dot_available().
-const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels();
+const GemmKernels<hwy::bfloat16_t, float>& bf16_tile_kernels(int parts = 1);
 
 }  // namespace vkconv::cpu

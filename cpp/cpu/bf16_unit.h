@@ -19,8 +19,8 @@ constexpr std::int64_t terms_together(Bf16Unit unit) {
 
 // Of a unit other than none.
 inline RegisterTile register_tile(Bf16Unit unit) { return unit == Bf16Unit::tiles ? kMatrixTile : kDotTile; }
-inline const GemmKernels<hwy::bfloat16_t, float>& bf16_kernels(Bf16Unit unit) {
-  return unit == Bf16Unit::tiles ? bf16_tile_kernels() : bf16_dot_kernels();
+inline const GemmKernels<hwy::bfloat16_t, float>& bf16_kernels(Bf16Unit unit, int parts = 1) {
+  return unit == Bf16Unit::tiles ? bf16_tile_kernels(parts) : bf16_dot_kernels();
 }
 inline double flops_per_second(const Traits& t, Bf16Unit unit) {
   return unit == Bf16Unit::tiles ? t.bf16_tile_flops_per_second : t.bf16_flops_per_second;

@@ -15,6 +15,7 @@
 
 #include "core/geometry.h"
 #include "core/view.h"
+#include "cpu/bf16_parts-inl.h"
 #include "cpu/output_row.h"
 #include "cpu/pack-inl.h"
 #include "cpu/simd-inl.h"
@@ -24,9 +25,9 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // The input rows (n, id, ih) of one task as pixels of type X: in place, or copied into scratch. A copy widens halves,
-// unless X is T, has zeros where the kernel reaches past the ends of a row and behind channels that are to be more, and
-// starts on a cache line: vectors that cross lines load at a quarter of the rate. Where taps are channels, each output
-// has a pixel of its own: all that a row of taps reads.
+// unless X is T, or splits what has parts in X (bf16_parts.h). It has zeros where the kernel reaches past the ends of a
+// row and behind channels that are to be more, and starts on a cache line: vectors that cross lines load at a quarter
+// of the rate. Where taps are channels, each output has a pixel of its own: all that a row of taps reads.
 template <class T, class X = Accumulator<T>>
 class InputRows {
  public:
@@ -51,6 +52,8 @@ class InputRows {
 
   // Elements between pixels.
   std::int64_t pixel_stride() const { return copied_ ? channels_ : input_.stride[3]; }
+  // Whether all that was split has parts.
+  bool splits() const { return splits_; }
   // Where channel 0 of pixel 0 of the row is, or would be.
   const X* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
     if (!copied_)
@@ -90,11 +93,13 @@ class InputRows {
     return static_cast<std::size_t>(std::lower_bound(keys_.begin(), keys_.end(), key) - keys_.begin());
   }
 
-  void copy_row(std::int64_t key, X* to) const {
+  static constexpr bool kWidens = std::is_same_v<X, Accumulator<T>>, kPads = !kWidens && std::is_same_v<X, T>;
+
+  void copy_row(std::int64_t key, X* to) {
     const std::int64_t h = key % p_.input[1], d = key / p_.input[1] % p_.input[0], n = key / p_.input[1] / p_.input[0];
     const T* from = reinterpret_cast<const T*>(input_.data) + n * input_.stride[0] + d * input_.stride[1] +
                     h * input_.stride[2] + read_.begin;
-    if constexpr (!std::is_same_v<X, Accumulator<T>>)
+    if constexpr (!kWidens)
       if (taps_are_channels_) return copy_taps(from, to);
     const std::int64_t begin = std::clamp<std::int64_t>(-first_, 0, width_);
     const std::int64_t end = std::clamp<std::int64_t>(p_.input[2] - first_, begin, width_);
@@ -102,10 +107,20 @@ class InputRows {
     std::fill(to, to + begin * channels_, X{});
     std::fill(to + end * channels_, to + width_ * channels_, X{});
     to += begin * channels_;
-    if constexpr (std::is_same_v<X, Accumulator<T>>)
+    if constexpr (kWidens)
       widen_pixels(from, end - begin, to);
-    else
+    else if constexpr (kPads)
       pad_pixels(from, end - begin, to);
+    else
+      splits_ &= split_pixels(from, input_.stride[3], read_.size(), end - begin, to, channels_);
+  }
+
+  // The values of a pixel of its own, and zeros behind them.
+  void copy_pixel(const T* from, std::int64_t count, X* to) {
+    if constexpr (kPads)
+      copy_padded(from, count, to);
+    else
+      splits_ &= split_pixels(from, 0, count, 1, to, channels_);
   }
 
   void widen_pixels(const T* from, std::int64_t pixels, X* to) const {
@@ -153,18 +168,20 @@ class InputRows {
   }
 
   // Pixel after pixel, from pixel 0 of a row.
-  void copy_taps(const T* row, X* to) const {
+  void copy_taps(const T* row, X* to) {
     const std::int64_t in = read_.size(), step = p_.dilation[2] * input_.stride[3], taps = p_.kernel[2];
-    const Range whole = step == in && fills_vectors() ? whole_outputs(p_, 2) : Range{};
+    const Range whole = step == in ? whole_outputs(p_, 2) : Range{};
+    std::vector<T> pixel(static_cast<std::size_t>(taps * in));
     for (std::int64_t w = first_; w < first_ + width_; ++w, to += channels_) {
       const T* from = row + (w * p_.stride[2] - p_.pad_lo[2]) * input_.stride[3];
       if (whole.contains(w)) {
-        copy_padded(from, taps * in, to);
+        copy_pixel(from, taps * in, to);
         continue;
       }
       const Range inside = taps_inside(p_, 2, w);
-      std::fill(to, to + channels_, X{});
-      for (std::int64_t k = inside.begin; k < inside.end; ++k) std::copy_n(from + k * step, in, to + k * in);
+      std::fill(pixel.begin(), pixel.end(), T{});
+      for (std::int64_t k = inside.begin; k < inside.end; ++k) std::copy_n(from + k * step, in, pixel.data() + k * in);
+      copy_pixel(pixel.data(), taps * in, to);
     }
   }
 
@@ -188,6 +205,7 @@ class InputRows {
   const std::int64_t channels_;     // of a copied pixel
   std::vector<std::int64_t> keys_;  // of the copied rows, ascending
   X* copy_ = nullptr;
+  bool splits_ = true;
   std::int64_t first_ = 0, width_ = 0;  // copied columns
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/bf16_dot.h"
 #include "cpu/thread_pool.h"
 #include "harness.h"
 
@@ -20,6 +21,15 @@ inline CpuPlanner make_planner(double caches = 1) {
     *bytes = static_cast<std::size_t>(caches * static_cast<double>(*bytes));
   return CpuPlanner(registry<cpu::Device>(), traits);
 }
+
+// Of this machine with matrix tiles, which emulated ones stand in for where there are none.
+inline CpuPlanner make_tile_planner() {
+  cpu::Traits traits = cpu::host_traits();
+  traits.bf16_tiles = true;
+  traits.bf16_tile_flops_per_second = 32 * traits.f32_flops_per_second;
+  return CpuPlanner(registry<cpu::Device>(), traits);
+}
+inline bool tiles_can_run() { return cpu::bf16_dot_available() && cpu::host_traits().vector_bytes >= 64; }
 
 // Small integers give the reference's bits, random data the exact sums within the bound of direct ones; prepared
 // weights give the same bits. The activations that are not exact on integers are compared on random data only.

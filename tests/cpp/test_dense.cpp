@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/geometry.h"
-#include "cpu/bf16_dot.h"
 #include "cpu_test.h"
 #include "targets.h"
 
@@ -159,19 +158,10 @@ TEST(Dense, Bfloat16IsMultipliedByTheFasterInstruction) {
   }
 }
 
-// With tiles, which emulated ones stand in for where there are none.
-CpuPlanner make_tile_planner() {
-  cpu::Traits traits = cpu::host_traits();
-  traits.bf16_tiles = true;
-  traits.bf16_tile_flops_per_second = 32 * traits.f32_flops_per_second;
-  return CpuPlanner(registry<cpu::Device>(), traits);
-}
-bool tiles_can_run() { return cpu::bf16_dot_available() && cpu::host_traits().vector_bytes >= 64; }
-
 // Tiles take 32 channels together, or as many taps and channels. Groups of other numbers of channels do without.
 TEST(Dense, Bfloat16TilesMatchReference) {
-  if (!tiles_can_run()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
-  CpuPlanner planner = make_tile_planner();
+  if (!tools::tiles_can_run()) GTEST_SKIP() << "this CPU has no vdpbf16ps";
+  CpuPlanner planner = tools::make_tile_planner();
   const auto layout_of = [&](const ConvProblem& p) { return planner.plan({p, "implicit_gemm"})->weight_layout(); };
   for (const char* text : {"fwd_bf16_n1c64o64_i2x30_k1x1", "fwd_bf16_n2c32o100_i5x47_k3x3_p1x1_bias_relu",
                            "fwd_bf16_n1c3o40_i9x31_k5x5_p2x2_s2x2", "fwd_bf16_n1c24o70_i6x9_k3x3_p1x1_add",
@@ -326,8 +316,8 @@ TEST(Dense, PaddingNeverMultipliesInfiniteWeights) {
         "fwd_f32_n1c3o40_i9x40_k5x5_p2x2_s2x2", "fwd_f16_n1c8o40_i5x20_k3x3_p1x1", "fwd_f16_n1c32o32g8_i5x20_k3x3_p1x1",
         "fwd_f32_n1c32o32g8_i7x40_k3x3_s2x2_p1x1", "fwd_bf16_n1c3o40_i5x20_k3x3_p1x1"})
     for (const char* algorithm : {"implicit_gemm", "unfold_gemm"}) expect_padding_skipped(text, algorithm, planner);
-  if (!tiles_can_run()) return;
-  CpuPlanner tiles = make_tile_planner();
+  if (!tools::tiles_can_run()) return;
+  CpuPlanner tiles = tools::make_tile_planner();
   for (const char* text : {"fwd_bf16_n1c3o40_i5x20_k3x3_p1x1_relu", "fwd_bf16>f32_n1c3o20_i5x20_k3x3_p1x1",
                            "fwd_bf16_n1c24o20_i5x20_k1x3_p0x1", "fwd_bf16_n1c32o32_i2x6_k1x3_p0x1_bias"})
     expect_padding_skipped(text, "implicit_gemm", tiles);

@@ -33,14 +33,17 @@ struct DenseLayout {
   RegisterTile tile;
   std::int64_t columns = 0;                      // of a panel: two vectors or three
   std::int64_t panels = 0;                       // a group; the last one may have fewer
-  std::int64_t in = 0;                           // channels of a tap, with the zeros that fill pairs or tiles
+  std::int64_t in = 0;                           // values of a tap: channels, zeros that fill pairs or tiles, parts
   std::int64_t terms = 0;                        // rows of a panel
   std::vector<Range> tap_reach;                  // along W: the outputs whose tap kw is inside the input
   std::int64_t row_tiles = 0;                    // tiles along W
   std::int64_t rows = 0;                         // batch * OD * OH
   std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
   std::int64_t task_panels = 1;                  // and its panels
-  Bf16Unit unit = Bf16Unit::none;                // other than none: bf16 is multiplied as it is
+  Bf16Unit unit = Bf16Unit::none;                // other than none: bf16 is multiplied as it is, or other
+  int parts = 1;                                 // operands as so many parts in bf16
+  // Of parts: the same outputs by the same tasks from operands as they are, which need not have parts.
+  std::shared_ptr<const DenseLayout> undivided;
   bool copied = false;                           // the input rows of a task are copied into scratch first
   bool fetched = false;                          // rows of the input are fetched ahead of the tiles
   bool shared_weights = false;                   // weights of a call are packed once, not by every task that uses them
@@ -82,8 +85,10 @@ struct DenseLayout {
   std::int64_t chunks() const { return row_chunks() * tile_chunks(); }
   std::size_t packed_bytes() const { return panel_bytes * static_cast<std::size_t>(all_panels()); }
   std::size_t shared_bytes() const { return shared_weights ? packed_bytes() : 0; }
+  // In a task's scratch.
+  std::size_t panels_begin() const { return stage_bytes + (undivided ? undivided->slot_bytes() : 0); }
   std::size_t slot_bytes() const {
-    return stage_bytes + (shared_weights ? 0 : panel_bytes * static_cast<std::size_t>(most_together));
+    return panels_begin() + (shared_weights ? 0 : panel_bytes * static_cast<std::size_t>(most_together));
   }
   std::size_t own_workspace_bytes() const { return shared_bytes() + slot_bytes() * static_cast<std::size_t>(slots); }
   std::size_t workspace_bytes() const {
@@ -95,7 +100,10 @@ struct DenseLayout {
 };
 
 // Chooses the cut. It shrinks the chunks and the slots until the workspace is within the limit, as far as that goes.
-DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile);
+// Operands of more than one part are of one group.
+DenseLayout dense_layout(const ConvProblem& p, const Context<Device>& context, RegisterTile tile, int parts = 1);
+
+double dense_seconds(const ConvProblem& p, const Context<Device>& context, int parts = 1);
 
 // Implemented once per instruction set in dense_simd.cpp.
 void run_dense(const DenseLayout& layout, const Operands<Device>& operands, std::byte* workspace);

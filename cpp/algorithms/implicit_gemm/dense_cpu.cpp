@@ -31,7 +31,8 @@ std::int64_t chunk_width(const DenseLayout& s) {
 
 // Bytes of input, as the micro-kernel reads it, that the panels of a group read under one chunk.
 std::size_t chunk_input_bytes(const DenseLayout& s) {
-  const std::size_t element = size_bytes(s.copied ? accumulator(s.p.dtype) : s.p.dtype);
+  const std::size_t whole = size_bytes(s.copied ? accumulator(s.p.dtype) : s.p.dtype);
+  const std::size_t element = s.parts > 1 ? static_cast<std::size_t>(s.parts) * size_bytes(DType::bf16) : whole;
   const std::int64_t channels = s.p.in_channels_per_group();
   return static_cast<std::size_t>(input_elements_bound(s.p, s.chunk_rows, chunk_width(s), channels)) * element;
 }
@@ -45,11 +46,46 @@ void set_chunk(DenseLayout& s, std::int64_t pixels) {
     s.chunk_rows = ceil_div(s.rows, std::min(s.rows, round_up(ceil_div(s.rows, s.chunk_rows), s.slots)));
 }
 
-// A task copies the channels of its groups.
+bool widens(const DenseLayout& s) { return s.unit == Bf16Unit::none && size_bytes(s.p.dtype) == 2; }
+
+std::size_t panel_bytes(const DenseLayout& s) {
+  const std::size_t value = s.unit == Bf16Unit::none ? size_bytes(accumulator(s.p.dtype)) : size_bytes(DType::bf16);
+  return aligned_bytes(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(value)));
+}
+
+std::vector<Range> reach_of_taps(const ConvProblem& p) {
+  std::vector<Range> reach;
+  for (std::int64_t k = 0; k < p.kernel[2]; ++k) reach.push_back(outputs_inside(p, 2, k));
+  return reach;
+}
+
+void set_stage(DenseLayout& s);
+
+// The layout of the same tasks without parts, a tile and a panel at a time.
+DenseLayout undivided(DenseLayout s) {
+  s.parts = 1;
+  s.unit = Bf16Unit::none;
+  s.undivided = s.one_row = nullptr;
+  s.p = s.read;
+  s.taps_are_channels = false;
+  s.tap_reach = reach_of_taps(s.p);
+  s.in = s.p.in_channels;
+  s.terms = s.p.taps() * s.in;
+  s.most_together = 1;
+  s.copied = widens(s);
+  s.panel_bytes = panel_bytes(s);
+  s.stage_bytes = 0;
+  set_stage(s);
+  return s;
+}
+
+// A task copies the channels of its groups. Two values in bf16 take a float's room.
 void set_stage(DenseLayout& s) {
+  if (s.parts > 1) s.undivided = std::make_shared<DenseLayout>(undivided(s));
   if (!s.copied) return;
   const std::int64_t most_groups = (s.task_panels + s.panels - 2) / s.panels + 1;
-  s.stage_bytes = copy_bytes(s.p, s.chunk_rows, chunk_width(s), s.in * std::min(s.p.groups, most_groups));
+  const std::int64_t values = s.parts > 1 ? s.in / 2 : s.in;
+  s.stage_bytes = copy_bytes(s.p, s.chunk_rows, chunk_width(s), values * std::min(s.p.groups, most_groups));
 }
 
 // Panels a task: as many as leave enough tasks, since they read the same input out of L2.
@@ -114,13 +150,15 @@ Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
 
 }  // namespace
 
-DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile) {
+DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile, int parts) {
   DenseLayout s;
   s.original = problem;
-  if (const auto row = one_row(problem)) s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile));
+  if (const auto row = one_row(problem))
+    s.one_row = std::make_shared<DenseLayout>(dense_layout(*row, context, tile, parts));
   s.orientation = long_rows(problem, std::min<std::int64_t>(tile.most_rows(2), 7));
   s.p = s.read = s.orientation.apply(problem);
-  s.unit = bf16_unit(s.p, context.traits);
+  s.parts = parts;
+  s.unit = parts > 1 ? Bf16Unit::tiles : bf16_unit(s.p, context.traits);
   s.taps_are_channels = s.unit == Bf16Unit::tiles && fills_tiles(s.p);
   if (s.taps_are_channels) s.p = with_taps_as_channels(s.p);
   const ConvProblem& p = s.p;
@@ -128,17 +166,15 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.tile = s.unit == Bf16Unit::none ? tile : register_tile(s.unit);
   s.columns = s.tile.vectors() * s.tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
-  s.in = round_up(in, terms_together(s.unit));
+  s.in = round_up(in, terms_together(s.unit)) * parts;
   s.terms = p.taps() * s.in;
-  for (std::int64_t k = 0; k < p.kernel[2]; ++k) s.tap_reach.push_back(outputs_inside(p, 2, k));
+  s.tap_reach = reach_of_taps(p);
   s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.tile.vectors()));
   s.rows = p.batch * p.output[0] * p.output[1];
-  const bool widened = s.unit == Bf16Unit::none && size_bytes(p.dtype) == 2;
-  s.copied = widened || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(p));
-  s.fetched = is_pointwise(p) && p.groups == 1 && (s.unit == Bf16Unit::tiles || fetches_rows(context.traits, p));
-  const DType multiplied = s.unit == Bf16Unit::none ? accumulator(p.dtype) : p.dtype;
-  s.panel_bytes =
-      aligned_bytes(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(size_bytes(multiplied))));
+  s.copied = widens(s) || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(p));
+  s.fetched =
+      parts == 1 && is_pointwise(p) && p.groups == 1 && (s.unit == Bf16Unit::tiles || fetches_rows(context.traits, p));
+  s.panel_bytes = panel_bytes(s);
   const auto in_l1 = static_cast<std::int64_t>(context.traits.l1_bytes / s.panel_bytes);
   s.most_together =
       std::clamp<std::int64_t>(std::min(std::max(in_l1, s.tile.panels()), s.wide_panels(true)), 1, kMostTogether);

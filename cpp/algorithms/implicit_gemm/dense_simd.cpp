@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "algorithms/implicit_gemm/dense.h"
+#include "cpu/bf16_parts-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_kernels.h"
@@ -33,12 +34,16 @@ void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
   const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
   const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
+  bool whole = true;
   if constexpr (std::is_same_v<X, Accumulator<T>>)
     pack_panel(w, p.kernel, in, first, count, to, columns);
-  else
+  else if constexpr (std::is_same_v<X, T>)
     pack_pairs(w, p.kernel, in, s.taps_are_channels, s.in, first, count, to, columns);
+  else
+    whole = pack_parts(w, p.kernel, in, s.taps_are_channels, first, count, to, columns);
+  if (std::is_same_v<X, T> || std::is_same_v<X, Accumulator<T>>) whole = !marked || all_finite(to, s.mark(panel));
   const hn::CappedTag<Accumulator<T>, 1> one;
-  store(hn::Set(one, !marked || all_finite(to, s.mark(panel)) ? 1 : 0), one, to + s.mark(panel));
+  store(hn::Set(one, whole ? 1 : 0), one, to + s.mark(panel));
 }
 
 template <class X, class A>
@@ -46,10 +51,10 @@ const GemmKernels<X, A>& kernels_of(const DenseLayout& s) {
   if constexpr (std::is_same_v<X, A>)
     return gemm_kernels<A>();
   else
-    return bf16_kernels(s.unit);
+    return bf16_kernels(s.unit, s.parts);
 }
 
-// T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16.
+// T operand, Out output, X what the micro-kernel multiplies: the accumulator type, or bf16 and parts in that.
 template <class T, class Out, class X>
 class Dense {
  public:
@@ -75,10 +80,16 @@ class Dense {
     const Range rows = DenseLayout::part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
     const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
+    run(rows, tiles, panels, scratch);
+    if (kernels_.release) kernels_.release();
+  }
+
+  void run(Range rows, Range tiles, Range panels, std::byte* scratch) const {
     const Range groups{panels.begin / s_.panels, ceil_div(panels.end, s_.panels)};
     const std::int64_t in = s_.read.in_channels_per_group();
     const Input input(s_.read, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied,
                       {groups.begin * in, groups.end * in}, s_.in * groups.size(), s_.taps_are_channels);
+    if (!input.splits()) return run_undivided(rows, tiles, panels, scratch);
     std::vector<Line> lines;
     const std::vector<Row> rows_of_task = rows_with_lines(rows, input, lines);
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
@@ -88,13 +99,18 @@ class Dense {
       if (const Panels together = panels_of(first, count, packed); together.finite)
         run_panels(together, rows_of_task, tiles, input);
       else
-        for (std::int64_t i = 0; i < count; ++i)
-          run_panels(panels_of(first + i, 1, packed + i * s_.panel_stride(sizeof(X))), rows_of_task, tiles, input);
+        for (std::int64_t i = first; i < first + count; ++i) {
+          const Panels one = panels_of(i, 1, packed + (i - first) * s_.panel_stride(sizeof(X)));
+          if (kSplits && !one.finite)
+            run_undivided(rows, tiles, {i, i + 1}, scratch);
+          else
+            run_panels(one, rows_of_task, tiles, input);
+        }
     }
-    if (kernels_.release) kernels_.release();
   }
 
  private:
+  static constexpr bool kSplits = !std::is_same_v<X, T> && !std::is_same_v<X, A>;
   using Tile = GemmTile<X, A>;
   using Finish = GemmFinish<X, A>;
   // Whether the micro-kernel can store a part of a vector, and whether it rounds to the output's type.
@@ -106,10 +122,16 @@ class Dense {
   struct Panels {
     const X* b;
     std::int64_t count, input_channel, output_channel, channels;
-    bool finite;
+    bool finite;           // have parts, where these are multiplied
     std::int64_t vectors;  // of one
     bool whole;            // the channels fill them
   };
+
+  // From operands that need not have parts.
+  void run_undivided(Range rows, Range tiles, Range panels, std::byte* scratch) const {
+    if constexpr (kSplits)
+      Dense<T, Out, A>(*s_.undivided, a_, nullptr).run(rows, tiles, panels, scratch + s_.stage_bytes);
+  }
 
   // `lines` holds those of all rows.
   std::vector<Row> rows_with_lines(Range rows, const Input& input, std::vector<Line>& lines) const {
@@ -141,7 +163,7 @@ class Dense {
   const X* packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
     const std::int64_t stride = s_.panel_stride(sizeof(X));
     if (packed_) return reinterpret_cast<const X*>(packed_) + first * stride;
-    auto* own = reinterpret_cast<X*>(scratch + s_.stage_bytes);
+    auto* own = reinterpret_cast<X*>(scratch + s_.panels_begin());
     for (std::int64_t i = 0; i < count; ++i) pack<T>(s_, a_.weight, first + i, s_.copied, own + i * stride);
     return own;
   }
@@ -210,11 +232,11 @@ class Dense {
   }
 
   // Longest chains of terms. Pairs' longer ones are for outputs of 16 bits, whose rounding covers theirs; a tile adds
-  // its terms to a sum in two additions.
+  // its terms to a sum in two additions, and those of parts in two that round to the sum's size.
   std::int64_t block() const {
     const bool pairs = s_.unit != Bf16Unit::none && !std::is_same_v<Out, A>;
-    const std::int64_t terms = pairs ? dot_block_terms(s_.terms) : block_terms(s_.terms);
-    return s_.unit == Bf16Unit::tiles ? terms * kTileTerms / 2 : terms;
+    const std::int64_t all = s_.terms / s_.parts, terms = pairs ? dot_block_terms(all) : block_terms(all);
+    return s_.unit == Bf16Unit::tiles ? terms * kTileTerms / 2 * s_.parts : terms;
   }
 
   Finish finish_of(const TileStore<A, Out>& to) const {
@@ -238,7 +260,7 @@ class Dense {
       std::fill_n(tile.c + r * tile.ldc, tile.last_lanes > 0 ? panels.channels : columns, A{0});
     const auto finish = std::exchange(tile.finish, nullptr);
     A* const c = tile.c;
-    if constexpr (!std::is_same_v<X, A>)
+    if constexpr (std::is_same_v<X, T> && !std::is_same_v<X, A>)
       if (s_.taps_are_channels) sum_inside<kVectors>(row, w, input, panels, tile);
     const auto reach = [&](std::int64_t k) { return common(s_.tap_reach[static_cast<std::size_t>(k)], w); };
     const std::int64_t taps = s_.taps_are_channels || row.outside() ? 0 : p_.kernel[2];
@@ -340,8 +362,8 @@ void with_dense_types(const DenseLayout& s, F f) {
   with_types(s.p, [&](auto in, auto out) {
     using T = decltype(in);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    if constexpr (std::is_same_v<T, hwy::bfloat16_t>)
-      if (s.unit != Bf16Unit::none) return f(in, out, in);
+    if constexpr (!std::is_same_v<T, double>)
+      if (s.unit != Bf16Unit::none) return f(in, out, hwy::bfloat16_t{});
 #endif
     f(in, out, Accumulator<T>{});
   });

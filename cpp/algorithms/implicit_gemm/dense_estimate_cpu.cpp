@@ -1,0 +1,73 @@
+// What the dense kernel of implicit_gemm takes.
+#include <algorithm>
+
+#include "algorithms/implicit_gemm/dense.h"
+#include "cpu/bf16_parts.h"
+#include "cpu/estimates.h"
+
+namespace vkconv::cpu {
+namespace {
+
+// Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
+constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
+// The rate of parts, over that of whole numbers: six products of three, or four of two, load fewer registers.
+constexpr double kPartsShare = 0.95;
+
+// Weights are packed once, by a thread a panel, or by every task that uses them.
+double dense_packing_seconds(const DenseLayout& s, const Traits& t) {
+  const std::int64_t weights = s.p.weight_elements();
+  const double once = packing_seconds(t, s.shared_weights) * static_cast<double>(weights);
+  if (!s.shared_weights) return once * static_cast<double>(s.chunks()) * uneven_share(t, s.chunks() * s.panel_chunks());
+  return launch_seconds(t, s.all_panels()) + once * uneven_share(t, s.all_panels()) + handing_over_seconds(t, weights);
+}
+
+// The first task to copy an input row finds it beyond L2. Pixels that zeros follow are copied one by one, as are those
+// whose values are split.
+double copying_seconds(const DenseLayout& s, const Traits& t) {
+  constexpr double kPixelSeconds = 1e-9, kLargePixelSeconds = 3e-9, kSplitSeconds = 0.15e-9;
+  constexpr std::int64_t kWords = 8;  // channels of a pixel that goes by words
+  if (!s.copied) return 0;
+  const double copied = static_cast<double>(s.chunks() * s.panel_chunks()) * static_cast<double>(s.stage_bytes);
+  const double input_bytes = static_cast<double>(s.p.input_elements()) * static_cast<double>(size_bytes(s.p.dtype));
+  const double far = std::min(copied, input_bytes);
+  const std::size_t element = size_bytes(s.parts > 1 ? DType::bf16 : s.p.dtype);
+  const double pixels = copied / static_cast<double>(s.in * static_cast<std::int64_t>(element));
+  const double split = s.parts > 1 ? kSplitSeconds * static_cast<double>(s.in / s.parts) : 0;
+  const double one_by_one = s.in == s.p.in_channels_per_group() ? 0
+                            : s.in <= kWords                    ? kPixelSeconds
+                                                                : kLargePixelSeconds + split;
+  return far / t.shared_cache_bytes_per_second + (2 * copied - far) / t.cache_bytes_per_second +
+         pixels * one_by_one / t.threads;
+}
+
+}  // namespace
+
+double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) {
+  constexpr double kRowSeconds = 50e-9;  // finding, calling and storing the tiles of a row
+  const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype), parts);
+  const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
+  const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
+  const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
+  const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
+  const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
+  const double peak =
+      s.unit == Bf16Unit::none ? flops_per_second(c.traits, accumulator(p.dtype)) : flops_per_second(c.traits, s.unit);
+  const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));
+  const double rate = peak * std::min(1.0, tile_rows / rows_for_peak) * (parts > 1 ? kPartsShare : 1);
+  // Padding is skipped, but along W where a copy of the rows has its zeros.
+  const double inside = share_inside(s.p, 0) * share_inside(s.p, 1) * (s.copied ? 1 : share_inside(s.p, 2));
+  const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
+  const double pairs = 2.0 * pixels * static_cast<double>(s.terms) * inside;
+  // Panels that L1 does not hold come out of L2 for every few tiles that meet them together.
+  const auto meetings = static_cast<double>(s.rows * ceil_div(s.row_tiles, s.tiles_together(s.most_together)));
+  const double panel_bytes = s.panel_bytes > c.traits.l1_bytes ? meetings * static_cast<double>(s.packed_bytes()) : 0;
+  const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
+  const double compute = partly_hidden(products, panel_bytes / (kWideShare * c.traits.cache_bytes_per_second));
+  const std::int64_t tasks = s.chunks() * s.panel_chunks();
+  const double found = kRowSeconds * static_cast<double>(s.rows * ceil_div(s.all_panels(), s.most_together));
+  const double work =
+      (compute + copying_seconds(s, c.traits) + found / c.traits.threads) * uneven_share(c.traits, tasks);
+  return section_seconds(c.traits, work + kWeightShare * dense_packing_seconds(s, c.traits), p.bytes_moved(), tasks);
+}
+
+}  // namespace vkconv::cpu
