@@ -40,6 +40,17 @@ double copying_seconds(const DenseLayout& s, const Traits& t) {
          pixels * one_by_one / t.threads;
 }
 
+// Panels that L1 does not hold come out of L2 for every few tiles that meet them together; those of parts, longer, out
+// of L3 where L2 does not hold them.
+double panel_seconds(const DenseLayout& s, const Traits& t) {
+  if (s.panel_bytes <= t.l1_bytes) return 0;
+  const std::int64_t meetings = s.rows * ceil_div(s.row_tiles, s.tiles_together(s.most_together));
+  const double bytes = static_cast<double>(meetings) * static_cast<double>(s.packed_bytes());
+  const double shared = t.shared_cache_read_bytes_per_second;
+  const bool far = s.parts > 1 && 2 * s.panel_bytes > t.l2_bytes;
+  return bytes / (kWideShare * (far ? shared : t.cache_bytes_per_second));
+}
+
 }  // namespace
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) {
@@ -58,16 +69,16 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) 
   const double inside = share_inside(s.p, 0) * share_inside(s.p, 1) * (s.copied ? 1 : share_inside(s.p, 2));
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
   const double pairs = 2.0 * pixels * static_cast<double>(s.terms) * inside;
-  // Panels that L1 does not hold come out of L2 for every few tiles that meet them together.
-  const auto meetings = static_cast<double>(s.rows * ceil_div(s.row_tiles, s.tiles_together(s.most_together)));
-  const double panel_bytes = s.panel_bytes > c.traits.l1_bytes ? meetings * static_cast<double>(s.packed_bytes()) : 0;
   const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
-  const double compute = partly_hidden(products, panel_bytes / (kWideShare * c.traits.cache_bytes_per_second));
+  const double compute = partly_hidden(products, panel_seconds(s, c.traits));
   const std::int64_t tasks = s.chunks() * s.panel_chunks();
   const double found = kRowSeconds * static_cast<double>(s.rows * ceil_div(s.all_panels(), s.most_together));
   const double work =
       (compute + copying_seconds(s, c.traits) + found / c.traits.threads) * uneven_share(c.traits, tasks);
-  return section_seconds(c.traits, work + kWeightShare * dense_packing_seconds(s, c.traits), p.bytes_moved(), tasks);
+  const double all = work + kWeightShare * dense_packing_seconds(s, c.traits);
+  // Input that is split first, and sums that leave the registers all at once, are not read and written meanwhile.
+  if (parts > 1) return section_seconds(c.traits, all, 0, tasks) + p.bytes_moved() / c.traits.memory_bytes_per_second;
+  return section_seconds(c.traits, all, p.bytes_moved(), tasks);
 }
 
 }  // namespace vkconv::cpu
