@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/bf16_parts.h"
 #include "cpu/bf16_tiles.h"

@@ -1,18 +1,18 @@
 // Numbers as sums of bf16, for processors that multiply bf16 many times as fast as fp32. A float of 24 bits is three
 // parts of 8, each the rounded rest of those before it, and a float16 of 11 bits two: x = x0 + x1 + x2, |x1| <= 2^-8
-// |x|, |x2| <= 2^-16 |x|. Products of parts are exact in fp32. Of two floats' nine, x1 w2, x2 w1 and x2 w2 are left
-// out: together at most 2^-22.9 |x w|, two roundings of fp32. Source: Henry, Tang & Heinecke, "Leveraging the bfloat16
-// artificial intelligence datatype for higher-precision computations" (2019).
+// |x|, |x2| <= 2^-17 |x|. Products of parts are exact in fp32. Of two floats' nine, x1 w2, x2 w1 and x2 w2 are left
+// out: together little more than 2^-24 |x w|, a rounding of fp32. Source: Henry, Tang & Heinecke, "Leveraging the
+// bfloat16 artificial intelligence datatype for higher-precision computations" (2019).
 //
-// Units that multiply bf16 take what is below 2^-126 for zero. It is too small to be missed where values are zero or at
-// least kLeastSplit: then products are at least 2^-100, and u = 2^-24 of them is above that. Infinities, NaN and what
-// would round to infinity have no parts either.
+// Units that multiply bf16 take what is below 2^-126 for zero, which is less than a rounding of the product of numbers
+// of kLeastSplit; so that no product of parts overflows where that of the numbers does not, they are below
+// kLeastUnsplit. Others, but zero, have no parts.
 #pragma once
 #include "core/dtype.h"
 
 namespace vkconv::cpu {
 
-inline constexpr float kLeastSplit = 0x1p-50f, kLeastUnsplit = 0x1p127f;  // magnitudes
+inline constexpr float kLeastSplit = 0x1p-49f, kLeastUnsplit = 0x1p63f;  // magnitudes
 
 constexpr int parts_of(DType operand) { return operand == DType::f32 ? 3 : operand == DType::f16 ? 2 : 1; }
 

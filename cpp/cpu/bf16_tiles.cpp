@@ -2,8 +2,10 @@
 // take no register from a template.
 #include "cpu/bf16_tiles.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 
 #include "cpu/bf16_dot.h"
 #include "cpu/bf16_parts.h"
@@ -94,10 +96,11 @@ struct EmulatedAmx {
       for (int column = 0; column < kLanes; ++column) {
         float sum[2] = {};  // of even and odd terms
         for (int k = 0; k < kTileTerms; ++k)
-          sum[k % 2] += value(registers[kA].row[r], k) * value(registers[kB].row[k / 2], 2 * column + k % 2);
+          sum[k % 2] = flushed(sum[k % 2] +
+                               value(registers[kA].row[r], k) * value(registers[kB].row[k / 2], 2 * column + k % 2));
         float c;
         std::memcpy(&c, registers[kC].row[r] + 4 * column, 4);
-        c += sum[0] + sum[1];
+        c = flushed(c + flushed(sum[0] + sum[1]));
         std::memcpy(registers[kC].row[r] + 4 * column, &c, 4);
       }
   }
@@ -110,8 +113,9 @@ struct EmulatedAmx {
     const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
     float v;
     std::memcpy(&v, &wide, 4);
-    return v;
+    return flushed(v);
   }
+  static float flushed(float v) { return std::abs(v) < std::numeric_limits<float>::min() ? 0 : v; }
 };
 
 // Registers of a tile of one or two (kHigh) by kWide: sums first, then A's, then one for B's vectors in turn.

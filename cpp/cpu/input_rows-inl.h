@@ -46,14 +46,16 @@ class InputRows {
     width_ = taps_are_channels ? columns.size() : inputs_under(p_, 2, columns.size());
     copy_ = reinterpret_cast<X*>(scratch);
     collect(rows);
+    if (taps_are_channels) pixel_.resize(static_cast<std::size_t>(p_.kernel[2] * read.size()));
     for (std::size_t i = 0; i < keys_.size(); ++i)
       copy_row(keys_[i], copy_ + static_cast<std::int64_t>(i) * width_ * channels_);
   }
 
   // Elements between pixels.
   std::int64_t pixel_stride() const { return copied_ ? channels_ : input_.stride[3]; }
-  // Whether all that was split has parts.
-  bool splits() const { return splits_; }
+  // Whether all values of a pixel that was split have parts, and whether all pixels' do.
+  bool has_parts(const X* pixel) const { return all_have_parts() || !without_parts_[index_of(pixel)]; }
+  bool all_have_parts() const { return without_parts_.empty(); }
   // Where channel 0 of pixel 0 of the row is, or would be.
   const X* row(std::int64_t n, std::int64_t d, std::int64_t h) const {
     if (!copied_)
@@ -112,7 +114,21 @@ class InputRows {
     else if constexpr (kPads)
       pad_pixels(from, end - begin, to);
     else
-      splits_ &= split_pixels(from, input_.stride[3], read_.size(), end - begin, to, channels_);
+      split_row(from, end - begin, to);
+  }
+
+  std::size_t index_of(const X* pixel) const { return static_cast<std::size_t>((pixel - copy_) / channels_); }
+
+  // A row whose values do not all have parts is split again, pixel by pixel, to find those.
+  void split_row(const T* from, std::int64_t pixels, X* to) {
+    if (split_pixels(from, input_.stride[3], read_.size(), pixels, to, channels_)) return;
+    for (std::int64_t i = 0; i < pixels; ++i)
+      split_pixel(from + i * input_.stride[3], read_.size(), to + i * channels_);
+  }
+  void split_pixel(const T* from, std::int64_t count, X* to) {
+    if (split_pixels(from, 0, count, 1, to, channels_)) return;
+    without_parts_.resize(keys_.size() * static_cast<std::size_t>(width_));
+    without_parts_[index_of(to)] = true;
   }
 
   // The values of a pixel of its own, and zeros behind them.
@@ -120,7 +136,7 @@ class InputRows {
     if constexpr (kPads)
       copy_padded(from, count, to);
     else
-      splits_ &= split_pixels(from, 0, count, 1, to, channels_);
+      split_pixel(from, count, to);
   }
 
   void widen_pixels(const T* from, std::int64_t pixels, X* to) const {
@@ -171,7 +187,6 @@ class InputRows {
   void copy_taps(const T* row, X* to) {
     const std::int64_t in = read_.size(), step = p_.dilation[2] * input_.stride[3], taps = p_.kernel[2];
     const Range whole = step == in ? whole_outputs(p_, 2) : Range{};
-    std::vector<T> pixel(static_cast<std::size_t>(taps * in));
     for (std::int64_t w = first_; w < first_ + width_; ++w, to += channels_) {
       const T* from = row + (w * p_.stride[2] - p_.pad_lo[2]) * input_.stride[3];
       if (whole.contains(w)) {
@@ -179,9 +194,9 @@ class InputRows {
         continue;
       }
       const Range inside = taps_inside(p_, 2, w);
-      std::fill(pixel.begin(), pixel.end(), T{});
-      for (std::int64_t k = inside.begin; k < inside.end; ++k) std::copy_n(from + k * step, in, pixel.data() + k * in);
-      copy_pixel(pixel.data(), taps * in, to);
+      std::fill(pixel_.begin(), pixel_.end(), T{});
+      for (std::int64_t k = inside.begin; k < inside.end; ++k) std::copy_n(from + k * step, in, pixel_.data() + k * in);
+      copy_pixel(pixel_.data(), taps * in, to);
     }
   }
 
@@ -205,7 +220,8 @@ class InputRows {
   const std::int64_t channels_;     // of a copied pixel
   std::vector<std::int64_t> keys_;  // of the copied rows, ascending
   X* copy_ = nullptr;
-  bool splits_ = true;
+  std::vector<T> pixel_;                // whose taps are channels
+  std::vector<bool> without_parts_;     // by copied pixel; empty: none
   std::int64_t first_ = 0, width_ = 0;  // copied columns
 };
 

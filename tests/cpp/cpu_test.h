@@ -15,16 +15,18 @@ namespace vkconv::tools {
 using CpuPlanner = Planner<cpu::Device>;
 
 // Of this machine, or of one with other caches, to whose sizes tiles are fitted.
-inline CpuPlanner make_planner(double caches = 1) {
+inline cpu::Traits traits_with(double caches) {
   cpu::Traits traits = cpu::host_traits();
   for (std::size_t* bytes : {&traits.l1_bytes, &traits.l2_bytes, &traits.l3_bytes})
     *bytes = static_cast<std::size_t>(caches * static_cast<double>(*bytes));
-  return CpuPlanner(registry<cpu::Device>(), traits);
+  return traits;
 }
+inline CpuPlanner make_planner(double caches = 1) { return CpuPlanner(registry<cpu::Device>(), traits_with(caches)); }
 
-// Of this machine with matrix tiles, which emulated ones stand in for where there are none.
-inline CpuPlanner make_tile_planner() {
-  cpu::Traits traits = cpu::host_traits();
+// The same with matrix tiles, which emulated ones stand in for where there are none.
+inline CpuPlanner make_tile_planner(double caches = 1, int threads = cpu::host_traits().threads) {
+  cpu::Traits traits = traits_with(caches);
+  traits.threads = threads;
   traits.bf16_tiles = true;
   traits.bf16_tile_flops_per_second = 32 * traits.f32_flops_per_second;
   return CpuPlanner(registry<cpu::Device>(), traits);

@@ -93,7 +93,7 @@ TEST_F(DenseParts, ValuesWithoutParts) {
                            "fwd_f16_n2c40o70_i6x47_k3x3_p1x1_bias"}) {
     const ConvProblem p = parse_problem(text);
     const bool half = p.dtype == DType::f16;
-    for (const double value : {kInfinity, -kInfinity, std::nan(""), half ? 65504.0 : 3.4e38, half ? 1.0 : 1e-40})
+    for (const double value : {kInfinity, -kInfinity, std::nan(""), half ? 65504.0 : 3.4e38, half ? -65504.0 : 1e-40})
       for (const bool in_input : {true, false}) {
         SCOPED_TRACE(text + std::string(in_input ? " input " : " weight ") + std::to_string(value));
         Arrays a = tools::make_arrays(p, Data::small_integers);
@@ -121,23 +121,75 @@ TEST_F(DenseParts, SmallNumbers) {
 }
 
 TEST_F(DenseParts, LongReductions) {
-  for (const char* text :
-       {"fwd_f32_n1c1024o40_i5x5_k3x3_p1x1", "fwd_f32_n1c5000o9_i9_k1", "fwd_f32_n1c250o40_i40_k1"}) {
+  for (const char* text : {"fwd_f32_n1c1024o40_i5x5_k3x3_p1x1", "fwd_f32_n1c5000o9_i9_k1", "fwd_f32_n1c100000o9_i9_k1",
+                           "fwd_f32_n1c250o40_i40_k1"}) {
     SCOPED_TRACE(text);
     const ConvProblem p = parse_problem(text);
     expect_close(p, tools::magnitudes(tools::make_arrays(p, Data::random)));
   }
 }
 
-TEST_F(DenseParts, PreparationAndViewsDoNotChangeBits) {
+// Where the product of the numbers is finite, though that of their first parts is not.
+TEST_F(DenseParts, ProductsNearTheLargest) {
+  const ConvProblem p = parse_problem("fwd_f32_n1c2o1_i1_k1");
+  const double root = std::ldexp(1 - std::ldexp(1, -24), 64);
+  EXPECT_EQ(run(p, {{root, 0}, {root, 0}, {}, {}, {}}), run(p, {{root, 0}, {root, 0}, {}, {}, {}}, "reference"));
+  EXPECT_TRUE(std::isfinite(run(p, {{root, root}, {root, -root}, {}, {}, {}}).front()));
+}
+
+// Data some of whose values have no parts.
+Arrays with_some_apart(const ConvProblem& p) {
+  Arrays a = tools::make_arrays(p, Data::random);
+  for (std::size_t i = 5; i < a.input.size(); i += 1777) a.input[i] = 1e-20;
+  a.input[a.input.size() / 2] = std::numeric_limits<double>::infinity();
+  a.weight[a.weight.size() / 2] = 1e-20;
+  return a;
+}
+
+// With a number in place of every NaN, so that equal results are.
+std::vector<double> comparable(std::vector<double> values) {
+  for (double& v : values)
+    if (std::isnan(v)) v = 12345;
+  return values;
+}
+
+TEST_F(DenseParts, ThreadsTilesAndLimitsDoNotChangeBits) {
+  for (const char* text : {"fwd_f32_n2c64o64_i31x30_k3x3_p1x1_bias_relu", "fwd_f32_n3c40o37_i5x47_k1x1",
+                           "fwd_f32_n1c3o40_i19x61_k5x5_p2x2_s2x2", "fwd_f16_n2c40o70_i9x30_k3x3_p1x1"}) {
+    const ConvProblem p = parse_problem(text);
+    const Arrays a = with_some_apart(p);
+    const auto expected = comparable(run(p, a));
+    for (const auto& [threads, caches] : {std::pair(1, 1.0), {2, 1.0 / 64}, {3, 64.0}, {16, 0.125}}) {
+      CpuPlanner other = tools::make_tile_planner(caches, threads);
+      for (const std::size_t limit : {kDefaultWorkspaceLimitBytes, std::size_t{400000}})
+        for (const bool prepared : {false, true})
+          EXPECT_EQ(comparable(tools::run_cpu(p, a, other, kParts, limit, prepared)), expected)
+              << text << ", " << threads << " threads, caches x " << caches << ", limit " << limit;
+    }
+  }
+}
+
+TEST_F(DenseParts, ImagesOfABatchDoNotChangeEachOther) {
+  ConvProblem p = parse_problem("fwd_f32_n3c40o37_i9x30_k3x3_p1x1");
+  Arrays a = with_some_apart(p);
+  const auto together = run(p, a);
+  const auto image = static_cast<std::ptrdiff_t>(a.input.size() / 3);
+  a.input = {a.input.begin() + 2 * image, a.input.end()};
+  p.batch = 1;
+  const auto alone = run(p, a);
+  EXPECT_EQ(comparable({together.end() - static_cast<std::ptrdiff_t>(alone.size()), together.end()}),
+            comparable(alone));
+}
+
+TEST_F(DenseParts, ViewsDoNotChangeBits) {
   const ConvProblem p = parse_problem("fwd_f32_n2c40o37_i3x5x7_k1x1x1_bias_add_relu");
-  const Arrays a = tools::make_arrays(p, Data::random);
-  const auto whole = run(p, a);
+  const Arrays a = with_some_apart(p);
+  const auto whole = comparable(run(p, a));
   tools::HostOperands host(p, a);
   host.operands.input = host.operands.input.sliced(2, p.input[1] - 1, -1, p.dtype);  // rows bottom up, in and out
   host.operands.output = host.operands.output.sliced(2, p.output[1] - 1, -1, p.output_dtype);
   host.operands.addend = host.operands.addend.sliced(2, p.output[1] - 1, -1, DType::f32);
-  EXPECT_EQ(tools::run_cpu(p, host, planner, kParts), whole);
+  EXPECT_EQ(comparable(tools::run_cpu(p, host, planner, kParts)), whole);
 }
 
 TEST_F(DenseParts, SayWhyNot) {

@@ -40,9 +40,10 @@ struct DenseLayout {
   std::int64_t rows = 0;                         // batch * OD * OH
   std::int64_t chunk_rows = 1, chunk_tiles = 1;  // a task's part of the output: whole rows, or some tiles of one row
   std::int64_t task_panels = 1;                  // and its panels
-  Bf16Unit unit = Bf16Unit::none;                // other than none: bf16 is multiplied as it is, or other
+  Bf16Unit unit = Bf16Unit::none;                // other than none: multiplies bf16, or parts in it
   int parts = 1;                                 // operands as so many parts in bf16
-  // Of parts: the same outputs by the same tasks from operands as they are, which need not have parts.
+  // Of parts: the same tasks on operands as they are, for outputs of what has no parts. Its scratch is beside this
+  // one's.
   std::shared_ptr<const DenseLayout> undivided;
   bool copied = false;                           // the input rows of a task are copied into scratch first
   bool fetched = false;                          // rows of the input are fetched ahead of the tiles
@@ -71,7 +72,8 @@ struct DenseLayout {
   std::int64_t panel_stride(std::size_t element_bytes) const {
     return static_cast<std::int64_t>(panel_bytes / element_bytes);
   }
-  Range tile_pixels(Range tiles) const {  // along W
+  std::int64_t tile_width() const { return ceil_div(p.output[2], row_tiles); }  // most pixels of a tile
+  Range tile_pixels(Range tiles) const {                                        // along W
     return {p.output[2] * tiles.begin / row_tiles, p.output[2] * tiles.end / row_tiles};
   }
   std::int64_t all_panels() const { return panels * p.groups; }
@@ -94,7 +96,7 @@ struct DenseLayout {
   std::size_t workspace_bytes() const {
     return std::max(own_workspace_bytes(), one_row ? one_row->own_workspace_bytes() : 0);
   }
-  // Columns of a panel as packed, and where its mark is: whether all its weights are finite.
+  // Columns of a panel as packed, and where its mark is: whether all its weights are finite, or have parts.
   std::int64_t packed_columns(std::int64_t panel) const { return round_up(channels(panel), tile.lanes); }
   std::int64_t mark(std::int64_t panel) const { return terms * packed_columns(panel); }
 };

@@ -59,9 +59,7 @@ std::vector<Range> reach_of_taps(const ConvProblem& p) {
   return reach;
 }
 
-void set_stage(DenseLayout& s);
-
-// The layout of the same tasks without parts, a tile and a panel at a time.
+// The same tasks without parts, of one group, a tile and a panel at a time.
 DenseLayout undivided(DenseLayout s) {
   s.parts = 1;
   s.unit = Bf16Unit::none;
@@ -74,8 +72,7 @@ DenseLayout undivided(DenseLayout s) {
   s.most_together = 1;
   s.copied = widens(s);
   s.panel_bytes = panel_bytes(s);
-  s.stage_bytes = 0;
-  set_stage(s);
+  s.stage_bytes = s.copied ? copy_bytes(s.p, s.chunk_rows, chunk_width(s), s.in) : 0;
   return s;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
 constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
-// The rate of parts, over that of whole numbers: six products of three, or four of two, load fewer registers.
+// The rate of the parts of a term, over that of a whole one: twice as many products, of operands that registers keep
+// half of the time.
 constexpr double kPartsShare = 0.95;
 
 // Weights are packed once, by a thread a panel, or by every task that uses them.

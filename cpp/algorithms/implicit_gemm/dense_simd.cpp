@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "algorithms/implicit_gemm/dense.h"
+#include "algorithms/implicit_gemm/dense_rows-inl.h"
 #include "cpu/bf16_parts-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/gemm-inl.h"
@@ -26,24 +27,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::HWY_NAMESPACE {
 
-// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in), behind them the mark, true
-// unless `marked`, which only layouts with copied rows read.
+// One panel for the micro-kernel on operands of type X; rows in the order (KD, KH, KW, in), behind them the mark:
+// whether all weights are finite, which only layouts with copied rows read, or have parts.
 template <class T, class X>
 void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64_t panel, bool marked, X* to) {
   const ConvProblem& p = s.read;
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
   const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
   const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
-  bool whole = true;
-  if constexpr (std::is_same_v<X, Accumulator<T>>)
+  bool usable;
+  if constexpr (std::is_same_v<X, Accumulator<T>>) {
     pack_panel(w, p.kernel, in, first, count, to, columns);
-  else if constexpr (std::is_same_v<X, T>)
+    usable = !marked || all_finite(to, s.mark(panel));
+  } else if constexpr (std::is_same_v<X, T>) {
     pack_pairs(w, p.kernel, in, s.taps_are_channels, s.in, first, count, to, columns);
-  else
-    whole = pack_parts(w, p.kernel, in, s.taps_are_channels, first, count, to, columns);
-  if (std::is_same_v<X, T> || std::is_same_v<X, Accumulator<T>>) whole = !marked || all_finite(to, s.mark(panel));
+    usable = !marked || all_finite(to, s.mark(panel));
+  } else {
+    usable = pack_parts(w, p.kernel, in, s.taps_are_channels, first, count, to, columns);
+  }
   const hn::CappedTag<Accumulator<T>, 1> one;
-  store(hn::Set(one, whole ? 1 : 0), one, to + s.mark(panel));
+  store(hn::Set(one, usable ? 1 : 0), one, to + s.mark(panel));
 }
 
 template <class X, class A>
@@ -60,16 +63,8 @@ class Dense {
  public:
   using A = Accumulator<T>;
   using Input = InputRows<T, X>;
-
-  // An input row under the taps of an output row: where output 0 would read tap 0 along W, and the first of the row's
-  // terms in a panel.
-  struct Line {
-    const X* x;
-    std::int64_t term;
-  };
-  struct Row : OutputRow {
-    std::span<const Line> lines;
-  };
+  using Rows = DenseRows<T, X>;
+  using Row = typename Rows::Row;
 
   // `packed` is null when every task packs the panels it uses.
   Dense(const DenseLayout& s, const Operands<Device>& a, const std::byte* packed)
@@ -80,33 +75,42 @@ class Dense {
     const Range rows = DenseLayout::part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
     const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
-    run(rows, tiles, panels, scratch);
+    std::vector<Stretch> stretches;
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) stretches.push_back({r, s_.tile_pixels(tiles)});
+    run(std::move(stretches), rows, s_.tile_pixels(tiles), panels, scratch);
     if (kernels_.release) kernels_.release();
   }
 
-  void run(Range rows, Range tiles, Range panels, std::byte* scratch) const {
+  // Stretches within `pixels` of `rows`.
+  void run(std::vector<Stretch> stretches, Range rows, Range pixels, Range panels, std::byte* scratch) const {
     const Range groups{panels.begin / s_.panels, ceil_div(panels.end, s_.panels)};
     const std::int64_t in = s_.read.in_channels_per_group();
-    const Input input(s_.read, a_.input, rows, s_.tile_pixels(tiles), scratch, s_.copied,
-                      {groups.begin * in, groups.end * in}, s_.in * groups.size(), s_.taps_are_channels);
-    if (!input.splits()) return run_undivided(rows, tiles, panels, scratch);
-    std::vector<Line> lines;
-    const std::vector<Row> rows_of_task = rows_with_lines(rows, input, lines);
+    const Input input(s_.read, a_.input, rows, pixels, scratch, s_.copied, {groups.begin * in, groups.end * in},
+                      s_.in * groups.size(), s_.taps_are_channels);
+    std::vector<Stretch> rest;
+    if (!input.all_have_parts()) stretches = Rows(s_, input, stretches).in_parts(stretches, rest);
+    const Rows outputs(s_, input, stretches);
+    const auto run_undivided = [&](const std::vector<Stretch>& some, Range of_panels) {
+      if constexpr (kSplits)
+        Dense<T, Out, A>(*s_.undivided, a_, nullptr).run(some, rows, pixels, of_panels, scratch + s_.stage_bytes);
+    };
     for (std::int64_t first = panels.begin, count; first < panels.end; first += count) {
       count = std::min(s_.panels_together(first, direct_ && kPartialVectors), panels.end - first);
       const X* packed = packed_panels(first, count, scratch);
-      // Where some have weights that are not finite, panels go alone: the bits of one do not depend on its neighbours'.
-      if (const Panels together = panels_of(first, count, packed); together.finite)
-        run_panels(together, rows_of_task, tiles, input);
-      else
-        for (std::int64_t i = first; i < first + count; ++i) {
-          const Panels one = panels_of(i, 1, packed + (i - first) * s_.panel_stride(sizeof(X)));
-          if (kSplits && !one.finite)
-            run_undivided(rows, tiles, {i, i + 1}, scratch);
-          else
-            run_panels(one, rows_of_task, tiles, input);
-        }
+      // Where some cannot be used, panels go alone: the bits of one do not depend on its neighbours'.
+      if (const Panels together = panels_of(first, count, packed); together.usable) {
+        run_panels(together, outputs, input);
+        continue;
+      }
+      for (std::int64_t i = first; i < first + count; ++i) {
+        const Panels one = panels_of(i, 1, packed + (i - first) * s_.panel_stride(sizeof(X)));
+        if (kSplits && !one.usable)
+          run_undivided(stretches, {i, i + 1});
+        else
+          run_panels(one, outputs, input);
+      }
     }
+    if (!rest.empty()) run_undivided(rest, panels);
   }
 
  private:
@@ -122,43 +126,10 @@ class Dense {
   struct Panels {
     const X* b;
     std::int64_t count, input_channel, output_channel, channels;
-    bool finite;           // have parts, where these are multiplied
+    bool usable;           // the marks of all
     std::int64_t vectors;  // of one
     bool whole;            // the channels fill them
   };
-
-  // From operands that need not have parts.
-  void run_undivided(Range rows, Range tiles, Range panels, std::byte* scratch) const {
-    if constexpr (kSplits)
-      Dense<T, Out, A>(*s_.undivided, a_, nullptr).run(rows, tiles, panels, scratch + s_.stage_bytes);
-  }
-
-  // `lines` holds those of all rows.
-  std::vector<Row> rows_with_lines(Range rows, const Input& input, std::vector<Line>& lines) const {
-    std::vector<Row> made;
-    made.reserve(static_cast<std::size_t>(rows.size()));
-    std::int64_t count = 0;
-    OutputRow row(p_, rows.begin);
-    for (std::int64_t r = rows.begin; r < rows.end; ++r, row.advance(p_)) {
-      made.push_back({row, {}});
-      count += row.kd.size() * row.kh.size();
-    }
-    lines.reserve(static_cast<std::size_t>(count));
-    for (Row& r : made) {
-      const std::size_t first = lines.size();
-      add_lines(r, input, lines);
-      r.lines = std::span(lines).subspan(first);
-    }
-    return made;
-  }
-
-  void add_lines(const OutputRow& row, const Input& input, std::vector<Line>& lines) const {
-    for (std::int64_t d = row.kd.begin; d < row.kd.end; ++d)
-      for (std::int64_t h = row.kh.begin; h < row.kh.end; ++h)
-        lines.push_back({input.row(row.n, position_of(p_, 0, row.d, d), position_of(p_, 1, row.h, h)) -
-                             p_.pad_lo[2] * input.pixel_stride(),
-                         (d * p_.kernel[1] + h) * p_.kernel[2] * s_.in});
-  }
 
   const X* packed_panels(std::int64_t first, std::int64_t count, std::byte* scratch) const {
     const std::int64_t stride = s_.panel_stride(sizeof(X));
@@ -179,28 +150,34 @@ class Dense {
                 s_.packed_columns(first) / s_.tile.lanes,
                 false};
     made.whole = made.channels == count * made.vectors * s_.tile.lanes;
-    for (std::int64_t i = 0; i < count; ++i) made.finite &= widened(packed + i * stride + s_.mark(first)) != 0;
+    for (std::int64_t i = 0; i < count; ++i) made.usable &= widened(packed + i * stride + s_.mark(first)) != 0;
     return made;
   }
 
-  void run_panels(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
-    if (panels.vectors == 1) return run<1>(panels, rows, tiles, input);
-    if (panels.vectors == 2) return run<2>(panels, rows, tiles, input);
-    run<(kMaxThreeRows > 0 ? 3 : 2)>(panels, rows, tiles, input);
+  void run_panels(const Panels& panels, const Rows& rows, const Input& input) const {
+    if (panels.vectors == 1) return run_rows<1>(panels, rows, input);
+    if (panels.vectors == 2) return run_rows<2>(panels, rows, input);
+    run_rows<(kMaxThreeRows > 0 ? 3 : 2)>(panels, rows, input);
   }
 
   template <int kVectors>
-  void run(const Panels& panels, const std::vector<Row>& rows, Range tiles, const Input& input) const {
+  void run_rows(const Panels& panels, const Rows& rows, const Input& input) const {
     const bool direct = direct_ && (panels.whole || kPartialVectors);
     const bool in_one = direct && bounds_ && s_.terms <= kBlockTerms;
-    const std::int64_t most = in_one ? tiles.size() : s_.tiles_together(panels.count);
-    for (const Row& row : rows)
-      for (std::int64_t t = tiles.begin, next; t < tiles.end; t = next) {
-        next = std::min(t + most, tiles.end);
-        if (row.outside() || !takes_all_taps(s_.tile_pixels({t, t + 1}), panels)) next = t + 1;
-        while (next > t + 1 && !takes_all_taps(s_.tile_pixels({t, next}), panels)) --next;
-        run_tiles<kVectors>(panels, row, s_.tile_pixels({t, next}), input, direct);
+    for (const Row& row : rows) {
+      const std::int64_t tiles = ceil_div(row.pixels.size(), s_.tile_width());
+      const std::int64_t most = in_one ? tiles : s_.tiles_together(panels.count);
+      const auto pixels = [&](std::int64_t begin, std::int64_t end) {
+        return Range{row.pixels.begin + row.pixels.size() * begin / tiles,
+                     row.pixels.begin + row.pixels.size() * end / tiles};
+      };
+      for (std::int64_t t = 0, next; t < tiles; t = next) {
+        next = std::min(t + most, tiles);
+        if (row.outside() || !takes_all_taps(pixels(t, t + 1), panels)) next = t + 1;
+        while (next > t + 1 && !takes_all_taps(pixels(t, next), panels)) --next;
+        run_tiles<kVectors>(panels, row, pixels(t, next), input, direct);
       }
+    }
   }
 
   // Tiles whose outputs are `w`: by the micro-kernel alone if they may be direct, and their sums are few chains or fill
@@ -235,8 +212,8 @@ class Dense {
   // its terms to a sum in two additions, and those of parts in two that round to the sum's size.
   std::int64_t block() const {
     const bool pairs = s_.unit != Bf16Unit::none && !std::is_same_v<Out, A>;
-    const std::int64_t all = s_.terms / s_.parts, terms = pairs ? dot_block_terms(all) : block_terms(all);
-    return s_.unit == Bf16Unit::tiles ? terms * kTileTerms / 2 * s_.parts : terms;
+    const std::int64_t together = s_.unit == Bf16Unit::tiles ? kTileTerms / 2 : 1, all = s_.terms / s_.parts;
+    return (pairs ? dot_block_terms(all) : block_terms(ceil_div(all, together))) * together * s_.parts;
   }
 
   Finish finish_of(const TileStore<A, Out>& to) const {
@@ -249,7 +226,7 @@ class Dense {
 
   // Whether the outputs `w` read no padding along W, or zeros of the copy that may be multiplied.
   bool takes_all_taps(Range w, const Panels& panels) const {
-    return (s_.copied && panels.finite) || reads_inside(s_.read, 2, w);
+    return (s_.copied && panels.usable) || reads_inside(s_.read, 2, w);
   }
 
   // The sums of tiles that reach padding: taps along W that reach the same rows go together.
