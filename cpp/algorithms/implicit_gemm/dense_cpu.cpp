@@ -17,7 +17,8 @@ constexpr std::int64_t kFewChunkPixels = 128, kMinChunkPixels = 56;
 constexpr double kEvenTasks = 1.08;        // tasks that the busiest of the threads has, over the mean
 constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
-constexpr std::int64_t kL2Part = 3;        // of L2 for a chunk's input, which every panel reads again
+// Of L2 for a chunk's input, which every panel reads again; that of parts is copied, and costs more from beyond L2.
+constexpr std::int64_t kL2Part = 3, kL2PartOfParts = 2;
 constexpr double kCopyReuse = 64;          // multiply-adds an input value from which copying it costs little
 constexpr double kFewCopyReuse = 9;        // and of a tile of a few channels, which is short beside separate taps
 constexpr std::int64_t kFewInputs = 4, kFewOutputs = 12, kShortRow = 1024, kShortestRow = 256;
@@ -183,12 +184,13 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   std::int64_t pixels = std::max(kChunkPixels, static_cast<std::int64_t>(kMinTaskFlops / pixel_flops));
   set_chunk(s, pixels);
   set_panels(s, wanted);
-  const std::size_t part = context.traits.l2_bytes / kL2Part;
+  const std::size_t part = context.traits.l2_bytes / (parts > 1 ? kL2PartOfParts : kL2Part);
+  const std::int64_t few = parts > 1 ? kFewChunkPixels / 2 : kFewChunkPixels;
   const auto spills = [&] { return s.stage_bytes > part || (s.panels > 1 && chunk_input_bytes(s) > part); };
   const auto uneven = [&] {
     return static_cast<double>(round_up(tasks(), s.slots)) > kEvenTasks * static_cast<double>(tasks());
   };
-  while (pixels > kMinChunkPixels && (uneven() || (pixels > kFewChunkPixels && (tasks() < wanted || spills())))) {
+  while (pixels > kMinChunkPixels && (uneven() || (pixels > few && (tasks() < wanted || spills())))) {
     set_chunk(s, pixels /= 2);
     set_panels(s, wanted);
   }
