@@ -30,7 +30,7 @@ using SplitBits = hn::RebindToUnsigned<SplitTag>;
 static_assert(hn::MaxLanes(SplitTag()) == kSplitLanes);
 
 template <class T>
-inline constexpr int kParts = std::is_same_v<T, float> ? 3 : 2;
+inline constexpr int kParts = parts_of(std::is_same_v<T, float> ? DType::f32 : DType::f16);
 
 // Whether all values seen so far have parts.
 class SplitCheck {

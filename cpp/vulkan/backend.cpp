@@ -210,8 +210,6 @@ class VulkanBackend final : public PlanningBackend<Device> {
   }
 
  private:
-  using Work = const Plan<Device>;
-
   void attempt(const PlanRequest& request, const Execution& execution) {
     const auto plan = planner_.plan(request);
     const auto queue = open_queue(index_);
@@ -248,7 +246,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
     return !parts.empty();
   }
 
-  static void record(const ConvProblem& p, Work& plan, const Execution& execution,
+  static void record(const ConvProblem& p, const Plan<Device>& plan, const Execution& execution,
                      const std::shared_ptr<ArrayQueue>& queue) {
     std::optional<DeviceMemory> workspace;
     if (plan.workspace_bytes() > 0) workspace.emplace(queue, queue->allocate(plan.workspace_bytes()));
@@ -263,7 +261,7 @@ class VulkanBackend final : public PlanningBackend<Device> {
   }
 
   // In a stream of its own, behind what is recorded.
-  static void run_now(const ConvProblem& p, Work& plan, const Execution& execution,
+  static void run_now(const ConvProblem& p, const Plan<Device>& plan, const Execution& execution,
                       const std::shared_ptr<ArrayQueue>& queue) {
     HostSide side;
     Operands<Device> operands;
@@ -282,8 +280,8 @@ class VulkanBackend final : public PlanningBackend<Device> {
     if (execution.device_seconds) *execution.device_seconds = stream.timed_seconds();
   }
 
-  static std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, Work& plan, const ConvProblem& p,
-                                                   const Execution& execution,
+  static std::shared_ptr<const DeviceWeights> fill(Operands<Device>& operands, const Plan<Device>& plan,
+                                                   const ConvProblem& p, const Execution& execution,
                                                    const std::shared_ptr<ArrayQueue>& queue) {
     if (!execution.prepared) return nullptr;
     return static_cast<PreparedVulkan*>(execution.prepared)->fill(operands, plan, p, queue);

@@ -56,9 +56,7 @@ void each_field(T& r, F&& field) {
   field("f16_flops_per_second", r.f16_flops_per_second);
   field("f64_flops_per_second", r.f64_flops_per_second);
   field("memory_bytes_per_second", r.memory_bytes_per_second);
-  field("host_bytes_per_second", r.host_bytes_per_second);
   field("launch_seconds", r.launch_seconds);
-  field("submit_seconds", r.submit_seconds);
 }
 
 template <Is<CooperativeMatrix> T, class F>

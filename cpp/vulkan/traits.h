@@ -71,9 +71,7 @@ struct Limits {
 struct Rates {
   double f32_flops_per_second = 1e12, f16_flops_per_second = 1e12, f64_flops_per_second = 1e11;
   double memory_bytes_per_second = 50e9;
-  double host_bytes_per_second = 8e9;  // arrays between host and device
-  double launch_seconds = 4e-6;        // a dispatch that waits for the one before it
-  double submit_seconds = 40e-6;       // a submit and the wait for it
+  double launch_seconds = 4e-6;  // a dispatch that waits for the one before it
   bool operator==(const Rates&) const = default;
 };
 
