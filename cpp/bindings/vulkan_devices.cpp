@@ -40,7 +40,6 @@ Properties properties(const vulkan::Traits& t) {
           {"float16", yes_no(f.float16)},
           {"float64", yes_no(f.float64)},
           {"bfloat16", yes_no(f.bfloat16)},
-          {"int8", yes_no(f.int8)},
           {"cooperative_matrices", matrices_text(t.cooperative_matrices)},
           {"subgroup_size", subgroup_text(l)},
           {"shared_memory", std::to_string(l.shared_memory_bytes >> 10) + " KiB"},

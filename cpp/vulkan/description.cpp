@@ -24,7 +24,6 @@ void each_field(T& f, F&& field) {
   field("float16", f.float16);
   field("float64", f.float64);
   field("int16", f.int16);
-  field("int8", f.int8);
   field("bfloat16", f.bfloat16);
   field("subgroup_size_control", f.subgroup_size_control);
   field("full_subgroups", f.full_subgroups);

@@ -90,7 +90,6 @@ vk::raii::Device LogicalDevice::create_device(const PhysicalDevice& physical) {
   v11.storageBuffer16BitAccess = VK_TRUE;
   v12.bufferDeviceAddress = v12.timelineSemaphore = v12.scalarBlockLayout = VK_TRUE;
   v12.shaderFloat16 = f.float16;
-  v12.shaderInt8 = v12.storageBuffer8BitAccess = f.int8;
   v12.vulkanMemoryModel = v12.vulkanMemoryModelDeviceScope = f.memory_model;
   features.features.shaderInt64 = VK_TRUE;
   features.features.shaderInt16 = f.int16;

@@ -93,7 +93,6 @@ std::string missing_feature(const vk::raii::PhysicalDevice& device, Traits& trai
   f.float16 = v12.shaderFloat16;
   f.float64 = core.shaderFloat64;
   f.int16 = core.shaderInt16;
-  f.int8 = v12.shaderInt8 && v12.storageBuffer8BitAccess;
   f.memory_model = v12.vulkanMemoryModel && v12.vulkanMemoryModelDeviceScope;
   const std::pair<vk::Bool32, const char*> required[] = {{v12.bufferDeviceAddress, "bufferDeviceAddress"},
                                                          {v12.timelineSemaphore, "timelineSemaphore"},

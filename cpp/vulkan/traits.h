@@ -42,7 +42,6 @@ struct Features {
   bool float16 = false;  // arithmetic; 16-bit storage is required of every device
   bool float64 = false;
   bool int16 = false;     // arithmetic
-  bool int8 = false;      // arithmetic and storage
   bool bfloat16 = false;  // the type of VK_KHR_shader_bfloat16; without it bf16 is converted by bit shifts
   bool subgroup_size_control = false;
   bool full_subgroups = false;
