@@ -112,18 +112,17 @@ bool has_compute_queue(const vk::raii::PhysicalDevice& device) {
 
 }  // namespace
 
-// Of a middling device of its type: flops a second in f32, f16 and f64, bytes a second of memory and between host and
-// device, seconds of a launch and of a submit.
+// Of a middling device of its type: flops a second in f32, f16 and f64, bytes a second of memory, seconds of a launch.
 Rates estimated_rates(DeviceType type) {
   switch (type) {
     case DeviceType::discrete:
-      return {10e12, 20e12, 0.3e12, 400e9, 12e9, 3e-6, 30e-6};
+      return {10e12, 20e12, 0.3e12, 400e9, 3e-6};
     case DeviceType::integrated:
-      return {1e12, 2e12, 0.05e12, 50e9, 20e9, 5e-6, 50e-6};
+      return {1e12, 2e12, 0.05e12, 50e9, 5e-6};
     case DeviceType::virtual_gpu:
-      return {5e12, 10e12, 0.1e12, 200e9, 8e9, 5e-6, 100e-6};
+      return {5e12, 10e12, 0.1e12, 200e9, 5e-6};
     case DeviceType::software:
-      return {20e9, 10e9, 5e9, 8e9, 8e9, 10e-6, 100e-6};
+      return {20e9, 10e9, 5e9, 8e9, 10e-6};
     case DeviceType::other:
       break;
   }
