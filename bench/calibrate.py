@@ -4,7 +4,8 @@
     python bench/calibrate.py build/dev/vkconv_bench --write    writes the header
 
 Rows of other vendors and of instruction sets this processor lacks stay as they are. The best of several runs counts:
-rates are those of a machine that nothing else uses, of two of its CPUs (cpu/device.cpp says what more of them add).
+rates are those of a machine that nothing else uses, of two of its CPUs (cpu/device.cpp says what more of them add). Of
+parts it is the median: where another thread uses a core of Emerald Rapids, tiles load at a third of the rate.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import subprocess
 import sys
 from datetime import date
@@ -23,8 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import machine
 
 HEADER = Path(__file__).parents[1] / "cpp" / "cpu" / "rates.h"
-CORE = ("f32_flops_per_second", "f64_flops_per_second", "bf16_flops_per_second", "bf16_tile_flops_per_second")
-BF16 = slice(2, 4)  # of CORE
+CORE = (
+    "f32_flops_per_second",
+    "f64_flops_per_second",
+    "bf16_flops_per_second",
+    "bf16_tile_flops_per_second",
+    "f32_parts_flops_per_second",
+)
+BF16 = slice(2, 5)  # of CORE
 MEMORY = (
     "cache_bytes_per_second",
     "shared_cache_bytes_per_second",
@@ -47,8 +55,10 @@ struct CoreRates {{
   std::string_view vendor;  // CPUID's, as the family
   int family;
   std::string_view isa;  // Highway's name
+  bool avx10;
   double f32_flops_per_second, f64_flops_per_second;
   double bf16_flops_per_second, bf16_tile_flops_per_second;  // of the dot product, of matrix tiles; 0: there is none
+  double f32_parts_flops_per_second;                         // of float32 as parts in tiles
 }};
 
 inline constexpr CoreRates kCoreRates[] = {{
@@ -81,11 +91,12 @@ class Row(NamedTuple):
     vendor: str
     family: int
     isa: str
+    avx10: bool
     rates: list[float]
 
     def replaces(self, other: Row) -> bool:
-        """Processors of one family may differ in the instructions for bfloat16, which the newer ones have."""
-        same = (self.vendor, self.family, self.isa) == (other.vendor, other.family, other.isa)
+        """Processors of one family may differ in AVX10 and the instructions for bfloat16, which the newer ones have."""
+        same = self[1:5] == other[1:5]
         return same and (not self.isa or self.has_bf16() == other.has_bf16())
 
     def has_bf16(self) -> list[bool]:
@@ -97,13 +108,14 @@ class Row(NamedTuple):
         return self.vendor, -self.family, width, -sum(self.rates[BF16])
 
     def text(self) -> str:
-        key = [f'"{self.vendor}"', str(self.family)] + ([f'"{self.isa}"'] if self.isa else [])
+        key = [f'"{self.vendor}"', str(self.family)]
+        key += [f'"{self.isa}"', str(self.avx10).lower()] if self.isa else []
         return f"    // {self.where}\n    {{{', '.join(key + [number(rate) for rate in self.rates])}}},"
 
 
 def measure(tool: Path, instruction_set: str, runs: int) -> tuple[str, Rates] | None:
     """The vendor and the best of several runs, or None where the processor lacks the instruction set."""
-    vendor, best = "", Rates()
+    vendor, best, parts = "", Rates(), []
     for _ in range(runs):
         command = [str(tool), "--calibrate", f"--isa={instruction_set}"]
         told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -115,6 +127,8 @@ def measure(tool: Path, instruction_set: str, runs: int) -> tuple[str, Rates] | 
             rate = float(value)
             better = min if name == "launch_seconds" else max
             best[name] = better(best.get(name, rate), rate)
+            parts += [rate] if name == CORE[-1] else []
+    best[CORE[-1]] = statistics.median(parts)
     threads = best["threads"]
     more = best["memory_bytes_per_second_all_threads"] - best["memory_bytes_per_second"]
     best["more_memory_bytes_per_second"] = max(0.0, more / max(1.0, threads - 1))
@@ -126,8 +140,8 @@ def committed() -> list[Row]:
     rows = []
     for match in ROW.finditer(HEADER.read_text()):
         vendor, family, *rest = json.loads(f"[{match[2]}]")
-        isa, rates = (rest[0], rest[1:]) if isinstance(rest[0], str) else ("", rest)
-        rows.append(Row(match[1], vendor, family, isa, [float(rate) for rate in rates]))
+        isa, avx10, rates = (rest[0], rest[1], rest[2:]) if isinstance(rest[0], str) else ("", False, rest)
+        rows.append(Row(match[1], vendor, family, isa, avx10, [float(rate) for rate in rates]))
     return rows
 
 
@@ -153,7 +167,8 @@ def main() -> int:
     rows = committed()
 
     def update(vendor: str, isa: str, names: tuple[str, ...], rates: Rates) -> None:
-        new = Row(where, vendor, int(rates["family"]), isa, [rates[name] for name in names])
+        avx10 = isa == "AVX3" and rates["avx10"] > 0
+        new = Row(where, vendor, int(rates["family"]), isa, avx10, [rates[name] for name in names])
         old = next((row.rates for row in rows if new.replaces(row)), [0.0] * len(names))
         told = (f"{n} {number(v)} (was {number(o)})" for n, v, o in zip(names, new.rates, old, strict=True))
         print(vendor, new.family, isa, ", ".join(told))

@@ -37,13 +37,13 @@ std::size_t cache_bytes(int index, int sysconf_name, std::size_t fallback) {
 }
 
 // The row most like a processor: the instruction set counts first, then the length of its vectors, then the vendor, the
-// dot product, which its newer processors have, and the family.
+// dot product and AVX10, which its newer processors have, and the family.
 const CoreRates& core_rates(const Processor& p, const Traits& t) {
   const std::string_view similar = t.vector_bytes >= 64 ? "AVX3" : t.vector_bytes >= 32 ? "AVX2" : "SSE4";
   const auto likeness = [&](const CoreRates& row) {
     const bool dot = row.bf16_flops_per_second > 0;
-    return 16 * (row.isa == t.isa) + 8 * (row.isa == similar) + 4 * (row.vendor == p.vendor) + 2 * (dot == t.bf16_dot) +
-           (row.family == p.family);
+    return 32 * (row.isa == t.isa) + 16 * (row.isa == similar) + 8 * (row.vendor == p.vendor) +
+           4 * (dot == t.bf16_dot) + 2 * (row.avx10 == p.avx10) + (row.family == p.family);
   };
   return *std::ranges::max_element(kCoreRates, {}, likeness);
 }
@@ -73,6 +73,8 @@ Processor processor() {
     const int family = eax >> 8 & 0xf, extended = eax >> 20 & 0xff;
     p.family = family == 0xf ? family + extended : family;
   }
+  constexpr unsigned kAvx10 = 1U << 19;
+  p.avx10 = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (edx & kAvx10);
 #endif
   return p;
 }
@@ -91,6 +93,7 @@ void set_rates(Traits& t, const Processor& processor) {
   t.f64_flops_per_second = grown(measured * core.f64_flops_per_second, kFlopsGrowth);
   t.bf16_flops_per_second = grown(measured * core.bf16_flops_per_second, kFlopsGrowth);
   t.bf16_tile_flops_per_second = grown(measured * core.bf16_tile_flops_per_second, kFlopsGrowth);
+  t.f32_parts_flops_per_second = grown(measured * core.f32_parts_flops_per_second, kFlopsGrowth);
   const HostRates& host = host_rates(processor);
   t.cache_bytes_per_second = t.threads * host.cache_bytes_per_second;
   t.shared_cache_bytes_per_second = grown(measured * host.shared_cache_bytes_per_second, kSharedCacheGrowth);
@@ -145,9 +148,10 @@ double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std:
 }
 
 Traits one_thread(Traits t) {
-  for (double* rate : {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second,
-                       &t.bf16_tile_flops_per_second, &t.memory_bytes_per_second, &t.cache_bytes_per_second,
-                       &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
+  for (double* rate :
+       {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second, &t.bf16_tile_flops_per_second,
+        &t.f32_parts_flops_per_second, &t.memory_bytes_per_second, &t.cache_bytes_per_second,
+        &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
     *rate /= t.threads;
   t.threads = 1;
   return t;

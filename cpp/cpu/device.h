@@ -24,6 +24,7 @@ struct Traits {
   std::size_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, l3_bytes = 8 << 20;
   double f32_flops_per_second = 50e9, f64_flops_per_second = 25e9;
   double bf16_flops_per_second = 100e9, bf16_tile_flops_per_second = 1e12;  // of the dot product, of tiles
+  double f32_parts_flops_per_second = 150e9;                                // of float32 as parts in tiles
   double memory_bytes_per_second = 10e9;
   double cache_bytes_per_second = 50e9, shared_cache_bytes_per_second = 25e9;    // L2, L3
   double shared_cache_read_bytes_per_second = 10e9;                              // by all threads

@@ -12,7 +12,8 @@ std::string processor_name();
 // What CPUID says: empty and 0 on other processors than x86.
 struct Processor {
   std::string vendor;
-  int family = 0;  // of AMD's, 25 is Zen 3 and 4, 26 is Zen 5; of Intel's, all are 6
+  int family = 0;      // of AMD's, 25 is Zen 3 and 4, 26 is Zen 5; of Intel's, all are 6
+  bool avx10 = false;  // Intel's have it from Granite Rapids on
 };
 Processor processor();
 

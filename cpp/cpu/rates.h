@@ -9,31 +9,33 @@ struct CoreRates {
   std::string_view vendor;  // CPUID's, as the family
   int family;
   std::string_view isa;  // Highway's name
+  bool avx10;
   double f32_flops_per_second, f64_flops_per_second;
   double bf16_flops_per_second, bf16_tile_flops_per_second;  // of the dot product, of matrix tiles; 0: there is none
+  double f32_parts_flops_per_second;                         // of float32 as parts in tiles
 };
 
 inline constexpr CoreRates kCoreRates[] = {
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", 26, "AVX3", 2.53e11, 1.26e11, 4.72e11, 0},
+    {"AuthenticAMD", 26, "AVX3", false, 2.53e11, 1.26e11, 4.72e11, 0, 0},
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", 26, "AVX2", 1.29e11, 6.44e10, 0, 0},
+    {"AuthenticAMD", 26, "AVX2", false, 1.29e11, 6.44e10, 0, 0, 0},
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", 26, "SSE4", 4.69e10, 2.67e10, 0, 0},
+    {"AuthenticAMD", 26, "SSE4", false, 4.69e10, 2.67e10, 0, 0, 0},
     // AMD EPYC, 2026-11-23
-    {"AuthenticAMD", 25, "AVX3", 1.08e11, 5.27e10, 2.17e11, 0},
+    {"AuthenticAMD", 25, "AVX3", false, 1.08e11, 5.27e10, 2.17e11, 0, 0},
     // AMD EPYC, 2026-11-23
-    {"AuthenticAMD", 25, "AVX2", 9.41e10, 4.68e10, 0, 0},
+    {"AuthenticAMD", 25, "AVX2", false, 9.41e10, 4.68e10, 0, 0, 0},
     // AMD EPYC, 2026-11-23
-    {"AuthenticAMD", 25, "SSE4", 2.79e10, 1.45e10, 0, 0},
+    {"AuthenticAMD", 25, "SSE4", false, 2.79e10, 1.45e10, 0, 0, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 6, "AVX3", 1.73e11, 8.66e10, 8.65e10, 1.05e12},
+    {"GenuineIntel", 6, "AVX3", false, 1.73e11, 8.66e10, 8.65e10, 1.05e12, 0},
     // Intel(R) Xeon(R) Processor @ 2.80GHz, 2026-11-23
-    {"GenuineIntel", 6, "AVX3", 1.48e11, 7.72e10, 0, 0},
+    {"GenuineIntel", 6, "AVX3", false, 1.48e11, 7.72e10, 0, 0, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 6, "AVX2", 8.3e10, 4.28e10, 0, 0},
+    {"GenuineIntel", 6, "AVX2", false, 8.3e10, 4.28e10, 0, 0, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 6, "SSE4", 2.72e10, 1.69e10, 0, 0},
+    {"GenuineIntel", 6, "SSE4", false, 2.72e10, 1.69e10, 0, 0, 0},
 };
 
 struct HostRates {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpu/bf16_dot.h"
+#include "cpu/bf16_parts.h"
 #include "cpu/bf16_tiles.h"
 #include "cpu/device.h"
 #include "cpu/gemm_kernels.h"
@@ -84,12 +85,16 @@ inline void print_rates() {
   const cpu::Processor processor = cpu::processor();
   const int threads = cpu::num_threads();
   const auto print = [](const char* name, double value) { std::printf("%s %.6g\n", name, value); };
-  std::printf("vendor %s\nfamily %d\nthreads %d\n", processor.vendor.c_str(), processor.family, threads);
+  std::printf("vendor %s\nfamily %d\navx10 %d\nthreads %d\n", processor.vendor.c_str(), processor.family,
+              processor.avx10, threads);
   constexpr std::int64_t kTerms = 256;  // that make the rate of tiles
+  constexpr int kParts = cpu::parts_of(DType::f32);
+  const bool tiles = cpu::bf16_tiles_available();
   print("f32_flops_per_second", tile_rate(cpu::gemm_kernels<float>()));
   print("f64_flops_per_second", tile_rate(cpu::gemm_kernels<double>()));
   print("bf16_flops_per_second", cpu::bf16_dot_available() ? tile_rate(cpu::bf16_dot_kernels()) : 0);
-  print("bf16_tile_flops_per_second", cpu::bf16_tiles_available() ? tile_rate(cpu::bf16_tile_kernels(), kTerms) : 0);
+  print("bf16_tile_flops_per_second", tiles ? tile_rate(cpu::bf16_tile_kernels(), kTerms) : 0);
+  print("f32_parts_flops_per_second", tiles ? tile_rate(cpu::bf16_tile_kernels(kParts), kParts * kTerms) / kParts : 0);
   print("cache_bytes_per_second", copy_rate(1, traits.l2_bytes / 4));
   print("shared_cache_bytes_per_second", copy_rate(1, 3 * traits.l2_bytes));
   print("shared_cache_read_bytes_per_second", read_rate(threads, 3 * traits.l2_bytes) / threads);

@@ -29,6 +29,7 @@ inline CpuPlanner make_tile_planner(double caches = 1, int threads = cpu::host_t
   traits.threads = threads;
   traits.bf16_tiles = true;
   traits.bf16_tile_flops_per_second = 32 * traits.f32_flops_per_second;
+  traits.f32_parts_flops_per_second = 2 * traits.f32_flops_per_second;
   return CpuPlanner(registry<cpu::Device>(), traits);
 }
 inline bool tiles_can_run() { return cpu::bf16_dot_available() && cpu::host_traits().vector_bytes >= 64; }

@@ -10,9 +10,12 @@ namespace {
 
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
 constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
-// The rate of the parts of a term, over that of a whole one: twice as many products, of operands that registers keep
-// half of the time.
-constexpr double kPartsShare = 0.95;
+
+// Flops of whole numbers.
+double peak_rate(const DenseLayout& s, const Traits& t) {
+  if (s.parts > 1) return t.f32_parts_flops_per_second * part_products(parts_of(DType::f32)) / part_products(s.parts);
+  return s.unit == Bf16Unit::none ? flops_per_second(t, accumulator(s.p.dtype)) : flops_per_second(t, s.unit);
+}
 
 // Weights are packed once, by a thread a panel, or by every task that uses them.
 double dense_packing_seconds(const DenseLayout& s, const Traits& t) {
@@ -62,14 +65,12 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) 
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double peak =
-      s.unit == Bf16Unit::none ? flops_per_second(c.traits, accumulator(p.dtype)) : flops_per_second(c.traits, s.unit);
   const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.tile.vectors())));
-  const double rate = peak * std::min(1.0, tile_rows / rows_for_peak) * (parts > 1 ? kPartsShare : 1);
+  const double rate = peak_rate(s, c.traits) * std::min(1.0, tile_rows / rows_for_peak);
   // Padding is skipped, but along W where a copy of the rows has its zeros.
   const double inside = share_inside(s.p, 0) * share_inside(s.p, 1) * (s.copied ? 1 : share_inside(s.p, 2));
   const double pixels = static_cast<double>(p.batch * p.output_pixels() * p.groups);
-  const double pairs = 2.0 * pixels * static_cast<double>(s.terms) * inside;
+  const double pairs = 2.0 * pixels * static_cast<double>(s.terms / s.parts) * inside;
   const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double compute = partly_hidden(products, panel_seconds(s, c.traits));
   const std::int64_t tasks = s.chunks() * s.panel_chunks();
