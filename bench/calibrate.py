@@ -5,7 +5,7 @@
 
 Rows of other vendors and of instruction sets this processor lacks stay as they are. The best of several runs counts:
 rates are those of a machine that nothing else uses, of two of its CPUs (cpu/device.cpp says what more of them add). Of
-parts it is the median: where another thread uses a core of Emerald Rapids, tiles load at a third of the rate.
+parts it is the median: where others use the machine, tiles load at a half to a third of the rate.
 """
 
 from __future__ import annotations

@@ -28,8 +28,10 @@ inline constexpr CoreRates kCoreRates[] = {
     {"AuthenticAMD", 25, "AVX2", false, 9.41e10, 4.68e10, 0, 0, 0},
     // AMD EPYC, 2026-11-23
     {"AuthenticAMD", 25, "SSE4", false, 2.79e10, 1.45e10, 0, 0, 0},
+    // Intel(R) Xeon(R) Processor, 2026-11-29
+    {"GenuineIntel", 6, "AVX3", true, 1.88e11, 9.4e10, 1.16e11, 1.37e12, 2.84e11},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 6, "AVX3", false, 1.73e11, 8.66e10, 8.65e10, 1.05e12, 0},
+    {"GenuineIntel", 6, "AVX3", false, 1.73e11, 8.66e10, 8.65e10, 1.05e12, 8.88e10},
     // Intel(R) Xeon(R) Processor @ 2.80GHz, 2026-11-23
     {"GenuineIntel", 6, "AVX3", false, 1.48e11, 7.72e10, 0, 0, 0},
     // Intel(R) Xeon(R) Processor, 2026-11-22

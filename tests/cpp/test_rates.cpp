@@ -43,6 +43,14 @@ TEST(Rates, NewerProcessorsOfAVendorHaveTheirOwn) {
   EXPECT_EQ(older.bf16_flops_per_second, 0);
 }
 
+// Which decides whether float32 is multiplied in parts.
+TEST(Rates, Avx10TellsGraniteRapids) {
+  const Traits older = rated(kXeon, "AVX3", 64), newer = rated({"GenuineIntel", 6, true}, "AVX3", 64);
+  EXPECT_LT(older.f32_parts_flops_per_second, older.f32_flops_per_second);
+  EXPECT_GT(newer.f32_parts_flops_per_second, 1.3 * newer.f32_flops_per_second);
+  EXPECT_EQ(rated(kZen5, "AVX3", 64).f32_parts_flops_per_second, 0);
+}
+
 TEST(Rates, WiderVectorsAreFaster) {
   for (const Processor& processor : {kZen5, kZen4, kXeon}) {
     EXPECT_GT(rated(processor, "AVX3", 64).f32_flops_per_second, rated(processor, "AVX2", 32).f32_flops_per_second);

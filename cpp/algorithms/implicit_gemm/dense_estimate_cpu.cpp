@@ -11,9 +11,10 @@ namespace {
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
 constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
 
-// Flops of whole numbers.
+// Flops of whole numbers. The rate of parts is that of operands from beyond L1, as layers have them.
 double peak_rate(const DenseLayout& s, const Traits& t) {
-  if (s.parts > 1) return t.f32_parts_flops_per_second * part_products(parts_of(DType::f32)) / part_products(s.parts);
+  const double of_three = t.f32_parts_flops_per_second / kWideShare;
+  if (s.parts > 1) return of_three * part_products(3) / part_products(s.parts);
   return s.unit == Bf16Unit::none ? flops_per_second(t, accumulator(s.p.dtype)) : flops_per_second(t, s.unit);
 }
 
