@@ -11,9 +11,11 @@ namespace {
 // Shares of the peak rate, measured: two vectors of columns and one; a tile of few rows waits for its own sums.
 constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
 
-// Flops of whole numbers. The rate of parts is that of operands from beyond L1, as layers have them.
+// Flops of whole numbers. The rate of parts is that of operands from beyond L1, as layers of one tap have them; taps
+// that share pixels find them there.
 double peak_rate(const DenseLayout& s, const Traits& t) {
-  const double of_three = t.f32_parts_flops_per_second / kWideShare;
+  constexpr double kTapsShare = 1.2;
+  const double of_three = (s.p.taps() > 1 ? kTapsShare : 1) * t.f32_parts_flops_per_second / kWideShare;
   if (s.parts > 1) return of_three * part_products(3) / part_products(s.parts);
   return s.unit == Bf16Unit::none ? flops_per_second(t, accumulator(s.p.dtype)) : flops_per_second(t, s.unit);
 }
