@@ -47,15 +47,16 @@ double copying_seconds(const DenseLayout& s, const Traits& t) {
          pixels * one_by_one / t.threads;
 }
 
-// Panels that L1 does not hold come out of L2 for every few tiles that meet them together; those of parts, longer, out
-// of L3 where L2 does not hold them.
+// Panels that L1 does not hold come out of L2 for every few tiles that meet them together, into matrix registers faster
+// than a copy would; those of parts, longer, out of L3 where L2 does not hold them.
 double panel_seconds(const DenseLayout& s, const Traits& t) {
+  constexpr double kTileShare = 2;
   if (s.panel_bytes <= t.l1_bytes) return 0;
   const std::int64_t meetings = s.rows * ceil_div(s.row_tiles, s.tiles_together(s.most_together));
   const double bytes = static_cast<double>(meetings) * static_cast<double>(s.packed_bytes());
   const double shared = t.shared_cache_read_bytes_per_second;
-  const bool far = s.parts > 1 && 2 * s.panel_bytes > t.l2_bytes;
-  return bytes / (kWideShare * (far ? shared : t.cache_bytes_per_second));
+  const bool far = s.parts > 1 && 2 * s.panel_bytes > t.l2_bytes, whole = s.unit == Bf16Unit::tiles && s.parts == 1;
+  return bytes / (kWideShare * (far ? shared : (whole ? kTileShare : 1) * t.cache_bytes_per_second));
 }
 
 }  // namespace
