@@ -16,6 +16,8 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +84,10 @@ inline constexpr HostRates kHostRates[] = {{
 }}  // namespace vkconv::cpu
 """
 Rates = dict[str, float]
+OF_RUNS: dict[str, Callable[[list[float]], float]] = {
+    "launch_seconds": min,
+    "f32_parts_flops_per_second": statistics.median,
+}
 
 
 class Row(NamedTuple):
@@ -115,7 +121,7 @@ class Row(NamedTuple):
 
 def measure(tool: Path, instruction_set: str, runs: int) -> tuple[str, Rates] | None:
     """The vendor and the best of several runs, or None where the processor lacks the instruction set."""
-    vendor, best, parts = "", Rates(), []
+    vendor, told_rates = "", defaultdict[str, list[float]](list)
     for _ in range(runs):
         command = [str(tool), "--calibrate", f"--isa={instruction_set}"]
         told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -124,11 +130,8 @@ def measure(tool: Path, instruction_set: str, runs: int) -> tuple[str, Rates] | 
         first, *lines = told.stdout.splitlines()
         vendor = first.partition(" ")[2]
         for name, value in (line.split() for line in lines):
-            rate = float(value)
-            better = min if name == "launch_seconds" else max
-            best[name] = better(best.get(name, rate), rate)
-            parts += [rate] if name == CORE[-1] else []
-    best[CORE[-1]] = statistics.median(parts)
+            told_rates[name].append(float(value))
+    best = {name: OF_RUNS.get(name, max)(rates) for name, rates in told_rates.items()}
     threads = best["threads"]
     more = best["memory_bytes_per_second_all_threads"] - best["memory_bytes_per_second"]
     best["more_memory_bytes_per_second"] = max(0.0, more / max(1.0, threads - 1))

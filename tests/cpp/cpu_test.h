@@ -56,20 +56,25 @@ inline void expect_matches(const std::string& text, const std::string& algorithm
   EXPECT_EQ(got, run_cpu(p, random, planner, algorithm, kDefaultWorkspaceLimitBytes, true)) << "prepared";
 }
 
-// Within the bound of direct sums on random data, and on their magnitudes.
+// Results within the bound of direct sums.
+inline void expect_within_bound(const ConvProblem& p, const Arrays& arrays, const std::vector<double>& got,
+                                CpuPlanner& planner) {
+  const Accuracy a = accuracy(p, arrays, got, planner);
+  EXPECT_TRUE(a.finite);
+  if (size_bytes(p.output_dtype) == 2)
+    EXPECT_GE(a.rounded, 0.995);
+  else
+    EXPECT_LE(a.c, 8);
+}
+
+// The same on random data, and on their magnitudes.
 inline void expect_accurate(const std::string& text, const std::string& algorithm) {
   SCOPED_TRACE(text + " " + algorithm);
   const ConvProblem p = parse_problem(text);
   CpuPlanner planner = make_planner();
   const Arrays random = make_arrays(p, Data::random);
-  for (const Arrays& arrays : {random, magnitudes(random)}) {
-    const Accuracy a = accuracy(p, arrays, run_cpu(p, arrays, planner, algorithm), planner);
-    EXPECT_TRUE(a.finite);
-    if (size_bytes(p.output_dtype) == 2)
-      EXPECT_GE(a.rounded, 0.995);
-    else
-      EXPECT_LE(a.c, 8);
-  }
+  for (const Arrays& arrays : {random, magnitudes(random)})
+    expect_within_bound(p, arrays, run_cpu(p, arrays, planner, algorithm), planner);
 }
 
 // Whatever the number of threads, the sizes of tiles, the workspace limit, and whether weights are prepared.
@@ -106,20 +111,25 @@ inline void expect_same_infinities(const std::vector<double>& expected, const st
   }
 }
 
-// A weight gradient with one such value in either operand: exactly the sums that it is part of, of small integers.
+// One such value in either operand: exactly the sums that it is part of, of small integers.
 inline void expect_special_values_in_their_sums(const std::string& text, const std::string& algorithm,
                                                 CpuPlanner& planner, const std::vector<double>& values) {
   const ConvProblem p = parse_problem(text);
   for (const double value : values)
     for (const bool in_input : {true, false}) {
       Arrays a = make_arrays(p, Data::small_integers);
-      (in_input ? a.input : a.output)[7] = value;
-      const auto got = run_cpu(p, a, planner, algorithm), exact = run_cpu(p, a, planner, "reference");
-      ASSERT_EQ(got.size(), exact.size());
-      for (std::size_t i = 0; i < got.size(); ++i)
-        ASSERT_TRUE(got[i] == exact[i] || (std::isnan(got[i]) && std::isnan(exact[i])))
-            << value << (in_input ? " in the input" : " in the gradient") << ", " << i << ": " << got[i] << " for "
-            << exact[i];
+      const bool gradient = p.pass == Pass::weight_grad;
+      (in_input ? a.input : gradient ? a.output : a.weight)[7] = value;
+      const auto exact = run_cpu(p, a, planner, "reference");
+      for (const bool prepared : {false, true}) {
+        if (prepared && gradient) continue;
+        const auto got = run_cpu(p, a, planner, algorithm, kDefaultWorkspaceLimitBytes, prepared);
+        ASSERT_EQ(got.size(), exact.size());
+        for (std::size_t i = 0; i < got.size(); ++i)
+          ASSERT_TRUE(got[i] == exact[i] || (std::isnan(got[i]) && std::isnan(exact[i])))
+              << text << ", " << value << (in_input ? " in the input" : " in the other operand") << ", " << i << ": "
+              << got[i] << " for " << exact[i];
+      }
     }
 }
 

@@ -28,12 +28,7 @@ class DenseParts : public testing::Test {
   // Within the bound of direct sums.
   void expect_close(const ConvProblem& p, const Arrays& a) {
     const auto got = run(p, a);
-    const auto accuracy = tools::accuracy(p, a, got, planner);
-    EXPECT_TRUE(accuracy.finite);
-    if (size_bytes(p.output_dtype) == 2)
-      EXPECT_GE(accuracy.rounded, 0.995);
-    else
-      EXPECT_LE(accuracy.c, 8);
+    tools::expect_within_bound(p, a, got, planner);
     EXPECT_EQ(got, run(p, a, kParts, true)) << "prepared";
   }
 
@@ -91,20 +86,9 @@ TEST_F(DenseParts, ValuesWithoutParts) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const char* text : {"fwd_f32_n2c40o70_i6x47_k3x3_p1x1_bias", "fwd_f32_n1c3o40_i9x31_k5x5_p2x2_s2x2",
                            "fwd_f16_n2c40o70_i6x47_k3x3_p1x1_bias"}) {
-    const ConvProblem p = parse_problem(text);
-    const bool half = p.dtype == DType::f16;
-    for (const double value : {kInfinity, -kInfinity, std::nan(""), half ? 65504.0 : 3.4e38, half ? -65504.0 : 1e-40})
-      for (const bool in_input : {true, false}) {
-        SCOPED_TRACE(text + std::string(in_input ? " input " : " weight ") + std::to_string(value));
-        Arrays a = tools::make_arrays(p, Data::small_integers);
-        (in_input ? a.input : a.weight)[7] = value;
-        for (const bool prepared : {false, true}) {
-          const auto got = run(p, a, kParts, prepared), exact = run(p, a, "reference");
-          for (std::size_t i = 0; i < got.size(); ++i)
-            ASSERT_TRUE(got[i] == exact[i] || (std::isnan(got[i]) && std::isnan(exact[i])))
-                << i << ": " << got[i] << " for " << exact[i];
-        }
-      }
+    const bool half = parse_problem(text).dtype == DType::f16;
+    tools::expect_special_values_in_their_sums(
+        text, kParts, planner, {kInfinity, -kInfinity, std::nan(""), half ? 65504.0 : 3.4e38, half ? -65504.0 : 1e-40});
   }
 }
 

@@ -19,8 +19,8 @@ constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
 // Of L2 for a chunk's input, which every panel reads again; that of parts is copied, and costs more from beyond L2.
 constexpr std::int64_t kL2Part = 3, kL2PartOfParts = 2;
-constexpr double kCopyReuse = 64;          // multiply-adds an input value from which copying it costs little
-constexpr double kFewCopyReuse = 9;        // and of a tile of a few channels, which is short beside separate taps
+constexpr double kCopyReuse = 64;    // multiply-adds an input value from which copying it costs little
+constexpr double kFewCopyReuse = 9;  // and of a tile of a few channels, which is short beside separate taps
 constexpr std::int64_t kFewInputs = 4, kFewOutputs = 12, kShortRow = 1024, kShortestRow = 256;
 constexpr std::int64_t kSomeInputs = 24, kSomeValues = 1600;  // of a pixel, and of a row that is short then
 constexpr std::int64_t kCopyReach = 16;  // inputs along W under an output, beyond which it does not

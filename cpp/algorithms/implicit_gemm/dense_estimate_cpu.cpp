@@ -15,9 +15,10 @@ constexpr double kWideShare = 0.85, kNarrowShare = 0.72, kRowsForPeak = 5;
 // that share pixels find them there.
 double peak_rate(const DenseLayout& s, const Traits& t) {
   constexpr double kTapsShare = 1.2;
+  if (s.unit == Bf16Unit::none) return flops_per_second(t, accumulator(s.p.dtype));
+  if (s.parts == 1) return flops_per_second(t, s.unit);
   const double of_three = (s.p.taps() > 1 ? kTapsShare : 1) * t.f32_parts_flops_per_second / kWideShare;
-  if (s.parts > 1) return of_three * part_products(3) / part_products(s.parts);
-  return s.unit == Bf16Unit::none ? flops_per_second(t, accumulator(s.p.dtype)) : flops_per_second(t, s.unit);
+  return of_three * part_products(3) / part_products(s.parts);
 }
 
 // Weights are packed once, by a thread a panel, or by every task that uses them.

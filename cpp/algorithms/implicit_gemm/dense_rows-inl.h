@@ -34,8 +34,7 @@ class DenseRows {
     const X* x;
     std::int64_t term;
   };
-  struct Row : OutputRow {
-    Range pixels;
+  struct Row : OutputRow, Stretch {
     std::span<const Line> lines;
   };
 
@@ -47,7 +46,7 @@ class DenseRows {
     OutputRow row(s.p, at);
     for (const Stretch& stretch : stretches) {
       for (; at < stretch.row; ++at) row.advance(s.p);
-      rows_.push_back({row, stretch.pixels, {}});
+      rows_.push_back({row, stretch, {}});
       count += row.kd.size() * row.kh.size();
     }
     lines_.reserve(static_cast<std::size_t>(count));
@@ -64,16 +63,14 @@ class DenseRows {
   auto end() const { return rows_.end(); }
 
   // Cuts the stretches that this was made of into those whose outputs read nothing but parts, and the `rest`.
-  std::vector<Stretch> in_parts(const std::vector<Stretch>& stretches, std::vector<Stretch>& rest) const {
+  std::vector<Stretch> in_parts(std::vector<Stretch>& rest) const {
     std::vector<Stretch> kept;
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      const Range pixels = rows_[i].pixels;
-      for (std::int64_t w = pixels.begin, next; w < pixels.end; w = next) {
-        const bool parts = reads_parts(rows_[i], w);
-        for (next = w + 1; next < pixels.end && reads_parts(rows_[i], next) == parts;) ++next;
-        (parts ? kept : rest).push_back({stretches[i].row, {w, next}});
+    for (const Row& r : rows_)
+      for (std::int64_t w = r.pixels.begin, next; w < r.pixels.end; w = next) {
+        const bool parts = reads_parts(r, w);
+        for (next = w + 1; next < r.pixels.end && reads_parts(r, next) == parts;) ++next;
+        (parts ? kept : rest).push_back({r.row, {w, next}});
       }
-    }
     return kept;
   }
 

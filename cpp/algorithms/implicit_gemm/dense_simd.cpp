@@ -8,7 +8,6 @@
 //
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -35,16 +34,14 @@ void pack(const DenseLayout& s, const WeightView<std::byte*>& weight, std::int64
   const std::int64_t first = s.first_channel(panel), count = s.channels(panel);
   const std::int64_t columns = s.packed_columns(panel), in = p.in_channels_per_group();
   const WeightView<const T*> w = typed<T>(weight, panel / s.panels);
-  bool usable;
-  if constexpr (std::is_same_v<X, Accumulator<T>>) {
+  bool have_parts = true;
+  if constexpr (std::is_same_v<X, Accumulator<T>>)
     pack_panel(w, p.kernel, in, first, count, to, columns);
-    usable = !marked || all_finite(to, s.mark(panel));
-  } else if constexpr (std::is_same_v<X, T>) {
+  else if constexpr (std::is_same_v<X, T>)
     pack_pairs(w, p.kernel, in, s.taps_are_channels, s.in, first, count, to, columns);
-    usable = !marked || all_finite(to, s.mark(panel));
-  } else {
-    usable = pack_parts(w, p.kernel, in, s.taps_are_channels, first, count, to, columns);
-  }
+  else
+    have_parts = pack_parts(w, p.kernel, in, s.taps_are_channels, first, count, to, columns);
+  const bool usable = s.parts > 1 ? have_parts : !marked || all_finite(to, s.mark(panel));
   const hn::CappedTag<Accumulator<T>, 1> one;
   store(hn::Set(one, usable ? 1 : 0), one, to + s.mark(panel));
 }
@@ -76,6 +73,7 @@ class Dense {
     const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
     std::vector<Stretch> stretches;
+    stretches.reserve(static_cast<std::size_t>(rows.size()));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) stretches.push_back({r, s_.tile_pixels(tiles)});
     run(std::move(stretches), rows, s_.tile_pixels(tiles), panels, scratch);
     if (kernels_.release) kernels_.release();
@@ -88,7 +86,7 @@ class Dense {
     const Input input(s_.read, a_.input, rows, pixels, scratch, s_.copied, {groups.begin * in, groups.end * in},
                       s_.in * groups.size(), s_.taps_are_channels);
     std::vector<Stretch> rest;
-    if (!input.all_have_parts()) stretches = Rows(s_, input, stretches).in_parts(stretches, rest);
+    if (!input.all_have_parts()) stretches = Rows(s_, input, stretches).in_parts(rest);
     const Rows outputs(s_, input, stretches);
     const auto run_undivided = [&](const std::vector<Stretch>& some, Range of_panels) {
       if constexpr (kSplits)

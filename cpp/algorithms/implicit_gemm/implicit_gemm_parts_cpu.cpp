@@ -12,14 +12,12 @@
 namespace vkconv::cpu {
 namespace {
 
-constexpr int kTileVectorBytes = 64;  // as their results lie
-
 DenseLayout layout(const ConvProblem& p, const Context<Device>& c) {
   return dense_layout(p, c, register_tile(c.traits, p.dtype), parts_of(p.dtype));
 }
 
 Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (!c.traits.bf16_tiles || c.traits.vector_bytes < kTileVectorBytes)
+  if (!c.traits.bf16_tiles || lanes_of(c.traits, DType::f32) != kMatrixTile.lanes)
     return Support::no("nothing in the processor multiplies matrices of bfloat16");
   if (Support s = forward_support(p); !s) return s;
   if (p.input_dilated()) return Support::no("the input is dilated");
