@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import functools
 import inspect
-import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import torch
 from torch import fx, nn
@@ -21,32 +18,13 @@ from torch.utils._pytree import tree_leaves
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
 from vkconv.torch._modules import TRAINABLE, plain, runs_known_code
-from vkconv.torch._writes import IN_PLACE, Writes
+from vkconv.torch._proxies import Proxy, no_questions_of_type
+from vkconv.torch._writes import Writes
 
 _one_at_a_time = threading.RLock()  # what a trace changes is seen by every thread
 _SIMPLE = (bool, int, float, str)
 _CONTAINERS = (dict, list, tuple, torch.Size, fx.immutable_collections.immutable_dict,
                fx.immutable_collections.immutable_list)  # fmt: skip
-_ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
-
-
-class _Proxy(fx.Proxy):
-    """`x += y` writes into x, which may have other names, where a proxy of torch.fx makes x = x + y of it."""
-
-    def __getattr__(self, k: str) -> fx.proxy.Attribute:
-        return _Attribute(self, k)
-
-
-class _Attribute(_Proxy, fx.proxy.Attribute):
-    """The same of `x.data`."""
-
-
-def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
-    return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
-
-
-for _function in IN_PLACE:
-    setattr(_Proxy, f"__{_function.__name__}__", _in_place(_function))
 
 
 class _Tracer(fx.Tracer):
@@ -54,11 +32,21 @@ class _Tracer(fx.Tracer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.modes, self.proxies = _modes(), list[weakref.ref[fx.Proxy]]()
+        self.modes, self.proxies, self.refused = _modes(), list[weakref.ref[fx.Proxy]](), False
         self.thread = threading.get_ident()  # others find modules changed by torch.fx, too
 
+    def refuse(self, reason: str) -> NoReturn:
+        self.refused = True
+        raise TypeError(f"no trace: {reason}")
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        self.refuse("it depends on a value")
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        self.refuse("it depends on a length")
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        made = _Proxy(node, self)
+        made = Proxy(node, self)
         self.proxies.append(weakref.ref(made))
         return made
 
@@ -79,7 +67,7 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _modes() != self.modes:
-            raise ValueError("a trace would lose the modes that code runs in")
+            self.refuse("it would lose the modes that code runs in")
         return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
@@ -90,7 +78,7 @@ class _Tracer(fx.Tracer):
                 return True
         elif plain(m) and not m.training:
             return False
-        raise ValueError(f"{qualified_name} cannot be traced, and may want contiguous tensors")
+        self.refuse(f"{qualified_name} cannot be traced, and may want contiguous tensors")
 
     def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self.thread:
@@ -113,7 +101,7 @@ class _Tracer(fx.Tracer):
             return self.create_node("call_function", kind, (self.create_arg(list(map(list, a.items()))),), {})
         other = issubclass(kind, (dict, list, tuple)) and kind not in _CONTAINERS and not hasattr(kind, "_fields")
         if other or (dataclasses.is_dataclass(kind) and not _holds_arguments(kind)):
-            raise TypeError(f"a trace would make something else of {kind}")
+            self.refuse(f"it would make something else of {kind}")
         return super().create_arg(a)
 
 
@@ -177,37 +165,18 @@ def _graph_in_mode(module: nn.Module, state: State, mode: bool) -> fx.Graph | No
     with torch.set_grad_enabled(mode), torch.autocast("cpu", torch.bfloat16, enabled=mode), WritesRefused() as writes:
         tracer = _Tracer()
         try:
-            with _no_questions_of_type():
+            with no_questions_of_type():
                 graph = tracer.trace(module)
         except Exception:  # whatever user code raises
             graph = None
-    proxies = tracer.proxies
+    proxies, refused = tracer.proxies, tracer.refused
     del tracer
     changed = state.restore()
     held = take_back(proxies)
-    return None if writes.any or changed or held else graph
+    return None if refused or writes.any or changed or held else graph
 
 
 def _modes() -> tuple[Any, ...]:
     """What of PyTorch's state changes the results of operators."""
     autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *autocast
-
-
-@contextmanager
-def _no_questions_of_type() -> Iterator[None]:
-    """A proxy is no tensor: code that asks for its type would take the path of other types."""
-    plainly = builtins.isinstance
-
-    def asked(value: Any, kind: Any) -> bool:
-        if plainly(value, fx.Proxy):
-            asking = sys._getframe(1).f_globals.get("__name__", "")
-            if not asking.startswith("torch.") or asking in _ASKING_FOR_OTHERS:
-                raise TypeError("the trace depends on a type")
-        return plainly(value, kind)
-
-    builtins.isinstance = asked
-    try:
-        yield
-    finally:
-        builtins.isinstance = plainly
