@@ -155,3 +155,75 @@ def test_writes_are_seen_by_every_name_and_keep_their_order(code):
 def test_a_residual_that_is_added_in_place_is_part_of_the_convolution(code):
     (layer,) = [p for p in inside(vt.accelerate(Writes(code).eval())) if p.activation]
     assert layer.activation == "relu"
+
+
+# Results that PyTorch has as the tensor itself or a view of it.
+OTHER_NAMES = {
+    "identity": lambda m, y: m.parts[0](y),
+    "dropout": lambda m, y: m.parts[1](y),
+    "sequence": lambda m, y: m.parts[2](y),
+    "F.dropout": lambda m, y: F.dropout(y, 0.5, m.training),
+    "float": lambda m, y: y.float(),
+    "to": lambda m, y: y.to(torch.float32),
+    "type_as": lambda m, y: y.type_as(m.first.weight),
+    "cpu": lambda m, y: y.cpu(),
+    "plus": lambda m, y: +y,
+    "real": lambda m, y: torch.real(y),
+    "conj": lambda m, y: y.conj(),
+    "broadcast_to": lambda m, y: torch.broadcast_to(y, y.shape),
+    "atleast_3d": lambda m, y: torch.atleast_3d(y),
+    "einsum": lambda m, y: torch.einsum("nchw->nwhc", y).transpose(1, 3),
+    "keyword": lambda m, y: torch.permute(input=y, dims=(0, 1, 3, 2)).transpose(2, 3),
+}
+FLAT = {
+    "layer": lambda m, y: m.parts[3](y),
+    "unflattening layer": lambda m, y: m.parts[4](y),
+    "keyword": lambda m, y: torch.flatten(input=y, start_dim=1),
+    "channels last": lambda m, y: y.to(memory_format=torch.channels_last),
+}
+WRITES = {
+    "method": lambda m, z: z.mul_(2),
+    "layer": lambda m, z: m.parts[5](z),
+    "keyword": lambda m, z: torch.relu_(input=z),
+    "out": lambda m, z: torch.mul(z, 2, out=z),
+    "list": lambda m, z: torch._foreach_mul_([z], 2.0),
+    "option by place": lambda m, z: F.threshold(z, 0.0, 9.0, True),
+}
+
+
+def parts() -> list[nn.Module]:
+    return [nn.Identity(), nn.Dropout(0.5), nn.Sequential(nn.Identity()), nn.Flatten(), nn.Unflatten(1, (2, 2)),
+            nn.ReLU(inplace=True)]  # fmt: skip
+
+
+def assert_written(code) -> None:
+    model = Writes(code)
+    model.parts = nn.ModuleList(parts())
+    fast = vt.accelerate(model.eval())
+    assert inside(fast)
+    for format in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, 4, 6, 5).to(memory_format=format)
+        torch.testing.assert_close(fast(x.clone()), model(x.clone()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+@torch.no_grad()
+def test_writes_are_seen_where_a_tensor_goes_by_another_name(name):
+    def code(m, x):
+        y = m.first(x)
+        rows = OTHER_NAMES[name](m, y).permute(0, 2, 3, 1).contiguous()
+        y.mul_(0.5)
+        return rows
+
+    assert_written(code)
+
+
+@pytest.mark.parametrize(("flat", "write"), [*((f, "method") for f in FLAT), *(("keyword", w) for w in WRITES if w != "method")])
+@torch.no_grad()
+def test_writes_into_what_may_be_a_copy(flat, write):
+    def code(m, x):
+        y = m.first(x)
+        WRITES[write](m, FLAT[flat](m, y))
+        return y
+
+    assert_written(code)

@@ -149,7 +149,7 @@ class _Steps:
             return True
         if not isinstance(module_of(self.made, node), Attribute) and not _is_function_of_arguments(node):
             return False
-        if any(map(self.writes.into_first, (node, *node.users))) or not all(map(self._take, node.all_input_nodes)):
+        if any(map(self.writes.written, (node, *node.users))) or not all(map(self._take, node.all_input_nodes)):
             return False
         self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
         return True

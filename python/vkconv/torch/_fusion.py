@@ -18,7 +18,7 @@ from vkconv.torch._chain import chain
 from vkconv.torch._channels import ChannelStep, excite
 from vkconv.torch._computed import Computed, functions_to_layers
 from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
-from vkconv.torch._graphs import MULTIPLICATIONS, Attribute, call_new, computes, module_of
+from vkconv.torch._graphs import IDENTITIES, MULTIPLICATIONS, Attribute, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, runs_known_code, stand_in
 from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
 
@@ -54,8 +54,6 @@ _METHODS: dict[str, Activation] = {
 LAYERS = (*TRAINABLE, *TRAINABLE.values(), nn.Linear)
 _STATISTICS = ("running_mean", "running_var", "weight", "bias")
 _BATCH_NORM = ("input", *_STATISTICS, "training", "momentum", "eps")  # the arguments of F.batch_norm
-# In eval mode, in which alone a graph runs.
-_IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 _DROPS = (
     *((F.__name__, name) for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")),
     ("torchvision.ops.stochastic_depth", "stochastic_depth"),
@@ -207,7 +205,7 @@ class Fusion:
 
     def _returns_input(self, node: fx.Node) -> bool:
         """An identity, or what drops parts of its input in training."""
-        if type(self._module(node)) in _IDENTITIES:
+        if type(self._module(node)) in IDENTITIES:
             return len(node.args) == 1 and not node.kwargs
         function = getattr(node.target, "__module__", ""), getattr(node.target, "__name__", "")
         if not node.args or function not in _DROPS:

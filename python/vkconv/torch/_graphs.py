@@ -9,6 +9,9 @@ import torch
 from torch import fx, nn
 
 MULTIPLICATIONS = (operator.mul, torch.mul)
+# Layers that give their input in eval mode, in which alone a graph runs.
+IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
+              nn.FeatureAlphaDropout)  # fmt: skip
 
 
 class Attribute(nn.Module):
@@ -22,7 +25,7 @@ class Attribute(nn.Module):
         return getattr(self.owner, self.name)
 
 
-def module_of(made: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+def module_of(made: nn.Module, node: fx.Node) -> nn.Module | None:
     """The module that the node calls."""
     return made.get_submodule(str(node.target)) if node.op == "call_module" else None
 
