@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import fx, nn  # noqa: E402
 
 from test_torch_models import NORMS, image, layers, other, pruned, same  # noqa: E402 - after the skip
 from vkconv import torch as vt  # noqa: E402
@@ -43,6 +43,23 @@ def another_norm(model):
     model.body[1] = other().body[1]
 
 
+class Square(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
+@torch.no_grad()
+def parametrized(model, place, name):
+    layer = model.body[place]
+    nn.utils.parametrize.register_parametrization(layer, name, Square())
+    model.eval()(image())
+    layer.parametrizations[name].original.mul_(2)
+
+
+def without_statistics(model):
+    model.body[1].running_mean = model.body[1].running_var = None
+
+
 CHANGES = {
     "loaded": lambda model: model.load_state_dict(other().state_dict()),
     "assigned": lambda model: model.load_state_dict(other().state_dict(), assign=True),
@@ -52,6 +69,10 @@ CHANGES = {
     "another head": another_head,
     "another norm": another_norm,
     "weight norm": lambda model: NORMS.weight_norm(model.body[0]),
+    "weight parametrized": lambda model: parametrized(model, 0, "weight"),
+    "bias parametrized": lambda model: parametrized(model, 0, "bias"),
+    "norm parametrized": lambda model: parametrized(model, 1, "weight"),
+    "without statistics": without_statistics,
     "pruned": lambda model: pruned(model.body[3]),
     "trained": lambda model: model.train()(image()),
     "trained with another head": lambda model: another_head(model.train()) or model(image()),
@@ -69,6 +90,67 @@ def test_changes_are_followed(change):
     for made in (fast, copy.deepcopy(fast.requires_grad_(False))):
         with torch.no_grad():
             torch.testing.assert_close(made(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+class Growing(nn.Module):
+    """What it has no parts for yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.rest, self.more, self.last = nn.Conv2d(4, 4, 3), nn.Sequential(), nn.ModuleList(), Last()
+        self.kernel = torch.ones(4, 1, 3, 3) / 9
+
+    def forward(self, x):
+        y = self.rest(self.conv(x).relu())
+        for part in self.more:
+            y = part(y)
+        return self.last(nn.functional.conv2d(y, self.kernel, groups=4))
+
+
+class Last(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = None
+
+    def forward(self, x):
+        return x if self.step is None else self.step(x)
+
+
+GROWTHS = {
+    "sequence": lambda model: model.rest.append(nn.Sigmoid()),
+    "list": lambda model: model.more.append(nn.Sigmoid()),
+    "child": lambda model: setattr(model.last, "step", nn.Sigmoid()),
+    "tensor written": lambda model: model.kernel.mul_(2),
+    "tensor replaced": lambda model: setattr(model, "kernel", torch.arange(36.0).reshape(4, 1, 3, 3)),
+    "tensor replaced and written": lambda model: [GROWTHS[f"tensor {c}"](model) for c in ("replaced", "written")],
+}
+
+
+@pytest.mark.parametrize("grow", GROWTHS.values(), ids=GROWTHS)
+@torch.no_grad()
+def test_parts_and_tensors_that_come_later_are_followed(grow):
+    model = Growing().eval()
+    fast = same(model, image())
+    for m in (model, fast):
+        grow(m)
+        m.eval()
+    torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
+
+
+def negated(graph_module):
+    output = next(n for n in graph_module.graph.nodes if n.op == "output")
+    with graph_module.graph.inserting_before(output):
+        output.replace_input_with(output.args[0], graph_module.graph.call_function(torch.neg, (output.args[0],)))
+    graph_module.recompile()
+
+
+@torch.no_grad()
+def test_another_graph_is_followed():
+    model = fx.symbolic_trace(layers().eval())
+    fast = same(model, image())
+    for m in (model, fast):
+        negated(m)
+    torch.testing.assert_close(fast(image()), model(image()), rtol=1e-4, atol=1e-5)
 
 
 def test_weights_of_inference_mode_are_followed():

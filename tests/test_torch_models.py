@@ -90,6 +90,16 @@ class Residual(nn.Module):
         return F.relu(self.body(x) + self.across(x))
 
 
+class Backwards(nn.Sequential):
+    def __iter__(self):
+        return reversed(self._modules.values())
+
+
+@torch.no_grad()
+def test_a_sequence_runs_in_its_own_order():
+    same(Backwards(nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)).eval(), image())
+
+
 class Viewed(nn.Module):
     def forward(self, x):
         return x.view(x.size(0), -1).view_as(torch.zeros(2, 600))

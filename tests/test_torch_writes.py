@@ -218,7 +218,9 @@ def test_writes_are_seen_where_a_tensor_goes_by_another_name(name):
     assert_written(code)
 
 
-@pytest.mark.parametrize(("flat", "write"), [*((f, "method") for f in FLAT), *(("keyword", w) for w in WRITES if w != "method")])
+@pytest.mark.parametrize(
+    ("flat", "write"), [*((f, "method") for f in FLAT), *(("keyword", w) for w in WRITES if w != "method")]
+)
 @torch.no_grad()
 def test_writes_into_what_may_be_a_copy(flat, write):
     def code(m, x):

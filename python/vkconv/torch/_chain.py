@@ -55,8 +55,8 @@ class Chain(nn.Module):
     def _packed_of(self, sources: list[Tensor]) -> Any:
         known = self._packed
         if known is None or known[1].changed(sources):
-            if any(layer.weight_is_computed() for layer, *_ in self._calls):
-                raise TypeError("a weight is computed in every call")
+            if any(layer.is_computed() for layer, *_ in self._calls):
+                raise TypeError("something is computed in every call")
             steps = [(layer.packed(), input, second[0] if second else None) for layer, input, *second in self._calls]
             known = self._packed = _core.prepare_chain(self._inputs, steps, self._results), Sources(sources)
         return known[0]

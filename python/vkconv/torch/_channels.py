@@ -28,7 +28,7 @@ class ChannelStep(nn.Module):
     def stores(self) -> Stores:
         return ()
 
-    def weight_is_computed(self) -> bool:
+    def is_computed(self) -> bool:
         return False
 
     def packed(self) -> None:

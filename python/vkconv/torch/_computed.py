@@ -54,10 +54,8 @@ class Computed(nn.Module):
     ) -> None:
         super().__init__()
         read = [m for graph in (weight, bias) if graph for m in graph.children() if isinstance(m, Attribute)]
-        owners = dict.fromkeys(m.owner for m in read)
-        stores = [store for owner in owners for store in (owner._parameters, owner._buffers)]
         # No children: the model owns them.
-        self.__dict__.update(_weight=weight, _bias=bias, _read=read, _stores=stores)
+        self.__dict__.update(_weight=weight, _bias=bias, _read=read)
         rows, columns, *kernel = shape
         rank = len(kernel)
         self.out_channels, self.in_channels, self.groups = rows, columns * groups, groups
@@ -75,7 +73,7 @@ class Computed(nn.Module):
 
     def stores(self) -> Any:
         """Where everything is that they are computed of."""
-        return self._stores
+        return self._read
 
     def source(self) -> Any:
         """One of the tensors that they are computed of, whose dtype they have."""

@@ -15,7 +15,7 @@ IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d,
 
 
 class Attribute(nn.Module):
-    """A parameter or buffer of `owner`, as it is at the time."""
+    """A parameter, buffer or other tensor of `owner`, as it is at the time."""
 
     def __init__(self, owner: nn.Module, name: str) -> None:
         super().__init__()
@@ -23,6 +23,10 @@ class Attribute(nn.Module):
 
     def forward(self) -> Any:
         return getattr(self.owner, self.name)
+
+    def values(self) -> list[Any]:
+        """As of a dictionary that holds it alone."""
+        return [getattr(self._modules["owner"], self.name)]
 
 
 def module_of(made: nn.Module, node: fx.Node) -> nn.Module | None:

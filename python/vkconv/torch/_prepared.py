@@ -163,11 +163,15 @@ class Prepared(nn.Module, StandIn):
 
     def source(self) -> Any:
         """The weight, or what it is computed of."""
-        return self.layer.source() if isinstance(self.layer, Computed) else self.layer._parameters.get("weight")
+        if isinstance(self.layer, Computed):
+            return self.layer.source()
+        own = self.layer._parameters
+        return own.get("weight") if "bias" in own else None  # of which a parametrization is the other
 
-    def weight_is_computed(self) -> bool:
-        """In every call, by something that came after the layer was prepared."""
-        return self.source() is None
+    def is_computed(self) -> bool:
+        """Whether what would be packed is computed in every call, by something that came after the layer was prepared:
+        weights of other parameters, or statistics of the batch where the norm keeps none any more."""
+        return self.source() is None or (self.norm is not None and self.norm._buffers.get("running_var") is None)
 
     def output_shape(self, input: Tensor) -> tuple[int, list[int], int]:
         """Batch, spatial extents and channels."""
@@ -243,7 +247,7 @@ class Prepared(nn.Module, StandIn):
         return self._summed(input.to(own), addend).to(dtype)
 
     def _needs_operators(self, *operands: Tensor) -> bool:
-        if self.weight_is_computed() or stored() or follows_pytorchs_alone():
+        if self.is_computed() or stored() or follows_pytorchs_alone():
             return True
         return followed() and (differentiated(*operands, *(sources := tensors_in(self.stores()))) or batched(*sources))
 
@@ -256,7 +260,8 @@ class Prepared(nn.Module, StandIn):
         if n is None:
             return y
         n._check_input_dim(y)
-        return F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
+        of_batch = n.running_mean is None and n.running_var is None
+        return F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, of_batch, eps=n.eps)
 
     def _summed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         """An addend in the pass has the dtype of the sums and that of the result, which in halves are two."""

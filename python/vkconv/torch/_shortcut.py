@@ -91,7 +91,7 @@ class Shortcut(StandIn):
         """Follow the module as it is now."""
         module, parts = self.module, _Parts(self.module)
         run: Steps | fx.GraphModule | None = None
-        if type(module).forward is nn.Sequential.forward:
+        if type(module).forward is nn.Sequential.forward and type(module).__iter__ is nn.Sequential.__iter__:
             for child in module.children():
                 make_all(child)
             steps = Steps(list(module._modules.values()))
@@ -137,14 +137,17 @@ class _Parts:
     def __init__(self, module: nn.Module) -> None:
         self.modules = list(module.modules())
         self.children = [m._modules for m in self.modules if m._modules]
+        self.childless = [m._modules for m in self.modules if not m._modules]
+        self.graphs = [m for m in self.modules if isinstance(m, fx.GraphModule)]
         self.hooks = [h for m in self.modules for h in hooks(m)]
         self.state = self._state()
 
-    def _state(self) -> tuple[list[Any], list[int]]:
-        return [list(c.values()) for c in self.children], list(map(len, self.hooks))
+    def _state(self) -> tuple[list[Any], list[int], list[Any]]:
+        forwards = [type(g).forward for g in self.graphs]  # which another graph makes anew
+        return [list(c.values()) for c in self.children], list(map(len, self.hooks)), forwards
 
     def changed(self) -> bool:
-        return self.state != self._state()
+        return any(self.childless) or self.state != self._state()
 
     def hooked(self) -> bool:
         return any(self.hooks)

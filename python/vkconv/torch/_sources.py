@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -14,11 +14,18 @@ from vkconv.torch._arrays import to_array
 
 _SAMPLES = 16
 
-Stores = Iterable[Mapping[str, Any]]
+
+class Store(Protocol):
+    """What holds tensors, as the dictionaries of modules do."""
+
+    def values(self) -> Iterable[Any]: ...
+
+
+Stores = Iterable[Store]
 
 
 def tensors_in(stores: Stores) -> list[Tensor]:
-    """Those that these dictionaries of modules hold now."""
+    """Those that these hold now."""
     return [t for store in stores for t in store.values() if t is not None]
 
 
