@@ -157,6 +157,54 @@ def test_a_residual_that_is_added_in_place_is_part_of_the_convolution(code):
     assert layer.activation == "relu"
 
 
+def into_a_wider_result(m, x):
+    wide = m.second(x).double()
+    y = m.first(x)
+    y += wide
+    return y
+
+
+def by_a_method(m, x):
+    return F.relu(m.first(x).add_(x))
+
+
+def into_the_last_axis(m, x):
+    y = m.line(x)
+    y += x
+    return F.relu(y)
+
+
+SUMS = into_a_residual, into_the_other_term, into_a_wider_result, by_a_method, into_the_last_axis
+
+
+@pytest.mark.parametrize("code", SUMS, ids=lambda code: code.__name__)
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_sums_that_are_made_in_place_keep_their_dtype(code, autocast, grad):
+    model = Writes(code)
+    model.line = nn.Linear(5, 5)
+    fast = vt.accelerate(model.eval())
+    assert isinstance(runs(fast), fx.GraphModule)
+    x = torch.randn(2, 4, 6, 5)
+    with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        want, got = (m.requires_grad_(grad)(x) for m in (model, fast))
+    assert got.dtype == want.dtype and got.requires_grad == want.requires_grad
+    least = 0.05 if autocast else 1e-5
+    torch.testing.assert_close(got, want, rtol=least, atol=least)
+
+
+def test_sums_that_are_made_in_place_keep_their_shape():
+    def code(m, x):
+        y = m.first(x[:1])
+        y += x
+        return y
+
+    model = Writes(code).eval()
+    for m in (model, vt.accelerate(model)):
+        with torch.no_grad(), pytest.raises(RuntimeError, match="shape"):
+            m(torch.randn(2, 4, 6, 5))
+
+
 # Results that PyTorch has as the tensor itself or a view of it.
 OTHER_NAMES = {
     "identity": lambda m, y: m.parts[0](y),

@@ -283,7 +283,7 @@ class Fusion:
 
     def _fuse_at(self, node: fx.Node, scale: Attribute | None = None) -> None:
         conv = self._module(node)
-        last, place, addend = node, node, None
+        last, place, addend, into = node, node, None, None
         following = self._only_user(last)
         norm = None if following is None else self._norm(following, conv)
         if norm is not None:
@@ -292,6 +292,7 @@ class Fusion:
         if following is not None and isinstance(conv, (*CONVOLUTIONS, nn.Linear, Computed)):
             addend = self._addend(following, node, last)
             if addend is not None:
+                into = self._in_place(following, last)
                 last = place = following
                 following = self._only_user(last)
         activation = None if following is None else self._activation(following)
@@ -299,7 +300,7 @@ class Fusion:
             activation = None
         if following is not None and activation is not None:
             last = following
-        made = self.prepare(conv, norm, activation, any_format=True, scale=scale)
+        made = self.prepare(conv, norm, activation, any_format=True, scale=scale, into=into)
         with self.graph.inserting_before(place):  # what comes later may write into what is read here
             self._replace(node, last, made, addend)
 
@@ -332,8 +333,7 @@ class Fusion:
         if len(node.args) != 2 or node.kwargs or not all(isinstance(a, fx.Node) for a in node.args):
             return None
         first, second = node.args
-        in_place = node.target in (operator.iadd, "add_")
-        if first is second or (in_place and first is not last and not self._is_lost(first)):
+        if first is second or (self._in_place(node, last) == "addend" and not self._is_lost(first)):
             return None
         between = conv.next
         while between is not node:
@@ -342,6 +342,13 @@ class Fusion:
             between = between.next
         other = second if first is last else first
         return other if isinstance(other, fx.Node) else None
+
+    @staticmethod
+    def _in_place(total: fx.Node, result: fx.Node) -> str | None:
+        """Which term is written into: the result of a layer, or what is added to it."""
+        if total.target not in (operator.iadd, "add_"):
+            return None
+        return "result" if total.args[0] is result else "addend"
 
     def _is_lost(self, term: fx.Node) -> bool:
         """Whether nothing but the sum reads the term, whose memory is its own: what is written there shows nowhere."""

@@ -117,7 +117,8 @@ class Geometry:
 
 class Prepared(nn.Module, StandIn):
     """A convolution by weights that are packed once: `forward(input, addend)` is
-    activation(norm(layer(input)) + addend), or of a linear layer activation(scale * layer(input) + addend).
+    activation(norm(layer(input)) + addend), or of a linear layer activation(scale * layer(input) + addend). A sum that
+    code makes in place, `into` the "result" of the layer or the "addend", has the dtype and shape of that.
 
     `layer` and `norm` keep their parameters, which are packed when they are first needed and again after a change.
     Where derivatives with respect to them are followed, and in programs that are stored, operators with gradients
@@ -132,12 +133,13 @@ class Prepared(nn.Module, StandIn):
         activation: Activation | None = None,
         any_format: bool = False,
         scale: Any = None,
+        into: str | None = None,
     ) -> None:
         super().__init__()
         # No children: the model owns them.
         self.__dict__.update(layer=layer, norm=norm, scale=scale)
         self.geometry = Geometry.of(layer)
-        self.activation, self.any_format = activation, any_format
+        self.activation, self.any_format, self.into = activation, any_format, into
         # Without the activation, for addends of other shapes and dtypes than the sums have. A compiler makes no layers.
         self.__dict__["alone"] = self if activation is None else type(self)(layer, norm, any_format=True, scale=scale)
         self._renew()
@@ -236,15 +238,24 @@ class Prepared(nn.Module, StandIn):
         if not torch.is_autocast_enabled("cpu"):
             return self._summed(input, addend)
         # The packed weights keep their dtype; the result has that of PyTorch's.
-        own, dtype = self.layer.weight.dtype, torch.get_autocast_dtype("cpu")
-        if own == torch.float64:  # which autocast leaves as it is
-            dtype = own
-        elif addend is not None:
-            dtype = torch.promote_types(dtype, addend.dtype)
-            addend = addend.to(torch.promote_types(own, torch.float32))
+        own = self.layer.weight.dtype
+        dtype = own if own == torch.float64 else torch.get_autocast_dtype("cpu")  # which leaves the former as they are
         if self.scale is not None:
             dtype = torch.promote_types(dtype, self.scale().dtype)
+        if addend is not None:
+            dtype = self._dtype_of_sum(dtype, addend.dtype)
+            addend = addend.to(torch.promote_types(own, torch.float32)) if own != torch.float64 else addend
         return self._summed(input.to(own), addend).to(dtype)
+
+    def _dtype_of_sum(self, result: torch.dtype, addend: torch.dtype) -> torch.dtype:
+        return {"result": result, "addend": addend}.get(str(self.into), torch.promote_types(result, addend))
+
+    def _added(self, y: Any, addend: Any) -> Any:
+        if self.into is None:
+            return y + addend
+        total, other = (y, addend) if self.into == "result" else (addend, y)
+        total += other
+        return total
 
     def _needs_operators(self, *operands: Tensor) -> bool:
         if self.is_computed() or stored() or follows_pytorchs_alone():
@@ -253,7 +264,7 @@ class Prepared(nn.Module, StandIn):
 
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
         y = self._normed(convolve(self.layer, input, self.layer.weight, self.layer.bias))
-        return activate(y if addend is None else y + addend, self.activation)
+        return activate(y if addend is None else self._added(y, addend), self.activation)
 
     def _normed(self, y: Tensor) -> Tensor:
         n = self.norm  # of a subclass, which may do more than a batch norm does
@@ -267,7 +278,7 @@ class Prepared(nn.Module, StandIn):
         """An addend in the pass has the dtype of the sums and that of the result, which in halves are two."""
         if addend is None or addend.dtype == input.dtype == torch.promote_types(input.dtype, torch.float32):
             return self._by_packed(input, addend)
-        return activate(self.alone(input) + addend, self.activation)
+        return activate(self._added(self.alone(input), addend), self.activation)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         axes, weight = input.dim() - self.geometry.rank, self.source()
@@ -290,7 +301,7 @@ class Prepared(nn.Module, StandIn):
             return prepared_conv(input, self.handle) if noticed(input) else self.convolved(input)
         batch, spatial, channels = self.output_shape(input)
         if addend.shape != (batch, channels, *spatial):
-            return activate(self.alone(input) + addend, self.activation)
+            return activate(self._added(self.alone(input), addend), self.activation)
         return prepared_conv_add(input, addend, self.handle) if noticed(input) else self.convolved(input, addend)
 
     def convolved(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
@@ -340,7 +351,7 @@ class PreparedLinear(Prepared):
     def _by_operators(self, input: Tensor, addend: Tensor | None) -> Tensor:
         y = F.linear(input, self.layer.weight, self.layer.bias)
         y = y if self.scale is None else y * self.scale().flatten()
-        return activate(y if addend is None else y + addend, self.activation)
+        return activate(y if addend is None else self._added(y, addend), self.activation)
 
     def _by_packed(self, input: Tensor, addend: Tensor | None) -> Tensor:
         weight = self.layer._parameters["weight"]
@@ -350,7 +361,7 @@ class PreparedLinear(Prepared):
         if self.scale is not None and not _keeps_dtype(input, self.scale()):
             return self._by_operators(input, addend)
         shape = (*input.shape[:-1], outputs)
-        if addend is not None and addend.shape != shape:
+        if addend is not None and addend.shape != shape and self.into != "addend":
             addend = addend.expand(torch.broadcast_shapes(addend.shape, shape))
         if addend is not None and addend.shape != shape:
             return self._by_operators(input, addend)
@@ -370,7 +381,12 @@ def _as_line(x: Tensor) -> Tensor:
 
 
 def prepare(
-    module: Any, norm: Any = None, activation: Activation | None = None, any_format: bool = False, scale: Any = None
+    module: Any,
+    norm: Any = None,
+    activation: Activation | None = None,
+    any_format: bool = False,
+    scale: Any = None,
+    into: str | None = None,
 ) -> Prepared:
     """A convolution or a linear layer with what follows it."""
     kind = Prepared
@@ -378,4 +394,4 @@ def prepare(
         kind = PreparedLinear
     elif isinstance(module, TRANSPOSED):
         kind = PreparedTransposed
-    return kind(module, norm, activation, any_format, scale)
+    return kind(module, norm, activation, any_format, scale, into)
