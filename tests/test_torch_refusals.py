@@ -116,6 +116,35 @@ def test_borders_that_are_larger_than_the_input(rank, mode, make):
     assert sorted(taken) == ([6, 6] if mode == "reflect" else [5, 5, 6, 6])
 
 
+TRANSPOSED = {
+    "no output": lambda: nn.ConvTranspose1d(4, 4, 3, padding=3),
+    "output": lambda: nn.ConvTranspose1d(4, 4, 3, padding=2),
+    "less than no output": lambda: nn.ConvTranspose1d(4, 4, 3, padding=4),
+    "output padding": lambda: nn.ConvTranspose1d(4, 4, 3, stride=2, output_padding=1),
+    "output padding of the dilation": lambda: nn.ConvTranspose1d(4, 4, 3, dilation=2, output_padding=1),
+    "output padding of the stride": lambda: nn.ConvTranspose1d(4, 4, 3, output_padding=1),
+    "output padding of both": lambda: nn.ConvTranspose1d(4, 4, 3, stride=2, dilation=2, output_padding=2),
+}
+
+
+@pytest.mark.parametrize("make", [lambda conv: conv, lambda conv: nn.Sequential(conv, nn.ReLU()), Padded],
+                         ids=["layer", "sequence", "graph"])  # fmt: skip
+@pytest.mark.parametrize("name", TRANSPOSED)
+@torch.no_grad()
+def test_transposed_layers_give_and_refuse_what_pytorchs_do(name, make):
+    model = make(TRANSPOSED[name]()).eval()
+    x = torch.randn(2, 4, 4)
+    if make is Padded:
+        model.first = nn.Conv1d(4, 4, 1)
+    fast = vt.accelerate(model)
+    want, got = (outcome(lambda m: m(x), m) for m in (model, fast))
+    assert type(got) is type(want), got
+    if isinstance(want, Exception):
+        assert str(got) == str(want)
+    else:
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_a_bias_of_another_dtype_has_its_gradient():
     b = numbers(2, dtype=torch.float64).requires_grad_()
     (grad,) = torch.autograd.grad(vt.conv_transpose2d(numbers(1, 2, 3, 3), numbers(2, 2, 2, 2), b).sum(), b)

@@ -20,7 +20,7 @@ from vkconv.torch._computed import Computed, functions_to_layers
 from vkconv.torch._formats import in_format_of, normalize_contiguous, reads_contiguous, return_in_format
 from vkconv.torch._graphs import IDENTITIES, MULTIPLICATIONS, Attribute, call_new, computes, module_of
 from vkconv.torch._modules import TRAINABLE, plain, runs_known_code, stand_in
-from vkconv.torch._prepared import CONVOLUTIONS, NORMS, Prepared, prepare
+from vkconv.torch._prepared import CONVOLUTIONS, NORMS, TRANSPOSED, Prepared, prepare
 
 _MODULES: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
     nn.ReLU: lambda m: "relu",
@@ -112,6 +112,10 @@ def inherits(module: nn.Module) -> bool:
 
 def _packable(layer: nn.Module) -> bool:
     weight: Any = layer._parameters.get("weight")
+    if isinstance(layer, TRANSPOSED):
+        axes = zip(layer.output_padding, layer.stride, layer.dilation, strict=True)
+        if any(extra >= max(others) for extra, *others in axes):  # which PyTorch refuses
+            return False
     return type(weight) is nn.Parameter and weight.is_floating_point() and weight.device.type in ("cpu", "meta")
 
 

@@ -291,8 +291,7 @@ class Prepared(nn.Module, StandIn):
         try:
             y = self._of_batch(input, addend)
         except (TypeError, ValueError):
-            self._by_operators(input, addend)  # which raises what PyTorch raises
-            raise
+            return self._by_operators(input, addend)  # which raises what PyTorch raises, or is an empty tensor
         keeps = self.any_format or is_channels_last(input) or is_channels_last(weight)
         return y if keeps and not batched(y) else contiguous(y)  # of a `vmap`, some of PyTorch's layers take no other
 
