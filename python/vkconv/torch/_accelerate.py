@@ -68,7 +68,7 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     Raises
     ------
     TypeError
-        When `model` is no module.
+        When `model` is no module, or holds what `copy.deepcopy` refuses.
     RuntimeError
         When the results for `example` disagree.
 
@@ -91,7 +91,7 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
 
 def _trainable(model: nn.Module) -> nn.Module:
     """A copy of the model that has its tensors, with vkconv's convolutions in the place of PyTorch's."""
-    made = copy.deepcopy(model, {id(shared): shared for shared in _shared(model)})
+    made = _deepcopy(model, {id(shared): shared for shared in _shared(model)})
     for module in made.modules():
         if type(module) in TRAINABLE and plain(module):
             module.__class__ = TRAINABLE[type(module)]
@@ -147,12 +147,18 @@ def _code(module: nn.Module, code: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _copy(model: nn.Module) -> nn.Module:
-    """Tensors that modules have computed, as those of norms of weights, are no leaves, which `deepcopy` refuses."""
-    values = (v for m in model.modules() for v in vars(m).values())
+    """Tensors that modules have computed, as those of norms of weights or results that they keep, are no leaves, which
+    `deepcopy` refuses."""
+    computed = {id(v): v.detach().clone() for v in _shared(model) if isinstance(v, Tensor) and not v.is_leaf}
     with torch.no_grad():  # else the parameters of a script are computed from those of the model
-        return copy.deepcopy(
-            model, {id(v): v.detach().clone() for v in values if isinstance(v, Tensor) and not v.is_leaf}
-        )
+        return _deepcopy(model, computed)
+
+
+def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    try:
+        return copy.deepcopy(model, memo)
+    except TypeError as error:
+        raise TypeError(f"accelerate needs a copy of the model, and copy.deepcopy says: {error}") from error
 
 
 def _compare(model: nn.Module, made: nn.Module, example: tuple[Any, ...], tolerance: float) -> None:

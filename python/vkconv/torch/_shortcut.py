@@ -39,7 +39,11 @@ class Shortcut(StandIn):
         own = Shortcut._forward_with_options if others else Shortcut._forward
         code = own.__code__.replace(co_varnames=("self", first.name, *own.__code__.co_varnames[2:]))
         default = None if first.default is inspect.Parameter.empty else (first.default,)
-        self.forward = MethodType(FunctionType(code, globals(), "forward", default), self)
+        self.__dict__["forward"] = MethodType(FunctionType(code, globals(), "forward", default), self)
+
+    def forward(self, *values: Any, **named: Any) -> Any:
+        """Behind that of the object: what is read from a file may ask for a forward before the object has its own."""
+        return self.__dict__["forward"](*values, **named)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module, "code": self.code}
