@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 _ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Tensor,
                     torch.nn.Parameter, torch.Size, slice, range))  # fmt: skip
 # Functions and classes of these keep nothing of a module's. Objects of the latter change by themselves, or are many.
-_LIBRARIES = frozenset(("torch", "vkconv", "numpy", *sys.stdlib_module_names)) - {"__main__"}
+LIBRARIES = frozenset(("torch", "vkconv", "numpy", *sys.stdlib_module_names)) - {"__main__"}
 _OPAQUE = ("torch.fx.", "torch._", "logging", "threading")
 _MOST = 1_000_000  # containers and objects
 _MISSING = object()
@@ -136,7 +136,7 @@ class State:
     def _modules(function: FunctionType, names: set[str]) -> Iterator[dict[str, Any]]:
         """The variables of modules that the function names."""
         for value in (function.__globals__.get(name) for name in names):
-            if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
+            if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in LIBRARIES:
                 yield vars(value)
 
 
@@ -154,7 +154,7 @@ def _is_opaque(value: Any) -> bool:
 
 
 def _of_library(value: Any) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
+    return str(getattr(value, "__module__", "")).partition(".")[0] in LIBRARIES
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

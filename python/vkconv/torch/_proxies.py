@@ -68,6 +68,7 @@ class Proxy(fx.Proxy):
 
     keys = property(_refused("a tensor has no keys"))
     __len__ = _refused("the trace depends on a length")
+    __int__ = __float__ = _refused("the trace depends on a value")
     __copy__ = __deepcopy__ = __reduce_ex__ = _refused("a trace has no copies")
 
 

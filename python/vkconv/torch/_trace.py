@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -15,6 +16,7 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
+from vkconv.torch._code import hidden
 from vkconv.torch._effects import State, WritesRefused, take_back, without_collections
 from vkconv.torch._formats import asks_for_format
 from vkconv.torch._modules import TRAINABLE, plain, runs_known_code
@@ -68,6 +70,8 @@ class _Tracer(fx.Tracer):
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _modes() != self.modes:
             self.refuse("it would lose the modes that code runs in")
+        if reason := hidden(sys._getframe(1), _graph_in_mode.__code__):
+            self.refuse(reason)
         return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
