@@ -28,10 +28,10 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     call, squeeze-and-excitation blocks among them. Linear layers are convolutions with a kernel of one tap; one with
     nothing to fold beside it stays PyTorch's, which is as fast. Parts that `torch.fx` cannot trace keep their code, and
     their convolutions are replaced one by one; so do parts that change or ask for the modes of autocast and gradients,
-    draw random numbers, know where those of a tensor lie, or change more than their result and buffers: attributes,
-    containers, arrays, and the variables that their functions name. What else they do, like printing or writing files,
-    happens while a trace is made and not in calls. It holds for calls that give the options of a `forward`, if any,
-    their defaults.
+    draw random numbers, know where those of a tensor lie, ask for its type, identity or text, assign to its attributes,
+    handle exceptions of operators, or change more than their result and buffers: attributes, containers, arrays, and
+    the variables that their functions name. What else they do, like printing or writing files, happens while a trace is
+    made and not in calls. It holds for calls that give the options of a `forward`, if any, their defaults.
 
     The copy has the modules, parameters and `state_dict` of the model; only what their `forward` runs is another. It
     follows changes: weights that are loaded or written are packed again, and what is folded is folded anew when a child
@@ -47,11 +47,11 @@ def accelerate(model: nn.Module, example: Any = None, tolerance: float = 1e-3) -
     `permute` make of it on the way is not followed. `model.to(memory_format=torch.channels_last)` first, or an input in
     that format, spares parts that cannot be traced the copies of a contiguous one.
 
-    Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once. Subclasses
-    of PyTorch's convolutions keep their code, and so do modules that call convolutions as functions; where it calls
-    PyTorch's forward or functions, vkconv's run. Weights that such code computes of parameters alone (weight
-    standardization) are computed anew when those change. Layers with hooks, other parametrizations or a patched forward
-    are left alone.
+    Weights that PyTorch's weight and spectral norms or its pruning compute in every call are computed once, and are
+    parameters of the copy in the place of what they are computed of. Subclasses of PyTorch's convolutions keep their
+    code, and so do modules that call convolutions as functions; where it calls PyTorch's forward or functions,
+    vkconv's run. Weights that such code computes of parameters alone (weight standardization) are computed anew when
+    those change. Layers with hooks, other parametrizations or a patched forward are left alone.
 
     Parameters
     ----------
