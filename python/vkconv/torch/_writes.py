@@ -102,7 +102,7 @@ def _nodes(argument: Any) -> list[fx.Node]:
     return [a for a in tree_leaves(argument) if isinstance(a, fx.Node)]
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def _place_of_inplace(function: Any) -> int | None:
     """Which argument of the function tells whether it writes into its first."""
     try:
