@@ -41,6 +41,7 @@ MEMORY = (
     "shared_cache_read_bytes_per_second",
     "memory_bytes_per_second",
     "more_memory_bytes_per_second",
+    "memory_read_bytes_per_second",
     "launch_seconds",
 )
 INSTRUCTION_SETS = ("AVX3", "AVX2", "SSE4", "NEON")
@@ -73,6 +74,7 @@ struct HostRates {{
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
   double shared_cache_read_bytes_per_second;                     // of each of two cores that read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what a second one adds
+  double memory_read_bytes_per_second;                           // of two cores that read
   double launch_seconds;                                         // of one parallel section whose threads are awake
 }};
 

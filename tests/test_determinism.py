@@ -77,6 +77,19 @@ def test_workspace_limits(text, device):
                 np.testing.assert_array_equal(result, same[0], err_msg=tree)
 
 
+def test_workspace_limits_beside_an_infinite_weight():
+    """Rows whose windows have holes are summed again; packing a part of the weights at a time cuts no tap."""
+    p = parse("fwd_f32_n1c130o8_i21x16_k7x3_p3x3")
+    a = checks.operands(p, integers=False)
+    a.weight[0, 0, 0, 0] = np.inf
+    first = checks.run(p, a, device="cpu", algorithm="unfold_gemm")
+    for limit in (1 << 15, 1 << 16):
+        options = {"algorithm": "unfold_gemm", "workspace_limit": limit}
+        np.testing.assert_array_equal(checks.run(p, a, device="cpu", **options), first)
+        prepared = vkconv.prepare(a.weight, padding=3, device="cpu", **options)
+        np.testing.assert_array_equal(prepared(a.input), first)
+
+
 @pytest.mark.parametrize("text", [*PROBLEMS, "fwd_f32_n1c16o20_i17x18_k3x3_p1x1", "igrad_f32_n3c4o9_i39_k4_s2_p1"])
 def test_plans_stay_within_the_workspace_limit(text, device):
     p = parse(text)

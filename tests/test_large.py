@@ -97,3 +97,12 @@ def test_every_algorithm_takes_a_batch_of_seventy_thousand():
     for name in checks.claiming(p, a, device="cpu"):
         tree = checks.explain(p, a, device="cpu", algorithm=name).plan
         checks.assert_right(p, a, checks.run(p, a, device="cpu", algorithm=name), tree=tree)
+
+
+@pytest.mark.parametrize("outputs", [2, 40])
+def test_a_stride_far_beyond_the_taps(outputs):
+    """Of a row of half a terabyte, which a broadcast makes, only what the taps read is touched or copied."""
+    x = np.broadcast_to(np.arange(2, dtype=np.float32), (1, 2**36, 2))
+    w = np.arange(outputs * 6, dtype=np.float32).reshape(outputs, 3, 2)
+    y = vkconv.conv1d(x, w, stride=2**30, device="cpu", workspace_limit=1 << 16)
+    np.testing.assert_array_equal(y, np.broadcast_to(w[..., 1].sum(1), (1, 64, outputs)))

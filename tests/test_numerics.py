@@ -106,6 +106,13 @@ def test_activations_keep_nan(activation, device):
     np.testing.assert_array_equal(np.isnan(y[0, :, 0]), [True, False, False, False, False, False])
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_gelu_of_infinity(dtype):
+    x = np.array([np.inf, -np.inf, -1e4], checks.dtype_of(dtype)).reshape(1, 3, 1)
+    y = vkconv.conv1d(x, np.ones((1, 1, 1), x.dtype), activation="gelu", device="cpu")
+    np.testing.assert_array_equal(y[0, :, 0], [np.inf, 0, 0])
+
+
 def test_halves_overflow_to_infinity(device):
     """The sum is finite in fp32 and beyond fp16; the largest finite value and the one that rounds past it differ."""
     x = np.array([65504, 65504, 65504], np.float16).reshape(1, 1, 3)

@@ -101,6 +101,16 @@ def test_overlap_with_an_operand():
         vkconv.conv_weight_grad(dense(6, 1, 1, 6), square, square.shape, out=square)
 
 
+def test_overlap_of_an_array_and_a_view_of_its_memory():
+    out = vkconv.array(dense(1, 5, 5, 4), "cpu")
+    seen = np.from_dlpack(out)
+    with pytest.raises(ValueError, match="out shares memory with weight"):
+        vkconv.conv2d(vkconv.array(dense(1, 5, 5, 4), "cpu"), seen[0, :4, :1, None], out=out)
+    with pytest.raises(ValueError, match="out shares memory with addend"):
+        prepared = vkconv.prepare(dense(4, 1, 1, 4), device="cpu")
+        prepared(vkconv.array(dense(1, 5, 5, 4), "cpu"), addend=seen, out=out)
+
+
 def test_overlap_with_an_input_that_is_copied():
     """Overlap is judged on the caller's arrays, whether or not a kernel would read a copy."""
     x = np.asfortranarray(dense(1, 5, 5, 4))

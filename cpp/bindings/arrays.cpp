@@ -145,9 +145,11 @@ Array read_device_bias(py::handle value, DType wanted, std::int64_t length) {
   return describe(array, value);
 }
 
-// Addresses that an array of a device spans.
+// Addresses that an array spans: the host's, where it sees them.
 std::pair<const std::byte*, const std::byte*> addresses_of(const Array& a) {
-  const std::byte *low = a.data, *high = a.data;
+  const std::byte* first = a.data;
+  if (a.on_device() && a.memory->host()) first = a.memory->host() + (a.data - a.memory->address());
+  const std::byte *low = first, *high = first;
   const auto element = static_cast<std::int64_t>(size_bytes(a.dtype));
   for (int i = 0; i < a.ndim; ++i) (a.stride[i] < 0 ? low : high) += (a.shape[i] - 1) * a.stride[i] * element;
   return {low, high + element};
@@ -367,12 +369,14 @@ void Destination::take_device(const Array& leading, const std::vector<std::int64
 }
 
 void Destination::must_not_overlap(const Array& operand, const char* name) const {
-  if (out_.is_none() || array_.on_device() != operand.on_device()) return;
+  if (out_.is_none()) return;
   bool shared = false;
-  if (array_.on_device()) {
+  if (array_.on_device() || operand.on_device()) {
+    const auto visible = [](const Array& a) { return !a.on_device() || a.memory->host(); };
     const auto [low, high] = addresses_of(array_);
     const auto [other_low, other_high] = addresses_of(operand);
-    shared = array_.memory == operand.memory && low < other_high && other_low < high;
+    const bool comparable = array_.memory == operand.memory || (visible(array_) && visible(operand));
+    shared = comparable && low < other_high && other_low < high;
   } else {
     // Exact for every layout in practice; answers yes when the exact answer would take too long.
     constexpr int kMaxWork = 10000;

@@ -102,7 +102,10 @@ void run(const Options& options, const ConvProblem& problem, bool main, Executio
   log_line(options, request, took.count(), device_seconds);
 }
 
-bool has_border(const ConvProblem& problem, const Border& border) { return !border.zeros() && reads_border(problem); }
+// An empty output reads no border, and may have no element to repeat.
+bool has_border(const ConvProblem& problem, const Border& border) {
+  return !border.zeros() && problem.output_elements() > 0 && reads_border(problem);
+}
 
 Options parse_all_but_device(const OptionArguments& arguments) {
   Options options;

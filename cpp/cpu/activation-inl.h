@@ -37,7 +37,10 @@ HWY_INLINE hn::Vec<D> gelu(D d, hn::Vec<D> x) {
   if constexpr (std::is_same_v<hn::TFromD<D>, double>) {
     HWY_ALIGN double lanes[HWY_MAX_BYTES / sizeof(double)];
     hn::Store(x, d, lanes);
-    for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] *= 0.5 * (1 + std::erf(lanes[i] * 0.70710678118654752));
+    for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+      const double bounded = std::max(lanes[i], -100.0);  // whose gelu is 0, as that of all below
+      lanes[i] = bounded * 0.5 * (1 + std::erf(bounded * 0.70710678118654752));
+    }
     return hn::Load(d, lanes);
   } else {
     constexpr float kReach = 5.375f;  // beyond it, gelu is x or 0

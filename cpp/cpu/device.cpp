@@ -82,10 +82,11 @@ Processor processor() {
 // Rates are measured with two threads at most. What each doubling beyond them makes of the rate of all: cores share
 // clocks, L3 and memory, and those of a virtual machine may be halves of one. Measured with 2 to 16 threads of a
 // virtual Emerald Rapids Xeon.
+constexpr int kMeasuredThreads = 2;
 constexpr double kFlopsGrowth = 1.62, kSharedCacheGrowth = 1.58, kMemoryGrowth = 1.27, kLaunchGrowth = 1.43;
 
 void set_rates(Traits& t, const Processor& processor) {
-  const int measured = std::min(t.threads, 2);
+  const int measured = std::min(t.threads, kMeasuredThreads);
   const double doublings = std::log2(static_cast<double>(t.threads) / measured);
   const auto grown = [&](double rate, double growth) { return rate * std::pow(growth, doublings); };
   const CoreRates& core = core_rates(processor, t);
@@ -100,6 +101,8 @@ void set_rates(Traits& t, const Processor& processor) {
   t.shared_cache_read_bytes_per_second = grown(measured * host.shared_cache_read_bytes_per_second, kSharedCacheGrowth);
   t.memory_bytes_per_second =
       grown(host.memory_bytes_per_second + (measured - 1) * host.more_memory_bytes_per_second, kMemoryGrowth);
+  t.memory_read_bytes_per_second =
+      grown(measured * host.memory_read_bytes_per_second / kMeasuredThreads, kMemoryGrowth);
   t.launch_seconds = grown(host.launch_seconds, kLaunchGrowth);
 }
 
@@ -150,8 +153,8 @@ double Device::scattered_seconds(const Traits& t, const ConvProblem& child, std:
 Traits one_thread(Traits t) {
   for (double* rate :
        {&t.f32_flops_per_second, &t.f64_flops_per_second, &t.bf16_flops_per_second, &t.bf16_tile_flops_per_second,
-        &t.f32_parts_flops_per_second, &t.memory_bytes_per_second, &t.cache_bytes_per_second,
-        &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
+        &t.f32_parts_flops_per_second, &t.memory_bytes_per_second, &t.memory_read_bytes_per_second,
+        &t.cache_bytes_per_second, &t.shared_cache_bytes_per_second, &t.shared_cache_read_bytes_per_second})
     *rate /= t.threads;
   t.threads = 1;
   return t;

@@ -25,7 +25,7 @@ struct Traits {
   double f32_flops_per_second = 50e9, f64_flops_per_second = 25e9;
   double bf16_flops_per_second = 100e9, bf16_tile_flops_per_second = 1e12;  // of the dot product, of tiles
   double f32_parts_flops_per_second = 150e9;                                // of float32 as parts in tiles
-  double memory_bytes_per_second = 10e9;
+  double memory_bytes_per_second = 10e9, memory_read_bytes_per_second = 10e9;
   double cache_bytes_per_second = 50e9, shared_cache_bytes_per_second = 25e9;    // L2, L3
   double shared_cache_read_bytes_per_second = 10e9;                              // by all threads
   double launch_seconds = 1e-6;                                                  // of one parallel section

@@ -46,17 +46,18 @@ struct HostRates {
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
   double shared_cache_read_bytes_per_second;                     // of each of two cores that read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what a second one adds
+  double memory_read_bytes_per_second;                           // of two cores that read
   double launch_seconds;                                         // of one parallel section whose threads are awake
 };
 
 // The first row serves every vendor without its own.
 inline constexpr HostRates kHostRates[] = {
     // AMD EPYC, 2026-11-21
-    {"AuthenticAMD", 26, 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.94e-7},
+    {"AuthenticAMD", 26, 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 7.7e10, 5.94e-7},
     // AMD EPYC, 2026-11-23
-    {"AuthenticAMD", 25, 1.14e11, 9.83e10, 1.01e11, 3.33e10, 4.21e9, 7.57e-7},
+    {"AuthenticAMD", 25, 1.14e11, 9.83e10, 1.01e11, 3.33e10, 4.21e9, 3e10, 7.57e-7},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 6, 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 1.21e-6},
+    {"GenuineIntel", 6, 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 2.94e10, 1.21e-6},
 };
 
 }  // namespace vkconv::cpu

@@ -88,6 +88,7 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
     ++epoch_;
     if (sleepers_ > 0) epoch_.notify_all();
     drain(0);
+    if (orphaned_) throw std::runtime_error("the process forked within a call, whose other threads its child lacks");
     // A worker that enters after this line finds the job closed; the others are waited for.
     open_ = false;
     for (const Worker& worker : workers_)
@@ -101,6 +102,7 @@ void ThreadPool::drain(int thread) {
   shares_.drain(thread, [&](std::int64_t task) {
     try {
       check_job();
+      if (orphaned_) return shares_.abandon();
       (*job_)(task);
     } catch (...) {
       if (!failed_.exchange(true)) error_ = std::current_exception();
@@ -187,6 +189,7 @@ Global& global() {
   static Global& g = *[] {
     auto* made = new Global;
     pthread_atfork(nullptr, nullptr, [] {
+      for (const auto& [size, pool] : global().pools) pool->orphan();
       global().pool = nullptr;
       global().pools.clear();
       shared_team = nullptr;

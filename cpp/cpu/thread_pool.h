@@ -41,6 +41,10 @@ class ThreadPool {
     run_tasks(tasks, TaskRef(f));
   }
 
+  // Of a child process after fork, which has no workers: a job that the fork interrupted, in a handler of signals, ends
+  // with an exception.
+  void orphan() { orphaned_ = true; }
+
  private:
   void run_tasks(std::int64_t tasks, TaskRef f);
   void work_loop(int thread);
@@ -59,7 +63,7 @@ class ThreadPool {
   TaskShares shares_;                     // the caller's first
   std::thread::id caller_;                // of the job
   std::atomic<int> borrowed_threads_{0};  // of a team, in the job beside the caller
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, orphaned_{false};
   alignas(kLineBytes) std::atomic<std::uint32_t> epoch_{0};  // what idle workers look at, written once a job
   std::atomic<bool> stop_{false};
   alignas(kLineBytes) std::atomic<bool> open_{false};

@@ -101,6 +101,7 @@ inline void print_rates() {
   print("memory_bytes_per_second", copy_rate(1, 2 * traits.l3_bytes));
   print("memory_bytes_per_second_all_threads",
         copy_rate(threads, 2 * traits.l3_bytes / static_cast<unsigned>(threads)));
+  print("memory_read_bytes_per_second", read_rate(threads, 2 * traits.l3_bytes / static_cast<unsigned>(threads)));
   print("launch_seconds", launch_seconds(threads));
 }
 

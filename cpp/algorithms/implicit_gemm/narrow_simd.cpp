@@ -195,12 +195,16 @@ class Narrow {
     const std::int64_t in = p_.in_channels_per_group();
     const bool whole = p_.dilation[2] == 1 && p_.groups == 1;  // taps along W are one run
     const bool copy = whole && p_.kernel[2] > 1 && stride[3] != in && taps.size() > 0;
-    const std::int64_t pixel = terms.pixel_stride = copy ? in : stride[3];
+    const std::int64_t pixel = copy ? in : stride[3];
+    // Taps of an output that end before those of the next one begin are copied without what is between.
+    const bool apart = copy && p_.stride[2] > taps.size();
+    terms.output_stride = (apart ? taps.size() : p_.stride[2]) * pixel;
     const T* input =
         reinterpret_cast<const T*>(a_.input.data) + at.n * stride[0] + group * in - p_.pad_lo[2] * stride[3];
     const A* weights = packed_ + group * outputs_ * s_.terms;
-    const Range columns{w_range.begin * p_.stride[2] + taps.begin, (w_range.end - 1) * p_.stride[2] + taps.end};
-    if (copy) terms.copied.resize(static_cast<std::size_t>(at.kd.size() * at.kh.size() * columns.size() * in));
+    const std::int64_t copies = apart ? w_range.size() : 1, outputs_a_copy = w_range.size() / copies;
+    const std::int64_t columns = (outputs_a_copy - 1) * p_.stride[2] + taps.size();  // a copy
+    if (copy) terms.copied.resize(static_cast<std::size_t>(at.kd.size() * at.kh.size() * copies * columns * in));
     T* to = terms.copied.data();
     std::int64_t steps = 0;
     const auto add = [&](const T* x, const A* w, std::int64_t count) {
@@ -216,9 +220,12 @@ class Narrow {
       for (std::int64_t h = at.kh.begin; h < at.kh.end; ++h) {
         const T* x = input + position_of(p_, 0, at.d, d) * stride[1] + position_of(p_, 1, at.h, h) * stride[2];
         if (copy) {
-          copy_columns(x, columns, stride[3], in, to);
-          to += columns.size() * in;
-          x = to - columns.end * in;
+          const T* const begin = to;
+          for (std::int64_t w = w_range.begin; w < w_range.end; w += outputs_a_copy, to += columns * in) {
+            const std::int64_t first = w * p_.stride[2] + taps.begin;
+            copy_columns(x, {first, first + columns}, stride[3], in, to);
+          }
+          x = begin - w_range.begin * terms.output_stride - taps.begin * in;
         }
         const A* w = weights + (d * p_.kernel[1] + h) * p_.kernel[2] * in;
         for (std::int64_t k = taps.begin; k < taps.end; k += whole ? taps.size() : 1)
@@ -230,7 +237,7 @@ class Narrow {
   void pixels(const OutputRow& at, Range w, Range taps, std::int64_t group, TermRuns<T>& terms) const {
     const auto& tiles = NarrowTilesOf<T>();
     collect(at, w, taps, group, terms);
-    const std::int64_t lda = p_.stride[2] * terms.pixel_stride;
+    const std::int64_t lda = terms.output_stride;
     const auto one = tiles.one[static_cast<std::size_t>(outputs_ - 1)];
     const auto several = tiles.several_of(outputs_, lda);
     HWY_ALIGN A sums[(kSegmentPixels + 1) * kNarrowOutputs];

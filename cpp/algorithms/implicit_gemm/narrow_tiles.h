@@ -33,7 +33,7 @@ struct TermRuns {
   std::vector<TermRun<T>> runs;
   std::vector<std::size_t> ends;
   std::int64_t weight_stride = 0;  // elements between output channels
-  std::int64_t pixel_stride = 0;   // elements between the inputs of neighbouring positions along W
+  std::int64_t output_stride = 0;  // elements between the inputs of neighbouring outputs along W
   std::vector<T> copied;           // input whose pixels do not lie side by side
 };
 

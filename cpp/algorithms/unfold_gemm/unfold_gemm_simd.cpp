@@ -82,13 +82,13 @@ class Unfold {
     }
   }
 
-  // Calls f(terms, rows of the panel) for consecutive blocks of terms, packing each into `scratch` when no packed
-  // weights exist.
+  // Calls f(terms, rows of the panel) for consecutive blocks of `all` terms, packing each into `scratch` when no packed
+  // weights exist. Blocks are whole chains.
   template <class F>
-  void for_each_block(std::int64_t group, std::int64_t panel, A* scratch, F&& f) const {
-    if (packed_) return f(Range{0, s_.terms}, packed_ + (group * s_.panels + panel) * s_.terms * s_.columns);
-    for (std::int64_t k = 0; k < s_.terms; k += s_.pack_terms) {
-      const Range terms{k, std::min(s_.terms, k + s_.pack_terms)};
+  void for_each_block(std::int64_t group, std::int64_t panel, Range all, A* scratch, F&& f) const {
+    if (packed_) return f(all, packed_ + ((group * s_.panels + panel) * s_.terms + all.begin) * s_.columns);
+    for (std::int64_t k = all.begin; k < all.end; k += s_.pack_terms) {
+      const Range terms{k, std::min(all.end, k + s_.pack_terms)};
       pack_terms(typed<T>(a_.weight, group), p_.kernel, p_.in_channels_per_group(), terms, panel * s_.columns,
                  channels(panel), scratch, s_.columns);
       f(terms, static_cast<const A*>(scratch));
@@ -97,7 +97,7 @@ class Unfold {
 
   // Sums are made in chains of block_terms() from the first term on, whatever the block.
   void multiply(std::int64_t group, std::int64_t panel, const A* unfolded, std::int64_t rows, A* sums, A* block) const {
-    for_each_block(group, panel, block, [&](Range terms, const A* b) {
+    for_each_block(group, panel, {0, s_.terms}, block, [&](Range terms, const A* b) {
       add_chains(unfolded + terms.begin, b, terms.size(), rows, sums, terms.begin > 0);
     });
   }
@@ -127,13 +127,10 @@ class Unfold {
       const Pixel at(s_, r);
       if (at.met() == p_.taps()) continue;
       std::fill_n(row_sums, s_.columns, A{0});
-      for_each_block(group, panel, block, [&](Range terms, const A* b) {
-        for_each_met(at, [&](std::int64_t tap, const Extent3&) {
-          const std::int64_t in = p_.in_channels_per_group();
-          const std::int64_t end = std::min(terms.end, (tap + 1) * in);
-          const std::int64_t k = std::max(terms.begin, tap * in);
-          add_chains(unfolded + (r - rows.begin) * s_.terms + k, b + (k - terms.begin) * s_.columns, end - k, 1,
-                     row_sums, true);
+      const std::int64_t in = p_.in_channels_per_group();
+      for_each_met(at, [&](std::int64_t tap, const Extent3&) {
+        for_each_block(group, panel, {tap * in, (tap + 1) * in}, block, [&](Range terms, const A* b) {
+          add_chains(unfolded + (r - rows.begin) * s_.terms + terms.begin, b, terms.size(), 1, row_sums, true);
         });
       });
     }

@@ -28,8 +28,6 @@ constexpr double kRowsApart = 1.15, kPixelsApart = 1.6;
 constexpr double kPeakShare = 0.92;
 // Rows of a micro-kernel below which the latency of its additions shows.
 constexpr double kMinRows = 4;
-// Of the memory's rate, when weights that outgrow every cache are read by all threads at once.
-constexpr double kMemoryShare = 0.7;
 // Of the shared cache, what a process can count on where others fill it too, whether they are seen or not.
 constexpr double kSharedCacheBytes = 48 << 20;
 // Reads of the shared cache in the time of one, where the products hide the others.
@@ -95,7 +93,7 @@ struct Costs {
     return partly_hidden(transforms,
                          bytes / traits.memory_bytes_per_second + bytes / traits.shared_cache_read_bytes_per_second);
   }
-  double memory_rate() const { return kMemoryShare * traits.memory_bytes_per_second / traits.threads; }
+  double memory_rate() const { return traits.memory_read_bytes_per_second / traits.threads; }
   // Out of the cache that `bytes` of weights fit.
   double panel_rate(double bytes) const {
     if (!fit_shared_cache(traits, bytes)) return memory_rate();

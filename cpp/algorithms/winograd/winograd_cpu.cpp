@@ -154,8 +154,8 @@ double seconds(const ConvProblem& p, const Context<Device>& context) {
         kMoreForPieces * static_cast<double>(p.output_elements()) * static_cast<double>(size_bytes(p.output_dtype));
   const double panel_bytes =
       g.used_share() * static_cast<double>(panel_layout(g, prepared.columns).floats()) * sizeof(float);
-  if (fit_shared_cache(t, panel_bytes)) bytes += kFirstRead * panel_bytes;
-  return t.launch_seconds + products + bytes / t.memory_bytes_per_second;
+  const double first_read = fit_shared_cache(t, panel_bytes) ? kFirstRead * panel_bytes : 0;
+  return t.launch_seconds + products + bytes / t.memory_bytes_per_second + first_read / t.memory_read_bytes_per_second;
 }
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& context) {
