@@ -44,9 +44,6 @@ struct Blocking {
   std::size_t total_bytes() const { return workspace_bytes + scratch_bytes * static_cast<std::size_t>(threads); }
 };
 
-// Whether so many bytes of transformed weights can be in the shared cache when a call begins.
-inline bool fit_shared_cache(const Traits& t, double bytes) { return bytes <= 0.8 * static_cast<double>(t.l3_bytes); }
-
 // Fills in strides and sizes of a blocking whose choices (source to output_splits) are made.
 void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes);
 
