@@ -29,11 +29,14 @@ struct GemmKernels {
   std::int64_t twin_rows = 0;
   Rows twins{};
   void (*release)() = nullptr;  // gives back what the calls of a thread hold; null: nothing
+  std::int64_t twin_bytes = 0;  // of all panels, beyond which one chain after the other is faster
   // Of each of the two: their part of a panel must stay in L1, since tiles half as high meet it twice as often.
   static constexpr std::int64_t kMostTwinTerms = kBlockTerms * 3 / 2;
 
-  // How many chains to bring to chains() for a panel of so many vectors.
-  int chains_together(int vectors) const { return vectors == 2 && twin_rows > 0 ? 2 : 1; }
+  // How many chains to bring to chains() for a panel of so many vectors, one of so many bytes in all.
+  int chains_together(int vectors, std::int64_t all_bytes = 0) const {
+    return vectors == 2 && twin_rows > 0 && all_bytes <= twin_bytes ? 2 : 1;
+  }
 
   // C = or += the sums of `rows` rows by `vectors` (1 to 3) vectors a panel, in one chain of additions.
   void chain(const Tile& tile, std::int64_t rows, int vectors, bool accumulate) const {

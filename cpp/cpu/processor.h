@@ -17,10 +17,14 @@ struct Processor {
 };
 Processor processor();
 
-// Whether vectors of 64 bytes, if there are any, are Zen 4's: Zen 3, of the same family, has none.
+// Whether vectors of 64 bytes, if there are any, are Zen 4's: Zen 3, of the same family, has none. Or Zen 5's.
 inline bool zen4() {
   const Processor p = processor();
   return p.vendor == "AuthenticAMD" && p.family == 25;
+}
+inline bool zen5() {
+  const Processor p = processor();
+  return p.vendor == "AuthenticAMD" && p.family == 26;
 }
 
 // Fills in the rates of the row nearest to a processor with the traits' instruction set, dot product and threads.

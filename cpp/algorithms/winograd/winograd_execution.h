@@ -166,7 +166,9 @@ class Execution {
   // The end of the blocks that are multiplied together from `r` on: weights that are transformed in passing are there
   // one block at a time.
   const ReductionBlock* chains_end(const ReductionBlock* r, const ReductionBlock* end) const {
-    const std::ptrdiff_t together = b_.source == WeightSource::fused ? 1 : gemm_.chains_together(panel_vectors());
+    const std::int64_t bytes = panels_.floats() * static_cast<std::int64_t>(sizeof(float));
+    const std::ptrdiff_t together =
+        b_.source == WeightSource::fused ? 1 : gemm_.chains_together(panel_vectors(), bytes);
     return r + std::min(together, end - r);
   }
   template <class W>
