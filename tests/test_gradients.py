@@ -108,3 +108,12 @@ def test_inputs_that_no_output_reads_get_zero(extent, device):
     got = checks.run(p, a, device=device)
     checks.assert_right(p, a, got)
     assert not got[:, 2].any() and not got[:, :, 2].any()
+
+
+@pytest.mark.parametrize("mode", ["reflect", "symmetric", "edge", "circular", ("constant", 3.0)], ids=str)
+@pytest.mark.parametrize(("extent", "padding"), [((0,), "same"), ((0,), "causal"), ((0, 5), "same"), ((5, 0), "same")])
+def test_weight_gradients_of_nothing_beside_a_border(mode, extent, padding, device):
+    x, grad = np.zeros((1, *extent, 3), np.float32), np.zeros((1, *extent, 2), np.float32)
+    shape = (2, *[3] * len(extent), 3)
+    got = vkconv.conv_weight_grad(grad, x, shape, padding=padding, padding_mode=mode, device=device)
+    assert np.array_equal(got, np.zeros(shape))
