@@ -52,8 +52,8 @@ struct HostRates {
 
 // The first row serves every vendor without its own.
 inline constexpr HostRates kHostRates[] = {
-    // AMD EPYC, 2026-11-29
-    {"AuthenticAMD", 26, 2.65e11, 1.3e11, 1.05e11, 4.65e10, 4.25e9, 5.87e10, 5.75e-7},
+    // AMD EPYC, 2026-11-21
+    {"AuthenticAMD", 26, 2.58e11, 1.23e11, 4.92e10, 4.65e10, 4.25e9, 5.87e10, 5.94e-7},
     // AMD EPYC, 2026-11-23
     {"AuthenticAMD", 25, 1.14e11, 9.83e10, 1.01e11, 3.33e10, 4.21e9, 3e10, 7.57e-7},
     // Intel(R) Xeon(R) Processor, 2026-11-22
