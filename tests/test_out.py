@@ -109,6 +109,12 @@ def test_overlap_of_an_array_and_a_view_of_its_memory():
     with pytest.raises(ValueError, match="out shares memory with addend"):
         prepared = vkconv.prepare(dense(4, 1, 1, 4), device="cpu")
         prepared(vkconv.array(dense(1, 5, 5, 4), "cpu"), addend=seen, out=out)
+    # Interleaved, without a shared element.
+    both = vkconv.array(dense(1, 5, 5, 8), "cpu")
+    x, before = vkconv.array(dense(1, 5, 5, 4), "cpu"), both.numpy()
+    wanted = prepared(x, addend=both[..., 4:]).numpy()
+    prepared(x, addend=np.from_dlpack(both)[..., 4:], out=both[..., :4])
+    assert np.array_equal(both.numpy(), np.concatenate([wanted, before[..., 4:]], -1))
 
 
 def test_overlap_with_an_input_that_is_copied():

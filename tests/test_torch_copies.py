@@ -46,6 +46,29 @@ def test_what_cannot_be_copied_is_told(training):
         vt.accelerate(model)
 
 
+class Holder:
+    """What a copy of a model copies with it."""
+
+
+def test_results_that_no_container_holds_are_told():
+    model = Keeping().eval()
+    model.holder = Holder()
+    model.holder.kept = 2 * model(image())
+    with pytest.raises(TypeError, match=r"accelerate needs a copy.*deepcopy"):
+        vt.accelerate(model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("training", [False, True])
+def test_containers_may_hold_themselves(training):
+    model = layers().train(training)
+    model.settings = {"list": []}
+    model.settings["list"] += [model.settings["list"], model.settings]
+    fast = vt.accelerate(model).eval()
+    assert fast.settings["list"][1] is fast.settings
+    torch.testing.assert_close(fast(image()), model.eval()(image()), rtol=1e-4, atol=1e-5)
+
+
 @torch.no_grad()
 def test_graphs_may_be_stored():
     graph = fx.symbolic_trace(layers().eval())

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bindings/arguments.h"
+#include "bindings/overlap.h"
 #include "bindings/without_gil.h"
 #include "cpu/memory.h"
 #include "cpu/strided_copy.h"
@@ -145,32 +146,7 @@ Array read_device_bias(py::handle value, DType wanted, std::int64_t length) {
   return describe(array, value);
 }
 
-// Addresses that an array spans: the host's, where it sees them.
-std::pair<const std::byte*, const std::byte*> addresses_of(const Array& a) {
-  const std::byte* first = a.data;
-  if (a.on_device() && a.memory->host()) first = a.memory->host() + (a.data - a.memory->address());
-  const std::byte *low = first, *high = first;
-  const auto element = static_cast<std::int64_t>(size_bytes(a.dtype));
-  for (int i = 0; i < a.ndim; ++i) (a.stride[i] < 0 ? low : high) += (a.shape[i] - 1) * a.stride[i] * element;
-  return {low, high + element};
-}
-
 void free_buffer(void* buffer) { delete static_cast<cpu::Buffer*>(buffer); }
-
-// Axes sorted by stride must each step over everything the smaller ones reach.
-bool may_overlap_itself(const py::array& array) {
-  if (array.size() == 0) return false;
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, extent
-  for (py::ssize_t i = 0; i < array.ndim(); ++i)
-    if (array.shape(i) > 1) axes.emplace_back(std::abs(array.strides(i)), array.shape(i));
-  std::sort(axes.begin(), axes.end());
-  std::int64_t reach = array.itemsize() - 1;
-  for (const auto& [stride, extent] : axes) {
-    if (stride <= reach) return true;
-    reach += (extent - 1) * stride;
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -370,18 +346,7 @@ void Destination::take_device(const Array& leading, const std::vector<std::int64
 
 void Destination::must_not_overlap(const Array& operand, const char* name) const {
   if (out_.is_none()) return;
-  bool shared = false;
-  if (array_.on_device() || operand.on_device()) {
-    const auto visible = [](const Array& a) { return !a.on_device() || a.memory->host(); };
-    const auto [low, high] = addresses_of(array_);
-    const auto [other_low, other_high] = addresses_of(operand);
-    const bool comparable = array_.memory == operand.memory || (visible(array_) && visible(operand));
-    shared = comparable && low < other_high && other_low < high;
-  } else {
-    // Exact for every layout in practice; answers yes when the exact answer would take too long.
-    constexpr int kMaxWork = 10000;
-    shared = numpy->may_share_memory(out_, operand.owner, kMaxWork).cast<bool>();
-  }
+  const bool shared = share_memory(array_, out_, operand, operand.owner, numpy->may_share_memory);
   if (shared) throw py::value_error(std::string("out shares memory with ") + name);
 }
 

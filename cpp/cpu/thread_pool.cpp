@@ -88,11 +88,12 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
     ++epoch_;
     if (sleepers_ > 0) epoch_.notify_all();
     drain(0);
-    if (orphaned_) throw std::runtime_error("the process forked within a call, whose other threads its child lacks");
+    if (orphaned_ && !error_)
+      throw std::runtime_error("the process forked within a call, whose other threads its child lacks");
     // A worker that enters after this line finds the job closed; the others are waited for.
     open_ = false;
     for (const Worker& worker : workers_)
-      while (worker.in_job) pause();
+      while (worker.in_job && !orphaned_) pause();
   }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }

@@ -42,7 +42,7 @@ class ThreadPool {
   }
 
   // Of a child process after fork, which has no workers: a job that the fork interrupted, in a handler of signals, ends
-  // with an exception.
+  // with an exception, the handler's if it raised one. The threads of a team wait for each other whatever happens.
   void orphan() { orphaned_ = true; }
 
  private:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
 from vkconv.torch._calls import FunctionCalls, calls_functions
 from vkconv.torch._fusion import inherits, preparable
@@ -108,11 +108,23 @@ def _shared(model: nn.Module) -> Iterator[Any]:
             yield module
         elif module not in seen:
             seen.add(module)
-            for value in tree_leaves(vars(module)):
+            for value in _held(vars(module)):
                 if isinstance(value, Tensor):
                     yield value
                 elif isinstance(value, nn.Module):
                     waiting.append(value)
+
+
+def _held(container: object) -> Iterator[Any]:
+    """What dicts, lists, tuples and sets hold, however deep."""
+    seen, waiting = set[int](), [container]
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, dict | list | tuple | set):
+            yield value
+        elif id(value) not in seen:
+            seen.add(id(value))
+            waiting.extend(value.values() if isinstance(value, dict) else value)
 
 
 def _prepared(model: nn.Module) -> nn.Module:
@@ -157,7 +169,7 @@ def _copy(model: nn.Module) -> nn.Module:
 def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
     try:
         return copy.deepcopy(model, memo)
-    except TypeError as error:
+    except (TypeError, RuntimeError, copy.Error, pickle.PicklingError) as error:
         raise TypeError(f"accelerate needs a copy of the model, and copy.deepcopy says: {error}") from error
 
 

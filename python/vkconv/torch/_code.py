@@ -18,6 +18,7 @@ from vkconv.torch._effects import LIBRARIES
 _Run = list[tuple[str, Any]]  # instructions that load, without anything between
 _CALLS = ("CALL", "CALL_FUNCTION")
 _NUMBERS = ("int", "float", "bool")
+_ENDS_EXCEPTION = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT")
 
 
 def hidden(frame: FrameType | None, until: CodeType) -> str | None:
@@ -40,12 +41,18 @@ def _analysis(code: CodeType) -> tuple[list[range], frozenset[str]]:
 
 
 def _handled(code: CodeType, steps: list[dis.Instruction]) -> list[range]:
-    """Where exceptions have a handler, other than that of `with`."""
+    """Where exceptions have a handler, other than that of `with`, or of `finally` from Python 3.11 on."""
     if sys.version_info < (3, 11):
         return [range(step.offset, step.argval) for step in steps if step.opname == "SETUP_FINALLY"]
-    first = {a.offset: b.opname for a, b in itertools.pairwise(steps) if a.opname == "PUSH_EXC_INFO"}
+    starts = {step.offset: i for i, step in enumerate(steps) if step.opname == "PUSH_EXC_INFO"}
     entries: Any = dis.Bytecode(code).exception_entries
-    return [range(e.start, e.end) for e in entries if first.get(e.target, "WITH_EXCEPT_START") != "WITH_EXCEPT_START"]
+    return [range(e.start, e.end) for e in entries if e.target in starts and _goes_on(steps[starts[e.target] :])]
+
+
+def _goes_on(handler: list[dis.Instruction]) -> bool:
+    """Whether an exception may end there, as it does not in those of `with` and `finally`."""
+    decisive = (s.opname for s in handler if s.opname in (*_ENDS_EXCEPTION, "WITH_EXCEPT_START", "RERAISE"))
+    return next(decisive, "") in _ENDS_EXCEPTION
 
 
 def _asked(steps: list[dis.Instruction]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from vkconv.torch._writes import IN_PLACE
 
 _ASKING_FOR_OTHERS = ("torch", "torch._jit_internal")  # torch.is_tensor and torch.jit.isinstance
 _TYPES = {"shape": torch.Size, "dtype": torch.dtype, "device": torch.device, "ndim": int}  # of a tensor's attributes
+_FIELDS = {field for kind in vars(torch.return_types).values() for field in getattr(kind, "__match_args__", ())}
 _ASKING_FOR_CLASS = ("LOAD_ATTR", "LOAD_METHOD", "MATCH_CLASS")
 
 
@@ -34,7 +35,8 @@ class Proxy(fx.Proxy):
     tracer: Any
 
     def __getattr__(self, k: str) -> fx.proxy.Attribute:
-        if k.startswith("__") or not hasattr(_type_of(self), k):
+        field = self.node.op == "call_function" and k in _FIELDS
+        if k.startswith("__") or not (field or hasattr(_type_of(self), k)):
             self.tracer.refuse(f"{k} is no attribute of a tensor")
         return Attribute(self, k)
 
