@@ -75,7 +75,7 @@ struct HostRates {{
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
   double shared_cache_read_bytes_per_second;                     // of each of two cores that read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what a second one adds
-  double memory_read_bytes_per_second;  // of two cores that read; Zen 4's and Intel's are those of winograd's weights
+  double memory_read_bytes_per_second;  // of two cores that read; Zen 4's is that of weights of winograd
   double launch_seconds;                // of one parallel section whose threads are awake
 }};
 

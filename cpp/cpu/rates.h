@@ -46,7 +46,7 @@ struct HostRates {
   double cache_bytes_per_second, shared_cache_bytes_per_second;  // of one core, inside L2 and L3
   double shared_cache_read_bytes_per_second;                     // of each of two cores that read L3
   double memory_bytes_per_second, more_memory_bytes_per_second;  // of one core, and what a second one adds
-  double memory_read_bytes_per_second;  // of two cores that read; Zen 4's and Intel's are those of winograd's weights
+  double memory_read_bytes_per_second;  // of two cores that read; Zen 4's is that of weights of winograd
   double launch_seconds;                // of one parallel section whose threads are awake
 };
 
@@ -57,7 +57,7 @@ inline constexpr HostRates kHostRates[] = {
     // AMD EPYC, 2026-11-23
     {"AuthenticAMD", 25, 1.14e11, 9.83e10, 1.01e11, 3.33e10, 4.21e9, 3e10, 7.57e-7},
     // Intel(R) Xeon(R) Processor, 2026-11-22
-    {"GenuineIntel", 6, 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 2.94e10, 1.21e-6},
+    {"GenuineIntel", 6, 8.32e10, 3.06e10, 2.92e10, 2.2e10, 2e10, 2.66e10, 1.21e-6},
 };
 
 }  // namespace vkconv::cpu
