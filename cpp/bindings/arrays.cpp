@@ -346,7 +346,7 @@ void Destination::take_device(const Array& leading, const std::vector<std::int64
 
 void Destination::must_not_overlap(const Array& operand, const char* name) const {
   if (out_.is_none()) return;
-  const bool shared = share_memory(array_, out_, operand, operand.owner, numpy->may_share_memory);
+  const bool shared = share_memory(array_, out_, operand, numpy->may_share_memory);
   if (shared) throw py::value_error(std::string("out shares memory with ") + name);
 }
 

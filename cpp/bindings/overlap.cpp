@@ -27,18 +27,17 @@ py::object seen_by_host(const Array& a, py::handle given) {
 
 }  // namespace
 
-bool share_memory(const Array& a, py::handle given_a, const Array& b, py::handle given_b,
-                  const py::object& may_share_memory) {
-  const py::object seen_a = seen_by_host(a, given_a), seen_b = seen_by_host(b, given_b);
-  if (seen_a.is_none() || seen_b.is_none()) {
-    if (a.memory != b.memory) return false;
-    const auto [low_a, high_a] = addresses_of(a);
-    const auto [low_b, high_b] = addresses_of(b);
-    return low_a < high_b && low_b < high_a;
+bool share_memory(const Array& out, py::handle given, const Array& operand, const py::object& may_share_memory) {
+  const py::object mine = seen_by_host(out, given), other = seen_by_host(operand, operand.owner);
+  if (mine.is_none() || other.is_none()) {
+    if (out.memory != operand.memory) return false;
+    const auto [low, high] = addresses_of(out);
+    const auto [other_low, other_high] = addresses_of(operand);
+    return low < other_high && other_low < high;
   }
   // Exact for every layout in practice; answers yes when the exact answer would take too long.
   constexpr int kMaxWork = 10000;
-  return may_share_memory(seen_a, seen_b, kMaxWork).cast<bool>();
+  return may_share_memory(mine, other, kMaxWork).cast<bool>();
 }
 
 // Axes sorted by stride must each step over everything the smaller ones reach.

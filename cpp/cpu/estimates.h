@@ -59,13 +59,14 @@ inline double partly_hidden(double compute_seconds, double read_seconds) {
 // Whether so many bytes of weights can be in the shared cache when a call begins.
 inline bool fit_shared_cache(const Traits& t, double bytes) { return bytes <= 0.8 * static_cast<double>(t.l3_bytes); }
 
-// Reading one of so many weights out of L3, or of memory, and writing it to a panel, all threads together: to one that
-// leaves their own caches, or to scratch that stays there.
+// Reading weights out of L3, or of memory, and writing them to panels, all threads together: to such as leave their own
+// caches, or to scratch that stays there.
 inline double packing_seconds(const Traits& t, std::int64_t weights, bool leaves) {
-  const double outside = leaves ? 12 : 4, inside = leaves ? 8 : 12;  // bytes
+  const double outside = leaves ? 12 : 4, inside = leaves ? 8 : 12;  // bytes of each
   const double of_memory = leaves ? t.memory_bytes_per_second : t.memory_read_bytes_per_second;
-  const bool fit = fit_shared_cache(t, sizeof(float) * static_cast<double>(weights));
-  return inside / t.cache_bytes_per_second + outside / (fit ? t.shared_cache_bytes_per_second : of_memory);
+  const auto count = static_cast<double>(weights);
+  const double outer_rate = fit_shared_cache(t, sizeof(float) * count) ? t.shared_cache_bytes_per_second : of_memory;
+  return (inside / t.cache_bytes_per_second + outside / outer_rate) * count;
 }
 
 // Reading the packed weights that other threads wrote, a float each.

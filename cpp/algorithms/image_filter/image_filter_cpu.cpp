@@ -105,8 +105,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
   const double alone = s.separates_planes() ? 0 : kValueSeconds * values;
   const double staging = 8 * values / c.traits.cache_bytes_per_second + (kRowSeconds * rows + alone) / c.traits.threads;
   // By one thread.
-  const double packing = static_cast<double>(c.traits.threads * p.weight_elements()) *
-                         packing_seconds(c.traits, p.weight_elements(), false);
+  const double packing = c.traits.threads * packing_seconds(c.traits, p.weight_elements(), false);
   const double work = (summing + staging) * uneven_share(c.traits, s.tasks()) + packing;
   return section_seconds(c.traits, work, p.bytes_moved(), s.tasks());
 }

@@ -24,7 +24,7 @@ double peak_rate(const DenseLayout& s, const Traits& t) {
 // Weights are packed once, by a thread a panel, or by every task that uses them.
 double dense_packing_seconds(const DenseLayout& s, const Traits& t) {
   const std::int64_t weights = s.p.weight_elements();
-  const double once = packing_seconds(t, weights, s.shared_weights) * static_cast<double>(weights);
+  const double once = packing_seconds(t, weights, s.shared_weights);
   if (!s.shared_weights) return once * static_cast<double>(s.chunks()) * uneven_share(t, s.chunks() * s.panel_chunks());
   return launch_seconds(t, s.all_panels()) + once * uneven_share(t, s.all_panels()) + handing_over_seconds(t, weights);
 }

@@ -97,9 +97,8 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
   const double copied = s.copied ? other_operations(c.traits) * kCopied * pixel_vectors : 0;
   const double products = static_cast<double>(s.rows) * row * uneven_share(c.traits, s.chunks()) + copied;
   const double rate = kShare * vector_products_per_second(c.traits, p.dtype);
-  const std::int64_t weights = s.vectors * s.terms() * lanes;
   const double packing =
-      launch_seconds(c.traits, s.vectors) + packing_seconds(c.traits, weights, false) * static_cast<double>(weights);
+      launch_seconds(c.traits, s.vectors) + packing_seconds(c.traits, s.vectors * s.terms() * lanes, false);
   return section_seconds(c.traits, products / rate, p.bytes_moved(), s.chunks()) + kWeightShare * packing;
 }
 
@@ -119,8 +118,8 @@ double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64
   const double sums = (pixels * narrow_vector_operations(p, lanes) / rate +
                        (spans + kCopySeconds * static_cast<double>(copied)) / c.traits.threads) *
                       uneven_share(c.traits, s.tasks());
-  const double packed = c.traits.threads * static_cast<double>(p.weight_elements());  // by one thread
-  const double packing = kWeightShare * packed * packing_seconds(c.traits, p.weight_elements(), false);
+  const double packing =  // by one thread
+      kWeightShare * c.traits.threads * packing_seconds(c.traits, p.weight_elements(), false);
   // Slices that L2 does not hold until the next one's outputs read them come from beyond it for every tap of the depth.
   const double slice_bytes =
       static_cast<double>(p.input[1] * p.input[2] * p.in_channels) * static_cast<double>(size_bytes(p.dtype));

@@ -166,10 +166,7 @@ class Execution {
   // The end of the blocks that are multiplied together from `r` on: weights that are transformed in passing are there
   // one block at a time.
   const ReductionBlock* chains_end(const ReductionBlock* r, const ReductionBlock* end) const {
-    const std::int64_t bytes = panels_.floats() * static_cast<std::int64_t>(sizeof(float));
-    const std::ptrdiff_t together =
-        b_.source == WeightSource::fused ? 1 : gemm_.chains_together(panel_vectors(), bytes);
-    return r + std::min(together, end - r);
+    return r + std::min(together_, end - r);
   }
   template <class W>
   auto* runs_of(W& worker, const ReductionBlock* r) const {
@@ -185,6 +182,7 @@ class Execution {
   const GemmKernels<float>& gemm_;
   const TileKernels& tile_;
   PanelLayout panels_;
+  std::ptrdiff_t together_;       // blocks that are multiplied side by side
   TileStrides step_;              // between the pixels of an input tile
   Range covered_[3];              // outputs that read more than padding, along the tiled axes
   std::optional<Bounds> bounds_;  // of the outputs, when the activation does no more; none, when it does nothing

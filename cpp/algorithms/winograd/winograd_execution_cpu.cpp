@@ -26,6 +26,9 @@ Execution::Execution(const Geometry& g, const Blocking& b, const Operands<Device
       gemm_(gemm_kernels<float>()),
       tile_(k_.tiles[g.shape_index]),
       panels_(panel_layout(g, b.columns)),
+      together_(b.source == WeightSource::fused
+                    ? 1
+                    : gemm_.chains_together(panel_vectors(), panels_.floats() * std::int64_t{sizeof(float)})),
       step_{g.problem.stride[0] * a_.input.stride[1], g.problem.stride[1] * a_.input.stride[2],
             g.problem.stride[2] * a_.input.stride[3]},
       covered_{g.shape.deep() ? g.outputs_with_input(0) : Range{0, g.problem.output[0]}, g.outputs_with_input(1),
