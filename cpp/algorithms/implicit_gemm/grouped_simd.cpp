@@ -5,6 +5,8 @@
 //
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -29,11 +31,9 @@ class Grouped {
   Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a) {
     for (std::int64_t v = 0; v < s.vectors; ++v)
       for (std::int64_t c = 0; c < p_.in_channels_per_group(); ++c)
-        for (std::int64_t lane = 0; lane < s.lanes; ++lane) {
-          const std::int64_t group = std::min(p_.groups - 1, v * s.vector_groups + lane / p_.out_channels_per_group());
-          const std::int64_t channel = group * p_.in_channels_per_group() + c - window(v);
-          indices_.push_back(static_cast<Index>(std::clamp<std::int64_t>(channel, 0, s.lanes - 1)));
-        }
+        for (std::int64_t lane = 0; lane < s.lanes; ++lane) indices_.push_back(source_lane(v, c, lane));
+    if (in_blocks_)
+      for (Index& index : indices_) index = bytes_in_block(index);
     for (std::int64_t v = 0; v < s.vectors; ++v) {
       zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
       vectors_.push_back(
@@ -74,6 +74,24 @@ class Grouped {
   }
 
  private:
+  // Where lane `lane` of vector v finds channel c of its group; a lane without a group has weights of zero.
+  Index source_lane(std::int64_t v, std::int64_t c, std::int64_t lane) {
+    constexpr std::int64_t kBlockLanes = kBlockBytes / sizeof(A);
+    const std::int64_t place = lane / p_.out_channels_per_group(), group = v * s_.vector_groups + place;
+    if (place >= s_.vector_groups || group >= p_.groups) return static_cast<Index>(lane);
+    const std::int64_t source = group * p_.in_channels_per_group() + c - window(v);
+    in_blocks_ = in_blocks_ && source / kBlockLanes == lane / kBlockLanes;
+    return static_cast<Index>(source);
+  }
+
+  static Index bytes_in_block(Index lane) {
+    std::uint8_t bytes[sizeof(A)];
+    std::iota(bytes, bytes + sizeof(A), static_cast<std::uint8_t>(lane * sizeof(A) % kBlockBytes));
+    Index index;
+    std::memcpy(&index, bytes, sizeof(A));
+    return index;
+  }
+
   // First input channel loaded for a vector; the load must not run past a pixel that is read in place.
   std::int64_t window(std::int64_t v) const {
     const std::int64_t last = std::max<std::int64_t>(p_.in_channels - s_.lanes, 0);
@@ -120,7 +138,7 @@ class Grouped {
     HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
     const std::int64_t out = s_.vector_groups * p_.out_channels_per_group();
     // Vectors whose lanes are all outputs go in one call of the kernel.
-    const std::int64_t whole = in_registers_ && rows == 2 && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
+    const std::int64_t whole = in_registers_ && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
     for (std::int64_t v = 0, end; v < s_.vectors; v = end) {
       end = std::max(v + 1, whole);
       const std::int64_t count = std::min(out, p_.out_channels - v * out);
@@ -140,21 +158,26 @@ class Grouped {
     }
   }
 
-  // One row takes one vector.
   void run_kernel(std::int64_t rows, Range w, const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
                   const GroupedSums<A, Out>* to) const {
     using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
     // Tiles of halves by themselves are always checked: kernels without would cost more to compile than they win.
-    static constexpr auto kBorder = grouped_table<A, Out, true>(Pixels());
-    static constexpr auto kInside = grouped_table<A, Out, !std::is_same_v<A, Out>>(Pixels());
+    constexpr bool kAlwaysChecked = !std::is_same_v<A, Out>;
+    static constexpr auto kBorder = grouped_table<A, Out, true, false>(Pixels());
+    static constexpr auto kInside = grouped_table<A, Out, kAlwaysChecked, false>(Pixels());
     const auto size = static_cast<std::size_t>(w.size() - 1);
+    if constexpr (kFastBlocks) {
+      static constexpr auto kBlocksBorder = grouped_table<A, Out, true, true>(Pixels());
+      static constexpr auto kBlocksInside = grouped_table<A, Out, kAlwaysChecked, true>(Pixels());
+      if (in_blocks_) return (inside(w) ? kBlocksInside : kBlocksBorder)[size](taps, vectors, block_, to[0]);
+    }
     if constexpr (kRowPairs) {
       using Paired = std::make_integer_sequence<int, kGroupedPixels + 1 - kFewestPaired>;
       static constexpr auto kPairs = grouped_pairs<A, Out, false>(Paired());
       static constexpr auto kBorderPairs = grouped_pairs<A, Out, kPairedBorders>(Paired());
       if (rows == 2) return (inside(w) ? kPairs : kBorderPairs)[size + 1 - kFewestPaired](taps, vectors, to);
     }
-    (inside(w) ? kInside : kBorder)[size](taps, vectors[0], block_, to[0]);
+    (inside(w) ? kInside : kBorder)[size](taps, vectors, block_, to[0]);
   }
 
   const GroupedLayout& s_;
@@ -165,8 +188,9 @@ class Grouped {
   const bool in_registers_ = only_bounds(p_.epilogue);  // the kernels store outputs themselves
   const Bounding<A> bounding_ = bounding<A>(p_.epilogue, a_.bias);
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
-  bool zero_ends_ = s_.copied;  // of the rows, and all weights are finite
-  std::vector<Index> indices_;  // [vector][in channel][lanes]
+  bool zero_ends_ = s_.copied;    // of the rows, and all weights are finite
+  bool in_blocks_ = kFastBlocks;  // lanes find their inputs in their own blocks
+  std::vector<Index> indices_;    // [vector][in channel][lanes]
   std::vector<ChannelVector<A>> vectors_;
 };
 

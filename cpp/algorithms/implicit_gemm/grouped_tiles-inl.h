@@ -26,6 +26,9 @@ namespace vkconv::cpu::HWY_NAMESPACE {
 inline constexpr bool kRowPairs = kManyRegisters;
 // Tiles of a row of kGroupedPixels outputs and more have so many at least.
 inline constexpr int kFewestPaired = kGroupedPixels / 2;
+// Whether a permutation within blocks is faster than one across them, which takes cores with AVX2 several operations.
+inline constexpr bool kFastBlocks = HWY_TARGET == HWY_AVX2;
+inline constexpr std::size_t kBlockBytes = 16;
 
 // Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are
 // padding and skipped. Both for the first output of a row.
@@ -61,21 +64,40 @@ struct TileTaps {
 template <class A>
 struct ChannelVector {
   std::int64_t window;                // first input channel
-  const hwy::MakeSigned<A>* indices;  // [in channel of the group][lanes]: source lane
+  const hwy::MakeSigned<A>* indices;  // [in channel of the group][lanes]: source lane, or its bytes in the block
   const A* weights;                   // [tap][in channel][lanes]
 };
 
+// Of the lanes of a vector; kBlocks: of the bytes of each block by themselves.
+template <bool kBlocks, class D, class I>
+HWY_INLINE auto permutation(D d, const I* indices) {
+  if constexpr (kBlocks)
+    return hn::LoadU(hn::RebindToSigned<D>(), indices);
+  else
+    return hn::SetTableIndices(d, indices);
+}
+template <bool kBlocks, class D, class P>
+HWY_INLINE hn::Vec<D> permuted(D d, hn::Vec<D> x, P permutation) {
+  if constexpr (kBlocks)
+    return hn::BitCast(d, hn::TableLookupBytes(hn::BitCast(hn::RebindToSigned<D>(), x), permutation));
+  else
+    return hn::TableLookupLanes(x, permutation);
+}
+
 // Adds to the sums of the rows [kFirst, kLast).
-template <class A, int kTaps, bool kChecked, int kFirst, int kLast, int kRows, int kPixels, class V>
+template <class A, int kTaps, bool kChecked, bool kBlocks, int kFirst, int kLast, int kRows, int kPixels, class V>
 HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const ChannelVector<A>& v,
                          V (&sum)[kRows][kPixels]) {
   const hn::ScalableTag<A> d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const A* HWY_RESTRICT column = run.x + v.window + taps.first * taps.step;
+  const A* column = run.x + v.window + taps.first * taps.step;
   const std::int64_t vectors = lanes * taps.in_channels;
   const A* HWY_RESTRICT weights = v.weights + run.tap * vectors;
+  const std::uint64_t inside =
+      kChecked ? positions_inside(run.inside.begin - taps.first, run.inside.end - taps.first, 0) : 0;
   for (std::int64_t c = 0; c < taps.in_channels; ++c) {
-    const auto indices = hn::SetTableIndices(d, v.indices + c * lanes);
+    if constexpr (!kManyRegisters) column = hidden(column);
+    const auto indices = permutation<kBlocks>(d, v.indices + c * lanes);
     V weight[kRows][kTaps];
     unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
       constexpr int kRow = kFirst + i;
@@ -84,8 +106,8 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
       });
     });
     unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
-      if (kChecked && !run.inside.contains(taps.first + j)) return;
-      const V x = hn::TableLookupLanes(hn::LoadU(d, column + j * taps.step), indices);
+      if (kChecked && !(inside >> j & 1)) return;
+      const V x = permuted<kBlocks>(d, hn::LoadU(d, column + j * taps.step), indices);
       unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
         constexpr int kPixel = j - k;
         if constexpr (kPixel >= 0 && kPixel < kPixels)
@@ -130,10 +152,10 @@ HWY_INLINE void store_outputs(V (&sum)[kPixels], const GroupedSums<A, Out>& to, 
   each(to.out + lanes, to.out_stride);
 }
 
-// Sums of kPixels outputs. Chains are closed after `block` terms, as in gemm.h.
-template <class A, class Out, int kPixels, bool kChecked>
-HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std::int64_t block,
-                               const GroupedSums<A, Out>& to) {
+// Sums of kPixels outputs of a vector. Chains are closed after `block` terms, as in gemm.h.
+template <class A, class Out, int kPixels, bool kChecked, bool kBlocks>
+HWY_INLINE void add_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std::int64_t block,
+                         const GroupedSums<A, Out>& to, std::int64_t lanes) {
   const hn::ScalableTag<A> d;
   using V = hn::Vec<decltype(d)>;
   V sum[1][kPixels];
@@ -160,12 +182,23 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, const ChannelVector<A>& 
     constexpr int kTaps = kGroupedTaps - i;
     for (const TapRun<A>& run : taps.runs[kTaps - 1]) {
       if (chain + kTaps * taps.in_channels > block && chain > 0) close();
-      add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
+      add_taps<A, kTaps, kChecked, kBlocks, 0, 1>(run, taps, v, sum);
       chain += kTaps * taps.in_channels;
     }
   });
   add_closed();
-  store_outputs(sum[0], to, 0);
+  store_outputs(sum[0], to, lanes);
+}
+
+// Of several vectors, all lanes are outputs.
+template <class A, class Out, int kPixels, bool kChecked, bool kBlocks>
+HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors, std::int64_t block,
+                               const GroupedSums<A, Out>& to) {
+  std::int64_t lanes = 0;
+  for (const ChannelVector<A>& v : vectors) {
+    add_tile<A, Out, kPixels, kChecked, kBlocks>(taps, v, block, to, lanes);
+    lanes += static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<A>()));
+  }
 }
 
 // Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
@@ -182,11 +215,11 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
       constexpr int kTaps = kGroupedTaps - i;
       for (const TapRun<A>& run : taps.runs[kTaps - 1])
         if (run.rows.end == 1)
-          add_taps<A, kTaps, kChecked, 0, 1>(run, taps, v, sum);
+          add_taps<A, kTaps, kChecked, false, 0, 1>(run, taps, v, sum);
         else if (run.rows.begin == 1)
-          add_taps<A, kTaps, kChecked, 1, 2>(run, taps, v, sum);
+          add_taps<A, kTaps, kChecked, false, 1, 2>(run, taps, v, sum);
         else
-          add_taps<A, kTaps, kChecked, 0, 2>(run, taps, v, sum);
+          add_taps<A, kTaps, kChecked, false, 0, 2>(run, taps, v, sum);
     });
     store_outputs(sum[0], to[0], lanes);
     store_outputs(sum[1], to[1], lanes);
@@ -194,9 +227,9 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
   }
 }
 
-template <class A, class Out, bool kChecked, int... i>
+template <class A, class Out, bool kChecked, bool kBlocks, int... i>
 constexpr auto grouped_table(std::integer_sequence<int, i...>) {
-  return std::array{grouped_tile<A, Out, i + 1, kChecked>...};
+  return std::array{grouped_tile<A, Out, i + 1, kChecked, kBlocks>...};
 }
 
 template <class A, class Out, bool kChecked, int... i>
