@@ -17,15 +17,13 @@ struct Processor {
 };
 Processor processor();
 
+inline bool is_amd(int family) {
+  const Processor p = processor();
+  return p.vendor == "AuthenticAMD" && p.family == family;
+}
 // Whether vectors of 64 bytes, if there are any, are Zen 4's: Zen 3, of the same family, has none. Or Zen 5's.
-inline bool zen4() {
-  const Processor p = processor();
-  return p.vendor == "AuthenticAMD" && p.family == 25;
-}
-inline bool zen5() {
-  const Processor p = processor();
-  return p.vendor == "AuthenticAMD" && p.family == 26;
-}
+inline bool zen4() { return is_amd(25); }
+inline bool zen5() { return is_amd(26); }
 
 // Fills in the rates of the row nearest to a processor with the traits' instruction set, dot product and threads.
 void set_rates(Traits& traits, const Processor& processor);

@@ -93,7 +93,7 @@ void ThreadPool::run_tasks(std::int64_t tasks, TaskRef f) {
     // A worker that enters after this line finds the job closed; the others are waited for.
     open_ = false;
     for (const Worker& worker : workers_)
-      while (worker.in_job && !orphaned_) pause();
+      while (worker.in_job) pause();
   }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
@@ -103,7 +103,6 @@ void ThreadPool::drain(int thread) {
   shares_.drain(thread, [&](std::int64_t task) {
     try {
       check_job();
-      if (orphaned_) return shares_.abandon();
       (*job_)(task);
     } catch (...) {
       if (!failed_.exchange(true)) error_ = std::current_exception();

@@ -43,7 +43,11 @@ class ThreadPool {
 
   // Of a child process after fork, which has no workers: a job that the fork interrupted, in a handler of signals, ends
   // with an exception, the handler's if it raised one. The threads of a team wait for each other whatever happens.
-  void orphan() { orphaned_ = true; }
+  void orphan() {
+    orphaned_ = true;
+    shares_.abandon();
+    for (Worker& worker : workers_) worker.in_job = false;
+  }
 
  private:
   void run_tasks(std::int64_t tasks, TaskRef f);
@@ -63,7 +67,8 @@ class ThreadPool {
   TaskShares shares_;                     // the caller's first
   std::thread::id caller_;                // of the job
   std::atomic<int> borrowed_threads_{0};  // of a team, in the job beside the caller
-  std::atomic<bool> failed_{false}, orphaned_{false};
+  std::atomic<bool> failed_{false};
+  bool orphaned_ = false;
   alignas(kLineBytes) std::atomic<std::uint32_t> epoch_{0};  // what idle workers look at, written once a job
   std::atomic<bool> stop_{false};
   alignas(kLineBytes) std::atomic<bool> open_{false};
