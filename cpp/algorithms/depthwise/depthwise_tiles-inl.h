@@ -182,9 +182,13 @@ HWY_INLINE void fetch_outputs(const Sink<T>& s, std::int64_t c) {
     __builtin_prefetch(s.out + ((kTiles * Columns + i) * s.out_pixel + c) * bytes, kWrite, kIntoL2);
 }
 
-// `Taps` taps of one line, added to the sums of the tile; stride is 1 or 2. Masked: only positions with their bit in
-// `inside` exist.
-template <int Taps, int Stride, bool Masked, int Columns, class In>
+// Positions of a tile that may not exist. The ends are those before the last tap of the first column and behind the
+// first tap of the last one.
+enum class Missing { none, ends, any };
+
+// `Taps` taps of one line, added to the sums of the tile; stride is 1 or 2. Those of kMissing only exist with their bit
+// in `inside`.
+template <int Taps, int Stride, Missing kMissing, int Columns, class In>
 HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, const In* HWY_RESTRICT x,
                               const Accumulator<In>* HWY_RESTRICT w, std::uint64_t inside) {
   const AccumulatorTag<In> d;
@@ -195,7 +199,9 @@ HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const
   for (int q = 0; q < Taps; ++q) tap[q] = held(hn::LoadU(d, w + q * t.weight_row));
   HWY_UNROLL(64)
   for (int j = 0; j < kPositions; ++j, x += t.pixel) {
-    if (Masked && !(inside >> j & 1)) continue;
+    const bool end = j < Taps - 1 || j > (Columns - 1) * Stride;
+    const bool tested = kMissing == Missing::any || (kMissing == Missing::ends && end);
+    if (tested && !(inside >> j & 1)) continue;
     x = hidden(x);
     const auto v = held(load(d, x));
     HWY_UNROLL(32)
@@ -229,9 +235,9 @@ HWY_INLINE void add_taps(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile
   x += k * t.pixel;
   w += k * t.weight_row;
   if (HWY_LIKELY(t.left <= k && k + kPositions <= t.right))
-    add_positions<Taps, Stride, false>(sum, t, x, w, 0);
+    add_positions<Taps, Stride, Missing::none>(sum, t, x, w, 0);
   else
-    add_positions<Taps, Stride, true>(sum, t, x, w, positions_inside(t.left, t.right, k));
+    add_positions<Taps, Stride, Missing::any>(sum, t, x, w, positions_inside(t.left, t.right, k));
 }
 
 // Taps [k, k_end) of one line.
@@ -290,13 +296,14 @@ HWY_INLINE void add_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Til
   for (int i = 0; i < Columns; ++i) sum[i] = hn::Add(hn::Load(d, total + i * hn::Lanes(d)), sum[i]);
 }
 
-// The sums of a tile whose positions all exist, of lines of Taps taps in one chain.
-template <int Taps, int Stride, int Columns, class In>
-HWY_INLINE void add_whole_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, std::int64_t c) {
+// The sums of lines of Taps taps in one chain.
+template <int Taps, int Stride, Missing kMissing, int Columns, class In>
+HWY_INLINE void add_whole_lines(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const Tile<In>& t, std::int64_t c,
+                                std::uint64_t inside) {
   HWY_UNROLL(32)
   for (int i = 0; i < Columns; ++i) sum[i] = hn::Zero(AccumulatorTag<In>());
   const auto add = [&](const Line<In>& line) __attribute__((always_inline)) {
-    add_positions<Taps, Stride, false>(sum, t, line.x + t.origin + c, line.w + c, 0);
+    add_positions<Taps, Stride, kMissing>(sum, t, line.x + t.origin + c, line.w + c, inside);
   };
   // Each by instructions of its own: the processor fetches ahead what an instruction reads at even distances.
   if constexpr (Taps == 3)
@@ -314,13 +321,17 @@ HWY_NOINLINE void row_tiles(Tile<In> t) {
   const bool simple = Stride > 0 && t.kernel_width == Taps && !chains.several;
   for (; t.width > 0; t.advance(Columns)) {
     const bool whole = simple && t.left <= 0 && (Columns - 1) * Stride + Taps <= t.right;
+    const bool ends = simple && t.left < Taps && t.right > (Columns - 1) * Stride;
+    const std::uint64_t inside = positions_inside(t.left, t.right, 0);
     for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
       c = t.vector_at(done, lanes);
       fetch_ahead<Columns * std::max(Stride, 1)>(t, c);
       fetch_outputs<Columns>(t.sink, c);
       hn::Vec<decltype(d)> sum[Columns];
       if (HWY_LIKELY(whole))
-        add_whole_lines<Taps, Stride>(sum, t, c);
+        add_whole_lines<Taps, Stride, Missing::none>(sum, t, c, 0);
+      else if (ends)
+        add_whole_lines<Taps, Stride, Missing::ends>(sum, t, c, inside);
       else
         add_lines<Taps, Stride>(sum, t, chains, c);
       put<In>(sum, t.sink, t.width, c, static_cast<std::size_t>(done - c));
