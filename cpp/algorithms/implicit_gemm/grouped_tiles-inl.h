@@ -29,6 +29,7 @@ inline constexpr int kFewestPaired = kGroupedPixels / 2;
 // Whether a permutation within blocks is faster than one across them, which takes cores with AVX2 several operations.
 inline constexpr bool kFastBlocks = HWY_TARGET == HWY_AVX2;
 inline constexpr std::size_t kBlockBytes = 16;
+static_assert(!kFastBlocks || !kRowPairs);  // pairs of rows permute all lanes
 
 // Taps [0, kTaps), a stride from each other, at the input columns x, x + step, ...; columns outside `inside` are
 // padding and skipped. Both for the first output of a row.
