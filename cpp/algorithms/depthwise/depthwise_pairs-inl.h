@@ -36,9 +36,9 @@ struct PairTile {
   bool square;  // the lines are of one depth of a square kernel, and all inside the image
 };
 
-// One line, added to the sums of the rows that read it, in the order of row_tiles. Positions at its ends, or masked all
-// of them, only exist with their bit in `inside`.
-template <int Taps, int Stride, bool Upper, bool Lower, bool Masked, int Columns, class In>
+// One line, added to the sums of the rows that read it, in the order of row_tiles. Positions of kMissing only exist
+// with their bit in `inside`.
+template <int Taps, int Stride, bool Upper, bool Lower, Missing kMissing, int Columns, class In>
 HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                               hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const Tile<In>& t, const Line<In>& line,
                               std::int64_t c, std::uint64_t inside) {
@@ -54,8 +54,7 @@ HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   const In* HWY_RESTRICT x = line.x + t.origin + c;
   HWY_UNROLL(32)
   for (int j = 0; j < (Columns - 1) * Stride + Taps; ++j, x += t.pixel) {
-    const bool end = j < Taps - 1 || j > (Columns - 1) * Stride;
-    if ((Masked || end) && !(inside >> j & 1)) continue;
+    if (may_miss<kMissing, Taps, Stride, Columns>(j) && !(inside >> j & 1)) continue;
     const auto v = held(load(d, x));
     HWY_UNROLL(8)
     for (int q = 0; q < Taps; ++q) {
@@ -68,7 +67,7 @@ HWY_INLINE void add_pair_line(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
 }
 
 // The lines of all depths.
-template <int Taps, int Stride, bool Masked, int Columns, class In>
+template <int Taps, int Stride, Missing kMissing, int Columns, class In>
 HWY_INLINE void add_pair_lines(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
                                hn::Vec<AccumulatorTag<In>> (&lower)[Columns], const PairTile<In>& pair, std::int64_t c,
                                std::uint64_t inside) {
@@ -79,11 +78,11 @@ HWY_INLINE void add_pair_lines(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   for (const Line<In>*line = t.lines, *end = line + t.line_count; line != end;) {
     const Line<In>* const last = line + pair.kernel_height;
     for (int i = 0; i < kRowStride; ++i, ++line)
-      if (line->x) add_pair_line<Taps, Stride, true, false, Masked, Columns, In>(upper, lower, t, *line, c, inside);
+      if (line->x) add_pair_line<Taps, Stride, true, false, kMissing, Columns, In>(upper, lower, t, *line, c, inside);
     for (; line != last; ++line)
-      if (line->x) add_pair_line<Taps, Stride, true, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
+      if (line->x) add_pair_line<Taps, Stride, true, true, kMissing, Columns, In>(upper, lower, t, *line, c, inside);
     for (int i = 0; i < kRowStride; ++i, ++line)
-      if (line->x) add_pair_line<Taps, Stride, false, true, Masked, Columns, In>(upper, lower, t, *line, c, inside);
+      if (line->x) add_pair_line<Taps, Stride, false, true, kMissing, Columns, In>(upper, lower, t, *line, c, inside);
   }
 }
 
@@ -99,7 +98,7 @@ HWY_INLINE void add_square_pair(hn::Vec<AccumulatorTag<In>> (&upper)[Columns],
   unroll<Taps + kRowStride>([&](auto i) __attribute__((always_inline)) {
     constexpr bool kUpper = Taps > i, kLower = kRowStride <= i;
     const Line<In>& line = pair.upper.lines[i];
-    add_pair_line<Taps, Stride, kUpper, kLower, false, Columns, In>(upper, lower, pair.upper, line, c, inside);
+    add_pair_line<Taps, Stride, kUpper, kLower, Missing::ends, Columns, In>(upper, lower, pair.upper, line, c, inside);
   });
 }
 
@@ -110,9 +109,8 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (; t.width > 0; t.advance(Columns), pair.lower.advance(Columns)) {
     const std::uint64_t inside = positions_inside(t.left, t.right, 0);
-    // Of the positions, those that the tests at the ends leave out.
-    const bool whole = Taps > t.left && (Columns - 1) * Stride < t.right;
-    const bool square = whole && pair.square;
+    const bool ends = misses_ends_only<Taps, Stride, Columns>(t);
+    const bool square = ends && pair.square;
     for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
       c = t.vector_at(done, lanes);
       fetch_ahead<Columns * Stride>(t, c);
@@ -121,10 +119,10 @@ HWY_NOINLINE void pair_tiles(PairTile<In> pair) {
       hn::Vec<decltype(d)> upper[Columns], lower[Columns];
       if (HWY_LIKELY(square))
         add_square_pair<Taps, Stride, Columns, In>(upper, lower, pair, c, inside);
-      else if (whole)
-        add_pair_lines<Taps, Stride, false, Columns, In>(upper, lower, pair, c, inside);
+      else if (ends)
+        add_pair_lines<Taps, Stride, Missing::ends, Columns, In>(upper, lower, pair, c, inside);
       else
-        add_pair_lines<Taps, Stride, true, Columns, In>(upper, lower, pair, c, inside);
+        add_pair_lines<Taps, Stride, Missing::any, Columns, In>(upper, lower, pair, c, inside);
       put<In>(upper, t.sink, t.width, c, static_cast<std::size_t>(done - c));
       put<In>(lower, pair.lower, t.width, c, static_cast<std::size_t>(done - c));
     }

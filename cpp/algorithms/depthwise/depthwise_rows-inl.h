@@ -73,6 +73,7 @@ class RowWalk {
     s.addend_pixel = step_ * call.operands.addend.stride[3];
     const DType read = call.mode == Mode::direct ? p_.dtype : accumulator(p_.dtype);
     s.plain = only_bounds(p_.epilogue) && p_.output_dtype == read;
+    // Half lines on their way past the caches leave the core before their other halves come, at half the rate.
     s.stream = HWY_MAX_BYTES >= kLineBytes && call.stream && s.plain && std::is_same_v<In, T> &&
                whole_vectors(call.operands.output, p_.output_dtype, b_.channels, HWY_MAX_BYTES);
     s.fetch = call.stream && !s.stream;

@@ -186,6 +186,18 @@ HWY_INLINE void fetch_outputs(const Sink<T>& s, std::int64_t c) {
 // first tap of the last one.
 enum class Missing { none, ends, any };
 
+template <Missing kMissing, int Taps, int Stride, int Columns>
+HWY_INLINE constexpr bool may_miss(int position) {
+  const bool end = position < Taps - 1 || position > (Columns - 1) * Stride;
+  return kMissing == Missing::any || (kMissing == Missing::ends && end);
+}
+
+// Whether a tile misses no positions but at its ends.
+template <int Taps, int Stride, int Columns, class In>
+HWY_INLINE bool misses_ends_only(const Tile<In>& t) {
+  return t.left < Taps && (Columns - 1) * Stride < t.right;
+}
+
 // `Taps` taps of one line, added to the sums of the tile; stride is 1 or 2. Those of kMissing only exist with their bit
 // in `inside`.
 template <int Taps, int Stride, Missing kMissing, int Columns, class In>
@@ -199,9 +211,7 @@ HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Columns], const
   for (int q = 0; q < Taps; ++q) tap[q] = held(hn::LoadU(d, w + q * t.weight_row));
   HWY_UNROLL(64)
   for (int j = 0; j < kPositions; ++j, x += t.pixel) {
-    const bool end = j < Taps - 1 || j > (Columns - 1) * Stride;
-    const bool tested = kMissing == Missing::any || (kMissing == Missing::ends && end);
-    if (tested && !(inside >> j & 1)) continue;
+    if (may_miss<kMissing, Taps, Stride, Columns>(j) && !(inside >> j & 1)) continue;
     x = hidden(x);
     const auto v = held(load(d, x));
     HWY_UNROLL(32)
@@ -321,7 +331,7 @@ HWY_NOINLINE void row_tiles(Tile<In> t) {
   const bool simple = Stride > 0 && t.kernel_width == Taps && !chains.several;
   for (; t.width > 0; t.advance(Columns)) {
     const bool whole = simple && t.left <= 0 && (Columns - 1) * Stride + Taps <= t.right;
-    const bool ends = simple && t.left < Taps && t.right > (Columns - 1) * Stride;
+    const bool ends = simple && misses_ends_only<Taps, Stride, Columns>(t);
     const std::uint64_t inside = positions_inside(t.left, t.right, 0);
     for (std::int64_t done = t.channels.begin, c; done < t.channels.end; done = c + lanes) {
       c = t.vector_at(done, lanes);
