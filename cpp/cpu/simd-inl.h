@@ -29,6 +29,10 @@ inline constexpr bool kManyRegisters = false;
 inline constexpr bool kManyRegisters = (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM;
 #endif
 
+// The baseline of x86-64, for processors without AVX2: few of the forms that make other instruction sets' tiles faster,
+// because each takes its time to compile.
+inline constexpr bool kFewForms = HWY_TARGET == HWY_SSE4;
+
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>

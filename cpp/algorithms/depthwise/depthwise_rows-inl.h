@@ -80,17 +80,19 @@ class RowWalk {
   }
 
   void run() {
+    if constexpr (!kFewForms)
+      if (takes_row_pairs(p_) && pairs_of_width<In>(p_.kernel[2])) return run_pairs();
+    for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
+  }
+
+ private:
+  void run_pairs() {
     const std::int64_t below = dense_step(p_, 1);
-    if (!takes_row_pairs(p_) || !pairs_of_width<In>(p_.kernel[2])) {
-      for (std::int64_t oh = b_.oh.begin; oh < b_.oh.end; ++oh) run_row(oh);
-      return;
-    }
     for (std::int64_t first = b_.oh.begin; first < std::min(b_.oh.begin + below, b_.oh.end); ++first)
       for (std::int64_t oh = first; oh < b_.oh.end; oh += 2 * below)
         oh + below < b_.oh.end ? run_pair(oh, oh + below) : run_row(oh);
   }
 
- private:
   // f(first output column, columns of all tiles, columns of a tile) for each run of equal tiles of a row; cut(left)
   // is the width of the next tile.
   template <class Cut, class F>

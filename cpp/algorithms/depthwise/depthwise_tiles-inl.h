@@ -20,13 +20,15 @@ using cpu::HWY_NAMESPACE::AccumulatorTag;
 using cpu::HWY_NAMESPACE::bound;
 using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::hidden;
+using cpu::HWY_NAMESPACE::kFewForms;
 using cpu::HWY_NAMESPACE::load;
 using cpu::HWY_NAMESPACE::store;
 using cpu::HWY_NAMESPACE::unroll;
 using cpu::HWY_NAMESPACE::with_activation;
 
-// Columns of the widest tile: with its weights and one input vector it fills most of 32 registers, or 16.
-inline constexpr int kMaxColumns = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 14 : 8;
+// Columns of the widest tile: with its weights and one input vector it fills most of 32 registers, or 16. Of the
+// baseline, as many sums as an addition has cycles.
+inline constexpr int kMaxColumns = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 14 : kFewForms ? 4 : 8;
 
 // One kernel row (kd, kh) over one output row: where its input line and its weights start.
 template <class In>
@@ -355,24 +357,29 @@ using TileFunction = void (*)(Tile<In>);
 // The tiles of `columns` columns: 2 (of 3 taps at stride 2), 4, 8 or 14.
 template <int Taps, int Stride, class In>
 HWY_INLINE TileFunction<In> row_tiles_of(std::int64_t columns) {
-  if constexpr (Taps == 3 && Stride == 2)
+  if constexpr (Taps == 3 && Stride == 2 && !kFewForms)
     if (columns == 2) return row_tiles<Taps, Stride, 2, In>;
-  if (columns == 4) return row_tiles<Taps, Stride, 4, In>;
+  if constexpr (kMaxColumns > 4)
+    if (columns == 8) return row_tiles<Taps, Stride, 8, In>;
   if constexpr (kMaxColumns > 8 && Stride != 2)
     if (columns > 8) return row_tiles<Taps, Stride, kMaxColumns, In>;
-  return row_tiles<Taps, Stride, 8, In>;
+  return row_tiles<Taps, Stride, 4, In>;
 }
 
 template <int Stride, class In>
 HWY_INLINE TileFunction<In> row_tiles_for_taps(std::int64_t kernel_width, std::int64_t columns) {
-  if (kernel_width == 3 || kernel_width == 6) return row_tiles_of<3, Stride, In>(columns);
-  if (kernel_width == 5 || kernel_width == 10) return row_tiles_of<5, Stride, In>(columns);
-  if constexpr (Stride == 1) {
-    if (kernel_width == 1) return row_tiles_of<1, Stride, In>(columns);
-    if (kernel_width == 2) return row_tiles_of<2, Stride, In>(columns);
-    if (kernel_width == 4 || kernel_width == 8) return row_tiles_of<4, Stride, In>(columns);
+  if constexpr (kFewForms) {
+    return row_tiles_of<3, Stride, In>(columns);
+  } else {
+    if (kernel_width == 3 || kernel_width == 6) return row_tiles_of<3, Stride, In>(columns);
+    if (kernel_width == 5 || kernel_width == 10) return row_tiles_of<5, Stride, In>(columns);
+    if constexpr (Stride == 1) {
+      if (kernel_width == 1) return row_tiles_of<1, Stride, In>(columns);
+      if (kernel_width == 2) return row_tiles_of<2, Stride, In>(columns);
+      if (kernel_width == 4 || kernel_width == 8) return row_tiles_of<4, Stride, In>(columns);
+    }
+    return kernel_width < 7 ? row_tiles_of<3, Stride, In>(columns) : row_tiles_of<7, Stride, In>(columns);
   }
-  return kernel_width < 7 ? row_tiles_of<3, Stride, In>(columns) : row_tiles_of<7, Stride, In>(columns);
 }
 
 template <class In>
@@ -385,6 +392,7 @@ HWY_INLINE TileFunction<In> find_row_tiles(std::int64_t kernel_width, std::int64
 // How a row of `left` columns is cut: the widest tiles, and then what wastes least. The tiles of 3 taps at stride 2
 // wait for memory at any width, and narrow ones, whose channels are done sooner, read it in order.
 inline std::int64_t row_tile_columns(std::int64_t left, std::int64_t stride, std::int64_t kernel_width, bool narrow) {
+  if (kFewForms) return kMaxColumns;
   if (narrow && stride == 2 && kernel_width == 3) return 2;
   if (kMaxColumns > 8 && stride != 2 && (left > 16 || left == 13 || left == 14)) return kMaxColumns;
   return left > 4 ? 8 : 4;

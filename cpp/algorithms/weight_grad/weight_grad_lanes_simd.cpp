@@ -5,6 +5,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "algorithms/weight_grad/weight_grad_lanes.h"
@@ -18,6 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using cpu::HWY_NAMESPACE::AccumulatorTag;
 using cpu::HWY_NAMESPACE::held;
 using cpu::HWY_NAMESPACE::hidden;
+using cpu::HWY_NAMESPACE::kFewForms;
 using cpu::HWY_NAMESPACE::load;
 
 // Where the next outputs' operands of every vector are.
@@ -152,10 +154,14 @@ HWY_INLINE void run_stride(std::int64_t taps, std::int64_t vectors, const LaneTi
     vectors == 1 ? run_taps<In, Stride, 1>(sizes, taps, t) : run_taps<In, Stride, 2>(sizes, taps, t);
 }
 
+// Strided sums of double are rare.
 template <class In>
 void RunTile(std::int64_t taps, std::int64_t vectors, const LaneTile<In>& t) {
-  if (t.tap != 1 || t.stride < 1 || t.stride > 2) return run_stride<0>(taps, vectors, t);
-  t.stride == 1 ? run_stride<1>(taps, vectors, t) : run_stride<2>(taps, vectors, t);
+  if constexpr (!kFewForms)
+    if (t.tap == 1 && t.stride == 1) return run_stride<1>(taps, vectors, t);
+  if constexpr (!kFewForms && !std::is_same_v<In, double>)
+    if (t.tap == 1 && t.stride == 2) return run_stride<2>(taps, vectors, t);
+  run_stride<0>(taps, vectors, t);
 }
 
 void FloatTile(std::int64_t taps, std::int64_t vectors, const LaneTile<float>& t) { RunTile(taps, vectors, t); }
