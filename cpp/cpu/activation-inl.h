@@ -94,9 +94,8 @@ HWY_INLINE void bound(hn::Vec<hn::ScalableTag<T>> (&sum)[kCount], const Bounding
   const hn::ScalableTag<T> d;
   const auto bias = b.bias ? hn::LoadU(d, b.bias + channel) : hn::Set(d, static_cast<T>(-0.0));
   const auto low = hn::Set(d, b.low), high = hn::Set(d, b.high);
-  unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-    sum[i] = clamp_keep_nan<decltype(d)>(hn::Add(sum[i], bias), low, high);
-  });
+  HWY_UNROLL(32)
+  for (int i = 0; i < kCount; ++i) sum[i] = clamp_keep_nan<decltype(d)>(hn::Add(sum[i], bias), low, high);
 }
 
 // Calls f once, with the activation as a function of a vector.

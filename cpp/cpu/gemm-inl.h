@@ -73,33 +73,34 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const 
   const std::int64_t lanes = hn::Lanes(d), column = at.panel * kVectors * lanes;
   const T* from = at.c;
   // The sum of all chains at (r, v), in their order, that of `first` before them.
-  const auto total = [&](V first, auto r, auto v) __attribute__((always_inline)) {
-    unroll<kChains - 1>([&](auto c) __attribute__((always_inline)) {
-      first = hn::Add(first, sum[r][(c + 1) * kAll / kChains + v]);
-    });
+  const auto total = [&](V first, int r, int v) __attribute__((always_inline)) {
+    HWY_UNROLL(2)
+    for (int c = 1; c < kChains; ++c) first = hn::Add(first, sum[r][c * kAll / kChains + v]);
     return first;
   };
   // Row by row: change(r, v, j, read) goes to column j of `to`, where read(p) reads what there is of a vector, and
   // below() is called between two rows.
   const auto write = [&](auto* to, std::int64_t stride, auto change, auto below) __attribute__((always_inline)) {
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        constexpr bool kCut = kPartial && v + 1 == kVectors;
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) {
+        const bool cut = kPartial && v + 1 == kVectors;
         const auto read = [&](const T* p) __attribute__((always_inline)) {
-          return kCut ? load_n(d, p, last) : load(d, p);
+          return cut ? load_n(d, p, last) : load(d, p);
         };
-        const V value = change(r, std::integral_constant<int, kFirst + v>(), v * lanes, read);
-        if constexpr (kCut)
+        const V value = change(r, kFirst + v, v * lanes, read);
+        if (cut)
           store_n(value, d, to + v * lanes, last);
         else
           store(value, d, to + v * lanes);
-      });
+      }
       to = hidden(to + stride);
       below();
-    });
+    }
   };
-  const auto sums = [&](auto r, auto v, auto, auto) __attribute__((always_inline)) { return total(sum[r][v], r, v); };
-  const auto added = [&](auto r, auto v, std::int64_t j, auto read) __attribute__((always_inline)) {
+  const auto sums = [&](int r, int v, auto, auto) __attribute__((always_inline)) { return total(sum[r][v], r, v); };
+  const auto added = [&](int r, int v, std::int64_t j, auto read) __attribute__((always_inline)) {
     return total(hn::Add(read(from + j), sum[r][v]), r, v);
   };
   const auto next_row = [&]() __attribute__((always_inline)) { from = hidden(from + t.ldc); };
@@ -107,7 +108,7 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const 
     const V low = hn::Set(d, f->low), high = hn::Set(d, f->high);
     const T* addend = f->addend ? f->addend + at.row * f->addend_stride + column : nullptr;
     const T* const bias = f->bias ? f->bias + column : nullptr;
-    const auto finished = [&](auto r, auto v, std::int64_t j, auto read) __attribute__((always_inline)) {
+    const auto finished = [&](int r, int v, std::int64_t j, auto read) __attribute__((always_inline)) {
       V value = part.accumulate ? added(r, v, j, read) : sums(r, v, j, read);
       if (addend) value = hn::Add(value, read(addend + j));
       if (bias) value = hn::Add(value, read(bias + j));
@@ -156,9 +157,8 @@ class ResultRows {
     HWY_INLINE void fetch() {
       constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
       constexpr int kLines = (kWidth * HWY_MAX_BYTES + kLineBytes - 1) / kLineBytes;
-      unroll<kPanels * kLines>([&](auto i) __attribute__((always_inline)) {
-        hwy::Prefetch(next + i % kPanels * panel + i / kPanels * kLineBytes);
-      });
+      HWY_UNROLL(32)
+      for (int i = 0; i < kPanels * kLines; ++i) hwy::Prefetch(next + i % kPanels * panel + i / kPanels * kLineBytes);
       next += stride;
     }
   };
@@ -184,9 +184,9 @@ HWY_INLINE void store_panels(const GemmTile<T>& t, const GemmPart<T>& part, cons
 // Fetches so many lines of each panel.
 template <int kPanels, int kLines, class T>
 HWY_INLINE void fetch_panels(const T* first, std::int64_t panel_stride) {
-  unroll<kPanels * kLines>([&](auto i) __attribute__((always_inline)) {
+  HWY_UNROLL(32)
+  for (int i = 0; i < kPanels * kLines; ++i)
     hwy::Prefetch(first + i % kPanels * panel_stride + i / kPanels * kLineValues<T>);
-  });
 }
 
 // Adds the products of one value of A to the sums of its row. kSpread: that of one vector reads the value itself.
@@ -196,7 +196,8 @@ HWY_INLINE void add_row(const T* x, const V (&column)[kVectors], V* sum) {
     add_value_product(x, column[0], *sum);
   } else {
     const V spread = hn::Set(hn::DFromV<V>(), *x);
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { add_product(spread, column[v], sum[v]); });
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) add_product(spread, column[v], sum[v]);
   }
 }
 
@@ -217,46 +218,53 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
   const T* fetch = part.next ? part.next + tile * kChains * slices * kc * part.next_step : nullptr;
   ResultRows<T, kRows, kVectors> results(t, part.finish, place, columns);
   V sum[kRows][kChains * kVectors];
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
     if (kFetchesAtOnce) results.fetch();
-    unroll<kChains * kVectors>([&](auto i) __attribute__((always_inline)) { sum[r][i] = hn::Zero(d); });
-  });
+    HWY_UNROLL(4)
+    for (int i = 0; i < kChains * kVectors; ++i) sum[r][i] = hn::Zero(d);
+  }
   for (std::int64_t s = 0; s < slices; ++s) {
     // Every third row has its own pointer; the two behind it are reached by scaled addressing.
     const T *a[kChains][5], *b[kChains], *beside[kChains];
-    unroll<kChains>([&](auto c) __attribute__((always_inline)) {
+    HWY_UNROLL(2)
+    for (int c = 0; c < kChains; ++c) {
       const GemmSlice<T>& slice = chains[c].slices[s];
       a[c][0] = slice.a + a_offset;
-      unroll<4>([&](auto i) __attribute__((always_inline)) { a[c][i + 1] = a[c][i] + 3 * lda; });
+      HWY_UNROLL(4)
+      for (int i = 0; i < 4; ++i) a[c][i + 1] = a[c][i] + 3 * lda;
       b[c] = slice.b + b_offset;
       beside[c] = b[c] + (kPanels > 1 ? t.panel_stride : 0);
-    });
-    const auto add_term = [&](auto c, std::int64_t k) __attribute__((always_inline)) {
+    }
+    const auto add_term = [&](int c, std::int64_t k) __attribute__((always_inline)) {
       V column[kVectors];
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        column[v] = hn::LoadU(d, (v < kWidth ? b[c] : beside[c]) + v % kWidth * lanes);
-      });
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        add_row<kSpread>(a[c][r / 3] + r % 3 * lda + k, column, sum[r] + c * kVectors);
-      });
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) column[v] = hn::LoadU(d, (v < kWidth ? b[c] : beside[c]) + v % kWidth * lanes);
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) add_row<kSpread>(a[c][r / 3] + r % 3 * lda + k, column, sum[r] + c * kVectors);
       b[c] += columns;
       beside[c] += columns;
     };
     std::int64_t k = 0;
     for (; k + kTermsPerTurn <= kc; k += kTermsPerTurn) {
       if (!kFetchesAtOnce) results.fetch();
-      unroll<kChains>([&](auto c) __attribute__((always_inline)) {
+      HWY_UNROLL(2)
+      for (int c = 0; c < kChains; ++c) {
         if (fetch) {
           fetch_panels<kPanels, (kLines + 1) / 2>(fetch, t.panel_stride);
           fetch += kTermsPerTurn * part.next_step;
         } else {
           fetch_panels<kPanels, kLines>(b[c] + kPrefetchRows * columns, t.panel_stride);
         }
-        unroll<kTermsPerTurn>([&](auto i) __attribute__((always_inline)) { add_term(c, k + i); });
+        HWY_UNROLL(4)
+        for (int i = 0; i < kTermsPerTurn; ++i) add_term(c, k + i);
         b[c] = hidden(b[c]);
-      });
+      }
     }
-    for (; k < kc; ++k) unroll<kChains>([&](auto c) __attribute__((always_inline)) { add_term(c, k); });
+    for (; k < kc; ++k) {
+      HWY_UNROLL(2)
+      for (int c = 0; c < kChains; ++c) add_term(c, k);
+    }
   }
   store_panels<kChains>(t, part, place, sum);
 }

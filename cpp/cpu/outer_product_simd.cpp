@@ -18,30 +18,37 @@ HWY_NOINLINE void outer_tile(const OuterTile<T>& t) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][kVectors];
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
-  });
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  }
   for (const OuterSlice<T>*s = t.slices, *end = s + t.slice_count; s != end; ++s) {
     const T* HWY_RESTRICT a = s->rows + t.row;
     const T* HWY_RESTRICT b[kVectors];
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) { b[v] = s->vectors + t.offset[v]; });
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) b[v] = s->vectors + t.offset[v];
     for (std::int64_t k = 0; k < t.count; ++k, a += t.row_step) {
       V column[kVectors];
       if (kFetches) hwy::Prefetch(a + t.ahead * t.row_step);
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) {
         column[v] = hn::LoadU(d, b[v]);
         if (kFetches) hwy::Prefetch(b[v] + t.ahead * t.vector_step);
         b[v] += t.vector_step;
-      });
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) { add_row<kSpread>(a + r, column, sum[r]); });
+      }
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) add_row<kSpread>(a + r, column, sum[r]);
     }
   }
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
       T* c = t.c + r * t.ldc + t.step[v];
       hn::StoreU(t.adds ? hn::Add(hn::LoadU(d, c), sum[r][v]) : sum[r][v], d, c);
-    });
-  });
+    }
+  }
 }
 
 // Of 1, 2, ... rows.

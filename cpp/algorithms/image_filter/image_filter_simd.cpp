@@ -54,13 +54,14 @@ HWY_INLINE void add_row(const Tile<A>& t, std::int64_t row_terms, const A* HWY_R
   for (std::int64_t k = terms.begin; k < terms.end; ++k) {
     const A* from = x + t.offsets[k];
     V column[kColumns];
-    unroll<kColumns>([&](auto v) __attribute__((always_inline)) { column[v] = held(hn::LoadU(d, from + v * lanes)); });
-    unroll<kCount>([&](auto r) __attribute__((always_inline)) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kColumns; ++v) column[v] = held(hn::LoadU(d, from + v * lanes));
+    HWY_UNROLL(16)
+    for (int r = 0; r < kCount; ++r) {
       const V w = held(hn::Set(d, kOutputs > 1 ? weights[k * kOutputs + r] : weights[k - r * row_terms]));
-      unroll<kColumns>([&](auto v) __attribute__((always_inline)) {
-        sum[kFirst + r][v] = hn::MulAdd(column[v], w, sum[kFirst + r][v]);
-      });
-    });
+      HWY_UNROLL(8)
+      for (int v = 0; v < kColumns; ++v) sum[kFirst + r][v] = hn::MulAdd(column[v], w, sum[kFirst + r][v]);
+    }
   }
 }
 
@@ -94,17 +95,21 @@ HWY_NOINLINE void sum_tile(const Layout& s, const Tile<A>& t) {
   V sum[kSums][kColumns];
   bool closed = false;
   const auto clear = [&]() __attribute__((always_inline)) {
-    unroll<kSums>([&](auto r) __attribute__((always_inline)) {
-      unroll<kColumns>([&](auto v) __attribute__((always_inline)) { sum[r][v] = hn::Zero(d); });
-    });
+    HWY_UNROLL(16)
+    for (int r = 0; r < kSums; ++r) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < kColumns; ++v) sum[r][v] = hn::Zero(d);
+    }
   };
   const auto close = [&]() __attribute__((always_inline)) {
-    unroll<kSums>([&](auto r) __attribute__((always_inline)) {
-      unroll<kColumns>([&](auto v) __attribute__((always_inline)) {
+    HWY_UNROLL(16)
+    for (int r = 0; r < kSums; ++r) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < kColumns; ++v) {
         A* to = t.sums + r * kStrip<A> + v * lanes;
         hn::StoreU(closed ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
-      });
-    });
+      }
+    }
     closed = true;
     clear();
   };
@@ -142,9 +147,9 @@ template <class A, int kRows, int kOutputs>
 Sums<A> sums_of(std::int64_t left) {
   constexpr int kMost = tile_vectors(kRows * kOutputs);
   if (left >= kMost) return {sum_tile<A, kRows, kOutputs, kMost>, kMost};
-  if constexpr (kMost > 3)
+  if constexpr (kMost > 3 && !kFewForms)
     if (left >= 3) return {sum_tile<A, kRows, kOutputs, 3>, 3};
-  if constexpr (kMost > 2)
+  if constexpr (kMost > 2 && !kFewForms)
     if (left >= 2) return {sum_tile<A, kRows, kOutputs, 2>, 2};
   return {sum_tile<A, kRows, kOutputs, 1>, 1};
 }

@@ -161,8 +161,8 @@ class Grouped {
   void run_kernel(std::int64_t rows, Range w, const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors,
                   const GroupedSums<A, Out>* to) const {
     using Pixels = std::make_integer_sequence<int, kGroupedPixels>;
-    // Tiles of halves by themselves are always checked: kernels without would cost more to compile than they win.
-    constexpr bool kAlwaysChecked = !std::is_same_v<A, Out>;
+    // Tiles of other types by themselves are always checked: kernels without would cost more to compile than they win.
+    constexpr bool kAlwaysChecked = kFewForms || !std::is_same_v<Out, float>;
     static constexpr auto kBorder = grouped_table<A, Out, true, false>(Pixels());
     static constexpr auto kInside = grouped_table<A, Out, kAlwaysChecked, false>(Pixels());
     const auto size = static_cast<std::size_t>(w.size() - 1);

@@ -100,24 +100,24 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
     if constexpr (!kManyRegisters) column = hidden(column);
     const auto indices = permutation<kBlocks>(d, v.indices + c * lanes);
     V weight[kRows][kTaps];
-    unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
-      constexpr int kRow = kFirst + i;
-      unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
-        weight[kRow][k] = hn::LoadU(d, weights + (k * taps.stride - kRow * taps.row_taps) * vectors + c * lanes);
-      });
-    });
-    unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
-      if (kChecked && !(inside >> j & 1)) return;
+    HWY_UNROLL(2)
+    for (int row = kFirst; row < kLast; ++row) {
+      HWY_UNROLL(4)
+      for (int k = 0; k < kTaps; ++k)
+        weight[row][k] = hn::LoadU(d, weights + (k * taps.stride - row * taps.row_taps) * vectors + c * lanes);
+    }
+    HWY_UNROLL(16)
+    for (int j = 0; j < kPixels + kTaps - 1; ++j) {
+      if (kChecked && !(inside >> j & 1)) continue;
       const V x = permuted<kBlocks>(d, hn::LoadU(d, column + j * taps.step), indices);
-      unroll<kTaps>([&](auto k) __attribute__((always_inline)) {
-        constexpr int kPixel = j - k;
-        if constexpr (kPixel >= 0 && kPixel < kPixels)
-          unroll<kLast - kFirst>([&](auto i) __attribute__((always_inline)) {
-            constexpr int kRow = kFirst + i;
-            sum[kRow][kPixel] = hn::MulAdd(x, weight[kRow][k], sum[kRow][kPixel]);
-          });
-      });
-    });
+      HWY_UNROLL(4)
+      for (int k = 0; k < kTaps; ++k) {
+        const int pixel = j - k;
+        if (pixel < 0 || pixel >= kPixels) continue;
+        HWY_UNROLL(2)
+        for (int row = kFirst; row < kLast; ++row) sum[row][pixel] = hn::MulAdd(x, weight[row][k], sum[row][pixel]);
+      }
+    }
   }
 }
 
@@ -146,7 +146,8 @@ template <class A, class Out, int kPixels, class V>
 HWY_INLINE void store_outputs(V (&sum)[kPixels], const GroupedSums<A, Out>& to, std::int64_t lanes) {
   const hn::ScalableTag<A> d;
   const auto each = [&](auto* first, std::int64_t stride) __attribute__((always_inline)) {
-    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { store(sum[i], d, first + i * stride); });
+    HWY_UNROLL(16)
+    for (int i = 0; i < kPixels; ++i) store(sum[i], d, first + i * stride);
   };
   if (!to.out) return each(to.sums, to.stride);
   if (to.bounding->needed) bound(sum, *to.bounding, to.channel + lanes);
@@ -161,20 +162,21 @@ HWY_INLINE void add_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std
   using V = hn::Vec<decltype(d)>;
   V sum[1][kPixels];
   const auto clear = [&]() __attribute__((always_inline)) {
-    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { sum[0][i] = hn::Zero(d); });
+    HWY_UNROLL(16)
+    for (int i = 0; i < kPixels; ++i) sum[0][i] = hn::Zero(d);
   };
   clear();
   std::int64_t chain = 0;
   bool closed = false;
   const auto add_closed = [&]() __attribute__((always_inline)) {
     if (!closed) return;
-    unroll<kPixels>([&](auto i) __attribute__((always_inline)) {
-      sum[0][i] = hn::Add(hn::LoadU(d, to.sums + i * to.stride), sum[0][i]);
-    });
+    HWY_UNROLL(16)
+    for (int i = 0; i < kPixels; ++i) sum[0][i] = hn::Add(hn::LoadU(d, to.sums + i * to.stride), sum[0][i]);
   };
   const auto close = [&]() __attribute__((always_inline)) {
     add_closed();
-    unroll<kPixels>([&](auto i) __attribute__((always_inline)) { hn::StoreU(sum[0][i], d, to.sums + i * to.stride); });
+    HWY_UNROLL(16)
+    for (int i = 0; i < kPixels; ++i) hn::StoreU(sum[0][i], d, to.sums + i * to.stride);
     clear();
     closed = true;
     chain = 0;
@@ -211,7 +213,8 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
   for (const ChannelVector<A>& v : vectors) {
     fetch_ahead<kPixels>(taps, v);
     hn::Vec<decltype(d)> sum[2][kPixels];
-    unroll<2 * kPixels>([&](auto i) __attribute__((always_inline)) { sum[i / kPixels][i % kPixels] = hn::Zero(d); });
+    HWY_UNROLL(32)
+    for (int i = 0; i < 2 * kPixels; ++i) sum[i / kPixels][i % kPixels] = hn::Zero(d);
     unroll<kGroupedTaps>([&](auto i) __attribute__((always_inline)) {
       constexpr int kTaps = kGroupedTaps - i;
       for (const TapRun<A>& run : taps.runs[kTaps - 1])

@@ -71,22 +71,24 @@ template <int kOutputs, int kPixels, class V, class Load, class Weight>
 HWY_INLINE void add_products(V (&sum)[kOutputs * kPixels], Load load, Weight weight) {
   if constexpr (kOutputs <= kPixels) {
     V w[kOutputs];
-    unroll<kOutputs>([&](auto o) __attribute__((always_inline)) { w[o] = weight(o); });
-    unroll<kPixels>([&](auto p) __attribute__((always_inline)) {
+    HWY_UNROLL(16)
+    for (int o = 0; o < kOutputs; ++o) w[o] = weight(o);
+    HWY_UNROLL(32)
+    for (int p = 0; p < kPixels; ++p) {
       const V x = kOutputs > 1 ? held(load(p)) : load(p);
-      unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
-        sum[p * kOutputs + o] = hn::MulAdd(x, w[o], sum[p * kOutputs + o]);
-      });
-    });
+      HWY_UNROLL(16)
+      for (int o = 0; o < kOutputs; ++o) sum[p * kOutputs + o] = hn::MulAdd(x, w[o], sum[p * kOutputs + o]);
+    }
   } else {
     V x[kPixels];
-    unroll<kPixels>([&](auto p) __attribute__((always_inline)) { x[p] = load(p); });
-    unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
+    HWY_UNROLL(16)
+    for (int p = 0; p < kPixels; ++p) x[p] = load(p);
+    HWY_UNROLL(32)
+    for (int o = 0; o < kOutputs; ++o) {
       const V w = kPixels > 1 ? held(weight(o)) : weight(o);
-      unroll<kPixels>([&](auto p) __attribute__((always_inline)) {
-        sum[p * kOutputs + o] = hn::MulAdd(x[p], w, sum[p * kOutputs + o]);
-      });
-    });
+      HWY_UNROLL(16)
+      for (int p = 0; p < kPixels; ++p) sum[p * kOutputs + o] = hn::MulAdd(x[p], w, sum[p * kOutputs + o]);
+    }
   }
 }
 
@@ -101,32 +103,36 @@ HWY_NOINLINE void narrow_tile(const TermRuns<T>& terms, std::int64_t offset, std
   constexpr int kSums = kOutputs * kPixels;
   HWY_ALIGN A total[kSums * HWY_MAX_BYTES / sizeof(A)];
   V sum[kSums];
-  unroll<kSums>([&](auto i) __attribute__((always_inline)) { sum[i] = hn::Zero(d); });
+  HWY_UNROLL(32)
+  for (int i = 0; i < kSums; ++i) sum[i] = hn::Zero(d);
   const TermRun<T>* run = terms.runs.data();
   for (std::size_t chain = 0; chain < terms.ends.size(); ++chain) {
     for (const TermRun<T>* end = terms.runs.data() + terms.ends[chain]; run != end; ++run) {
       // Every third pixel and channel has its own pointer; the two behind it are reached by scaled addressing.
       const T* x[(kPixels + 2) / 3];
       const A* w[(kOutputs + 2) / 3];
-      unroll<(kPixels + 2) / 3>([&](auto i) __attribute__((always_inline)) { x[i] = run->x + offset + 3 * i * lda; });
-      unroll<(kOutputs + 2) / 3>([&](auto i) __attribute__((always_inline)) { w[i] = run->weights + 3 * i * ldw; });
+      HWY_UNROLL(16)
+      for (int i = 0; i < (kPixels + 2) / 3; ++i) x[i] = run->x + offset + 3 * i * lda;
+      HWY_UNROLL(16)
+      for (int i = 0; i < (kOutputs + 2) / 3; ++i) w[i] = run->weights + 3 * i * ldw;
       std::int64_t k = 0;
       for (; k + lanes <= run->terms; k += lanes)
         add_products<kOutputs, kPixels>(
-            sum, [&](auto p) __attribute__((always_inline)) { return load(d, x[p / 3] + p % 3 * lda + k); },
-            [&](auto o) __attribute__((always_inline)) { return hn::LoadU(d, w[o / 3] + o % 3 * ldw + k); });
+            sum, [&](int p) __attribute__((always_inline)) { return load(d, x[p / 3] + p % 3 * lda + k); },
+            [&](int o) __attribute__((always_inline)) { return hn::LoadU(d, w[o / 3] + o % 3 * ldw + k); });
       if (const auto rest = static_cast<std::size_t>(run->terms - k); rest > 0)
         add_products<kOutputs, kPixels>(
-            sum, [&](auto p) __attribute__((always_inline)) { return load_n(d, x[p / 3] + p % 3 * lda + k, rest); },
-            [&](auto o) __attribute__((always_inline)) { return load_n(d, w[o / 3] + o % 3 * ldw + k, rest); });
+            sum, [&](int p) __attribute__((always_inline)) { return load_n(d, x[p / 3] + p % 3 * lda + k, rest); },
+            [&](int o) __attribute__((always_inline)) { return load_n(d, w[o / 3] + o % 3 * ldw + k, rest); });
     }
     if (terms.ends.size() == 1) break;
-    unroll<kSums>([&](auto i) __attribute__((always_inline)) {
+    HWY_UNROLL(32)
+    for (int i = 0; i < kSums; ++i) {
       A* to = total + i * lanes;
       if (chain > 0) sum[i] = hn::Add(hn::Load(d, to), sum[i]);
       hn::Store(sum[i], d, to);
       if (chain + 1 < terms.ends.size()) sum[i] = hn::Zero(d);
-    });
+    }
   }
   add_across_lanes<A>(sum, sums);
 }

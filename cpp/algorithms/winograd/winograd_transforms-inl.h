@@ -139,12 +139,14 @@ struct TileTransforms {
       FloatVec column[kRows], points[H::count];
       get(j, column);
       evaluate<H, kMatrixH>(column, points);
-      unroll<H::count>([&](auto i) __attribute__((always_inline)) { rows[i][j] = points[i]; });
+      HWY_UNROLL(16)
+      for (int i = 0; i < H::count; ++i) rows[i][j] = points[i];
     });
     for_each_line<H::count>([&](auto i) __attribute__((always_inline)) {
       FloatVec points[W::count];
       evaluate<W, kMatrixW>(rows[i], points);
-      unroll<W::count>([&](auto j) __attribute__((always_inline)) { put(i * W::count + j, points[j]); });
+      HWY_UNROLL(16)
+      for (int j = 0; j < W::count; ++j) put(i * W::count + j, points[j]);
     });
   }
 
@@ -152,16 +154,17 @@ struct TileTransforms {
   template <const auto& kMatrixD, int kSlices, int kRows, class Get>
   static HWY_INLINE void sum_slices(int plane, Get get, FloatVec* column) {
     if constexpr (!kDeep) {
-      unroll<kRows>([&](auto i) __attribute__((always_inline)) { column[i] = get(0, i); });
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) column[i] = get(0, i);
     } else {
-      unroll<kRows>([&](auto i) __attribute__((always_inline)) { column[i] = hn::Zero(FloatTag()); });
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) column[i] = hn::Zero(FloatTag());
       HWY_UNROLL(1)
       for (int k = 0; k < kSlices; ++k) {
         const auto factor = static_cast<float>(kMatrixD[plane][k]);
         if (factor == 0) continue;
-        unroll<kRows>([&](auto i) __attribute__((always_inline)) {
-          column[i] = hn::MulAdd(hn::Set(FloatTag(), factor), get(k, i), column[i]);
-        });
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) column[i] = hn::MulAdd(hn::Set(FloatTag(), factor), get(k, i), column[i]);
       }
     }
   }
@@ -238,9 +241,11 @@ struct TileTransforms {
     FloatVec rows[kMH][W::count];
     for_each_line<W::count>([&](auto j) __attribute__((always_inline)) {
       FloatVec points[H::count], column[kMH];
-      unroll<H::count>([&](auto i) __attribute__((always_inline)) { points[i] = sum(i * W::count + j); });
+      HWY_UNROLL(16)
+      for (int i = 0; i < H::count; ++i) points[i] = sum(i * W::count + j);
       combine<H>(points, column);
-      unroll<kMH>([&](auto i) __attribute__((always_inline)) { rows[i][j] = column[i]; });
+      HWY_UNROLL(16)
+      for (int i = 0; i < kMH; ++i) rows[i][j] = column[i];
     });
     for_each_line<kMH>([&](auto i) __attribute__((always_inline)) {
       FloatVec pixels[kMW];
@@ -260,9 +265,11 @@ struct TileTransforms {
       HWY_UNROLL(1)
       for (int p = 0; p < kPlane; ++p) {
         FloatVec points[D::count], column[kMD];
-        unroll<D::count>([&](auto k) __attribute__((always_inline)) { points[k] = sum(k * kPlane + p); });
+        HWY_UNROLL(16)
+        for (int k = 0; k < D::count; ++k) points[k] = sum(k * kPlane + p);
         combine<D>(points, column);
-        unroll<kMD>([&](auto e) __attribute__((always_inline)) { planes[e][p] = column[e]; });
+        HWY_UNROLL(16)
+        for (int e = 0; e < kMD; ++e) planes[e][p] = column[e];
       }
       HWY_UNROLL(1)
       for (int e = 0; e < kMD; ++e)
@@ -289,16 +296,17 @@ struct TileTransforms {
             return hn::LoadU(d, from);
           },
           [&](int e, int i, FloatVec* pixels) __attribute__((always_inline)) {
-            unroll<kMW>([&](auto j) __attribute__((always_inline)) {
+            HWY_UNROLL(16)
+            for (int j = 0; j < kMW; ++j) {
               pixels[j] = hn::Add(pixels[j], b);
               poison = hn::MulAdd(pixels[j], hn::Zero(d), poison);
               if (bounds) pixels[j] = clamp_keep_nan<FloatTag>(pixels[j], low, high);
-            });
+            }
             with_float_type(
                 dtype, [&](auto zero) __attribute__((always_inline)) {
                   auto* to = static_cast<decltype(zero)*>(y) + e * stride.slice + i * stride.row + at;
-                  unroll<kMW>([&](auto j)
-                                  __attribute__((always_inline)) { store(pixels[j], d, to + j * stride.pixel); });
+                  HWY_UNROLL(16)
+                  for (int j = 0; j < kMW; ++j) store(pixels[j], d, to + j * stride.pixel);
                 });
           });
     }
