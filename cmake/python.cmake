@@ -16,6 +16,7 @@ file(GLOB VKCONV_BINDING_SOURCES CONFIGURE_DEPENDS cpp/bindings/*.cpp)
 # NO_EXTRAS: link-time optimisation of the thin bindings costs build time and gains nothing.
 pybind11_add_module(_core MODULE NO_EXTRAS ${VKCONV_BINDING_SOURCES})
 target_link_libraries(_core PRIVATE vkconv vkconv_flags)
+vkconv_precompile(_core <pybind11/pybind11.h>)
 target_compile_definitions(_core PRIVATE VKCONV_VERSION="${PROJECT_VERSION}"
                                          VKCONV_VULKAN=$<BOOL:${VKCONV_VULKAN}>
                                          VKCONV_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"

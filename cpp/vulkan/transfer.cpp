@@ -17,10 +17,10 @@ constexpr std::size_t kSlicesInFlight = 4;
 constexpr std::size_t kSmallBytes = 16 << 10;
 
 // Calls f(box) for the boxes, in order, that make up elements [begin, end) of the array behind `axis`: whole steps
-// along the axis, and before and after them the parts of two.
+// along the axis, and before and after them the parts of two, which steps of the last axis have none of.
 template <class F>
 void for_boxes(const HostArray& array, std::size_t axis, std::int64_t begin, std::int64_t end, const F& f) {
-  if (begin == end) return;
+  if (begin == end || axis == array.extent.size()) return;
   std::int64_t step = 1;
   for (std::size_t a = axis + 1; a < array.extent.size(); ++a) step *= array.extent[a];
   const std::int64_t first = ceil_div(begin, step), last = end / step;
