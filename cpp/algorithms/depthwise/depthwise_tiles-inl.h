@@ -368,18 +368,16 @@ HWY_INLINE TileFunction<In> row_tiles_of(std::int64_t columns) {
 
 template <int Stride, class In>
 HWY_INLINE TileFunction<In> row_tiles_for_taps(std::int64_t kernel_width, std::int64_t columns) {
-  if constexpr (kFewForms) {
-    return row_tiles_of<3, Stride, In>(columns);
-  } else {
-    if (kernel_width == 3 || kernel_width == 6) return row_tiles_of<3, Stride, In>(columns);
-    if (kernel_width == 5 || kernel_width == 10) return row_tiles_of<5, Stride, In>(columns);
+  if constexpr (!kFewForms) {
     if constexpr (Stride == 1) {
       if (kernel_width == 1) return row_tiles_of<1, Stride, In>(columns);
       if (kernel_width == 2) return row_tiles_of<2, Stride, In>(columns);
       if (kernel_width == 4 || kernel_width == 8) return row_tiles_of<4, Stride, In>(columns);
     }
-    return kernel_width < 7 ? row_tiles_of<3, Stride, In>(columns) : row_tiles_of<7, Stride, In>(columns);
+    if (kernel_width == 5 || kernel_width == 10) return row_tiles_of<5, Stride, In>(columns);
+    if (kernel_width >= 7) return row_tiles_of<7, Stride, In>(columns);
   }
+  return row_tiles_of<3, Stride, In>(columns);
 }
 
 template <class In>
@@ -392,9 +390,8 @@ HWY_INLINE TileFunction<In> find_row_tiles(std::int64_t kernel_width, std::int64
 // How a row of `left` columns is cut: the widest tiles, and then what wastes least. The tiles of 3 taps at stride 2
 // wait for memory at any width, and narrow ones, whose channels are done sooner, read it in order.
 inline std::int64_t row_tile_columns(std::int64_t left, std::int64_t stride, std::int64_t kernel_width, bool narrow) {
-  if (kFewForms) return kMaxColumns;
+  if (kFewForms || (kMaxColumns > 8 && stride != 2 && (left > 16 || left == 13 || left == 14))) return kMaxColumns;
   if (narrow && stride == 2 && kernel_width == 3) return 2;
-  if (kMaxColumns > 8 && stride != 2 && (left > 16 || left == 13 || left == 14)) return kMaxColumns;
   return left > 4 ? 8 : 4;
 }
 
