@@ -38,8 +38,8 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 template <class T>
 using AccumulatorTag = hn::ScalableTag<Accumulator<T>>;
 
-// f(0), ..., f(n - 1) with constant arguments. Arrays of vectors indexed by them live in registers; in a loop that is
-// not fully unrolled they would live in memory.
+// f(0), ..., f(n - 1) with constant arguments, for what needs constants. Arrays of vectors indexed by them live in
+// registers, as they do in loops of constant length under HWY_UNROLL, which compile several times as fast.
 template <class F, int... i>
 HWY_INLINE void unroll(std::integer_sequence<int, i...>, [[maybe_unused]] F f) {
   (f(std::integral_constant<int, i>()), ...);
