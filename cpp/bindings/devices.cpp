@@ -1,5 +1,6 @@
 #include "bindings/devices.h"
 
+#include <pybind11/gil_safe_call_once.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdlib>
@@ -19,11 +20,16 @@ namespace py = pybind11;
 constexpr std::string_view kCpu = "cpu", kVulkan = "vulkan", kVulkanPrefix = "vulkan:";
 
 // Resolved names of the devices of the `with` blocks around a caller, a tuple: of the context, which threads and tasks
-// of asyncio have each of their own. The variable is never destroyed.
+// of asyncio have each of their own. The variable is never destroyed. Its creation may let another thread run, which a
+// static of the language would make wait with the interpreter's lock held.
 PyObject* blocks_variable() {
-  static PyObject* const variable = PyContextVar_New("vkconv.device", nullptr);
-  if (!variable) throw py::error_already_set();
-  return variable;
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::object> variable;
+  const auto create = [] {
+    PyObject* const made = PyContextVar_New("vkconv.device", nullptr);
+    if (!made) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(made);
+  };
+  return variable.call_once_and_store_result(create).get_stored().ptr();
 }
 py::tuple blocks() {
   PyObject* names = nullptr;
