@@ -90,10 +90,7 @@ HWY_INLINE void store_sums(const GemmTile<T>& t, const GemmPart<T>& part, const 
           return cut ? load_n(d, p, last) : load(d, p);
         };
         const V value = change(r, kFirst + v, v * lanes, read);
-        if (cut)
-          store_n(value, d, to + v * lanes, last);
-        else
-          store(value, d, to + v * lanes);
+        cut ? store_n(value, d, to + v * lanes, last) : store(value, d, to + v * lanes);
       }
       to = hidden(to + stride);
       below();
@@ -208,32 +205,28 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
                          std::int64_t panel) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels;
+  constexpr int kPanels = panels_of(kVectors), kWidth = kVectors / kPanels, kAll = kChains * kVectors;
   constexpr int kLines = (kTermsPerTurn * kWidth * HWY_MAX_BYTES + kLineBytes - 1) / kLineBytes;  // of so many terms
   const std::size_t lanes = hn::Lanes(d);
   const std::int64_t row = part.first_row + tile * kRows, columns = kWidth * static_cast<std::int64_t>(lanes);
   const std::int64_t lda = t.lda, kc = chains->kc, slices = chains->slice_count;
-  const std::int64_t a_offset = row * lda, b_offset = panel * t.panel_stride;
   const Place<T> place{row, panel, t.c + row * t.ldc + panel * (t.c_panel_stride > 0 ? t.c_panel_stride : columns)};
   const T* fetch = part.next ? part.next + tile * kChains * slices * kc * part.next_step : nullptr;
   ResultRows<T, kRows, kVectors> results(t, part.finish, place, columns);
-  V sum[kRows][kChains * kVectors];
+  V sum[kRows][kAll];
+  HWY_UNROLL(32)
+  for (int i = 0; i < kRows * kAll; ++i) sum[i / kAll][i % kAll] = hn::Zero(d);
   HWY_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    if (kFetchesAtOnce) results.fetch();
-    HWY_UNROLL(4)
-    for (int i = 0; i < kChains * kVectors; ++i) sum[r][i] = hn::Zero(d);
-  }
+  for (int r = 0; kFetchesAtOnce && r < kRows; ++r) results.fetch();
   for (std::int64_t s = 0; s < slices; ++s) {
     // Every third row has its own pointer; the two behind it are reached by scaled addressing.
     const T *a[kChains][5], *b[kChains], *beside[kChains];
     HWY_UNROLL(2)
     for (int c = 0; c < kChains; ++c) {
       const GemmSlice<T>& slice = chains[c].slices[s];
-      a[c][0] = slice.a + a_offset;
-      HWY_UNROLL(4)
-      for (int i = 0; i < 4; ++i) a[c][i + 1] = a[c][i] + 3 * lda;
-      b[c] = slice.b + b_offset;
+      HWY_UNROLL(8)
+      for (int i = 0; i < 5; ++i) a[c][i] = slice.a + (row + 3 * i) * lda;
+      b[c] = slice.b + panel * t.panel_stride;
       beside[c] = b[c] + (kPanels > 1 ? t.panel_stride : 0);
     }
     const auto add_term = [&](int c, std::int64_t k) __attribute__((always_inline)) {
@@ -261,10 +254,9 @@ HWY_INLINE void multiply(const GemmTile<T>& t, const GemmTerms<T>* chains, const
         b[c] = hidden(b[c]);
       }
     }
-    for (; k < kc; ++k) {
-      HWY_UNROLL(2)
-      for (int c = 0; c < kChains; ++c) add_term(c, k);
-    }
+    HWY_UNROLL(2)
+    for (int c = 0; c < kChains; ++c)
+      for (std::int64_t rest = k; rest < kc; ++rest) add_term(c, rest);
   }
   store_panels<kChains>(t, part, place, sum);
 }
