@@ -106,9 +106,8 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
       for (int k = 0; k < kTaps; ++k)
         weight[row][k] = hn::LoadU(d, weights + (k * taps.stride - row * taps.row_taps) * vectors + c * lanes);
     }
-    HWY_UNROLL(16)
-    for (int j = 0; j < kPixels + kTaps - 1; ++j) {
-      if (kChecked && !(inside >> j & 1)) continue;
+    unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
+      if (kChecked && !(inside >> j & 1)) return;
       const V x = permuted<kBlocks>(d, hn::LoadU(d, column + j * taps.step), indices);
       HWY_UNROLL(4)
       for (int k = 0; k < kTaps; ++k) {
@@ -117,7 +116,7 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
         HWY_UNROLL(2)
         for (int row = kFirst; row < kLast; ++row) sum[row][pixel] = hn::MulAdd(x, weight[row][k], sum[row][pixel]);
       }
-    }
+    });
   }
 }
 
