@@ -14,8 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
-#include <utility>
 
 #include "cpu/activation-inl.h"
 #include "cpu/gemm.h"

@@ -106,6 +106,7 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
       for (int k = 0; k < kTaps; ++k)
         weight[row][k] = hn::LoadU(d, weights + (k * taps.stride - row * taps.row_taps) * vectors + c * lanes);
     }
+    // By constants: columns that a loop skips spill sums where registers are 16.
     unroll<kPixels + kTaps - 1>([&](auto j) __attribute__((always_inline)) {
       if (kChecked && !(inside >> j & 1)) return;
       const V x = permuted<kBlocks>(d, hn::LoadU(d, column + j * taps.step), indices);
