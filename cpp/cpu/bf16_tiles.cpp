@@ -317,7 +317,6 @@ Kernels tile_kernels() {
            tile_kernels<Unit, kParts, 2>(rows),
            {},
            tile_kernels<Unit, kParts, 4>(rows)},
-          0,
           {},
           release<Unit>};
 }

@@ -32,7 +32,7 @@ inline constexpr double kBetweenCoresShare = 0.1;
 // The micro-kernel's tiles on a described processor.
 inline RegisterTile register_tile(const Traits& t, DType operand) {
   const std::int64_t lanes = lanes_of(t, operand);
-  if (t.vector_bytes >= 64) return {lanes, {14, 14, 0, 6}};
+  if (t.vector_bytes >= 64) return {lanes, {14, 14, 9, 6}};
   return {lanes, {12, 6, t.vector_bytes >= 32 ? 4 : 0, 0}};
 }
 

@@ -39,10 +39,11 @@ inline constexpr int kMaxWideRows = kManyRegisters ? 6 : 0;
 // Rows of a tile of two vectors that makes two chains side by side: half of the sums are stored and added up.
 inline constexpr int kMaxTwinRows = kManyRegisters ? 7 : 0;
 
-// Rows of a tile of three vectors, whose 12 sums, 3 vectors of B and a broadcast fill 16 registers: it loads 7 values
-// for 12 vector products where 6 rows by two vectors load 8, which is 1.1 to 1.15 times faster (Zen 3). Without fused
-// multiply-adds a product needs one more.
-inline constexpr int kMaxThreeRows = HWY_TARGET == HWY_AVX2 ? 4 : 0;
+// Rows of a tile of three vectors. Of 32 registers its 27 sums leave three for B and one for a broadcast: 12 values for
+// 27 vector products (see RegisterTile::vectors). Of 16 registers 12 sums do: it loads 7 values for 12 products where
+// 6 rows by two vectors load 8, which is 1.1 to 1.15 times faster (Zen 3). Without fused multiply-adds a product needs
+// one more.
+inline constexpr int kMaxThreeRows = kManyRegisters ? 9 : HWY_TARGET == HWY_AVX2 ? 4 : 0;
 // Rows of a tile of one vector. Of 6, each sum would wait for its last multiply-add.
 inline constexpr int kMaxOneRows = kMaxRows == 6 ? 12 : kMaxRows;
 

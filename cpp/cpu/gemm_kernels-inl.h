@@ -48,10 +48,11 @@ const GemmKernels<T>& kernels() {
   constexpr int kTwinRows = std::is_same_v<T, float> ? kMaxTwinRows : 0;
   constexpr std::int64_t kOutOfL3 = 13 << 20, kAny = std::numeric_limits<std::int64_t>::max();
   static const GemmKernels<T> made{
-      .shape = {panel_columns<T>() / 2, {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows}},
+      .shape = {panel_columns<T>() / 2,
+                {kMaxOneRows, kMaxRows, kMaxThreeRows, kMaxWideRows},
+                zen4() || zen5() ? kTwinRows : 0},
       .kernels = {one_vector_kernels<T>(), micro_kernels<T, 2, kMaxRows>(), micro_kernels<T, 3, kMaxThreeRows>(),
                   micro_kernels<T, 4, kMaxWideRows>()},
-      .twin_rows = zen4() || zen5() ? kTwinRows : 0,
       .twins = micro_kernels<T, 2, kTwinRows, 2>(),
       .twin_bytes = zen5() ? kOutOfL3 : kAny};
   return made;

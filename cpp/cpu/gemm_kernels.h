@@ -24,18 +24,15 @@ struct GemmKernels {
   RegisterTile shape;
   std::int64_t granule = 1;       // terms that go together
   std::array<Rows, 4> kernels{};  // of 1, 2, 3 and 2 x 2 vectors
-  // Tiles of two vectors that make two chains side by side, and their most rows; 0: one chain after the other is
-  // faster.
-  std::int64_t twin_rows = 0;
-  Rows twins{};
-  void (*release)() = nullptr;  // gives back what the calls of a thread hold; null: nothing
-  std::int64_t twin_bytes = 0;  // of all panels, beyond which one chain after the other is faster
+  Rows twins{};                   // of two vectors, in two chains side by side
+  void (*release)() = nullptr;    // gives back what the calls of a thread hold; null: nothing
+  std::int64_t twin_bytes = 0;    // of all panels, beyond which one chain after the other is faster
   // Of each of the two: their part of a panel must stay in L1, since tiles half as high meet it twice as often.
   static constexpr std::int64_t kMostTwinTerms = kBlockTerms * 3 / 2;
 
   // How many chains to bring to chains() for a panel of so many vectors, one of so many bytes in all.
   int chains_together(int vectors, std::int64_t all_bytes = 0) const {
-    return vectors == 2 && twin_rows > 0 && all_bytes <= twin_bytes ? 2 : 1;
+    return vectors == 2 && shape.twin_rows > 0 && all_bytes <= twin_bytes ? 2 : 1;
   }
 
   // C = or += the sums of `rows` rows by `vectors` (1 to 3) vectors a panel, in one chain of additions.
@@ -91,7 +88,7 @@ struct GemmKernels {
       part.panels_end = panel + 1;
       const T* next = tile.next ? tile.next : behind(terms[1], vectors);
       if (part.panels_end < tile.panels) next = terms->slices->b + part.panels_end * tile.panel_stride;
-      cut(tile, terms, 2, part, rows, vectors, twins, twin_rows, next);
+      cut(tile, terms, 2, part, rows, vectors, twins, shape.twin_rows, next);
     }
   }
   // Where the panel goes on behind the terms.

@@ -72,7 +72,7 @@ template <class T>
 void check_tile(const GemmKernels<T>& kernels, int vectors, std::int64_t rows, std::int64_t kc, std::int64_t slices,
                 bool accumulate) {
   SCOPED_TRACE(testing::Message() << vectors << " vectors, " << rows << " rows, kc " << kc << ", " << slices
-                                  << " slices, twins of " << kernels.twin_rows);
+                                  << " slices, twins of " << kernels.shape.twin_rows);
   const std::int64_t columns = vectors * kernels.shape.lanes, lda = -(kc * slices + 3), ldc = columns + 5;
   const auto a = small_integers<T>(-lda * rows, 1), b = small_integers<T>(kc * slices * columns, 2);
   std::vector<T> c(static_cast<std::size_t>(ldc * rows), T{100}), expected = c;
@@ -143,17 +143,20 @@ void check_finish(const GemmKernels<T>& kernels, int vectors, std::int64_t rows,
 template <class T>
 std::vector<GemmKernels<T>> all_kernels() {
   GemmKernels<T> one = gemm_kernels<T>(), two = one;
-  one.twin_rows = 0;
-  two.twin_rows = std::count_if(two.twins.begin(), two.twins.end(), [](auto kernel) { return kernel != nullptr; });
-  return two.twin_rows > 0 ? std::vector{one, two} : std::vector{one};
+  one.shape.twin_rows = 0;
+  two.shape.twin_rows =
+      std::count_if(two.twins.begin(), two.twins.end(), [](auto kernel) { return kernel != nullptr; });
+  return two.shape.twin_rows > 0 ? std::vector{one, two} : std::vector{one};
 }
+
+int most_vectors(const RegisterTile& shape) { return shape.most_rows(3) > 0 ? 3 : 2; }
 
 template <class T>
 void check_tiles(const GemmKernels<T>& kernels) {
   const RegisterTile& shape = kernels.shape;
   for (std::int64_t rows = 1; rows <= shape.most_rows(1); ++rows)
     for (const std::int64_t kc : {1, 3, 64, 65, 200})
-      for (int vectors = 1; vectors <= shape.vectors(); ++vectors) {
+      for (int vectors = 1; vectors <= most_vectors(shape); ++vectors) {
         check_finish<T>(kernels, vectors, rows, kc);
         for (const bool accumulate : {false, true})
           check_tile<T>(kernels, vectors, rows, kc, vectors == 1 ? 1 : 3, accumulate);
@@ -166,11 +169,24 @@ TEST(Gemm, EveryRowCountOnEveryTarget) {
       check_tiles<float>(kernels);
       for (std::int64_t rows = 1; rows <= kernels.shape.most_rows(2); ++rows)
         for (const std::int64_t kc : {5, 200})
-          for (int vectors = 1; vectors <= kernels.shape.vectors(); ++vectors)
+          for (int vectors = 1; vectors <= most_vectors(kernels.shape); ++vectors)
             check_rounding(kernels, vectors, rows, kc);
     }
     for (const auto& kernels : all_kernels<double>()) check_tiles<double>(kernels);
   });
+}
+
+TEST(Gemm, PanelsOfThreeVectorsLeaveNoneAlone) {
+  constexpr RegisterTile wide{16, {14, 14, 9, 6}}, narrow{8, {12, 6, 4, 0}}, few{4, {12, 6, 0, 0}};
+  const RegisterTile twins{16, {14, 14, 9, 6}, 7};
+  for (const std::int64_t all : {1, 2, 4, 7, 8, 13, 16}) EXPECT_EQ(wide.vectors(all), 2) << all;
+  for (const std::int64_t all : {3, 5, 6, 9, 11, 12, 24}) EXPECT_EQ(wide.vectors(all), 3) << all;
+  for (const std::int64_t all : {6, 12, 24}) EXPECT_EQ(twins.vectors(all), 2) << all;
+  for (const std::int64_t all : {3, 5, 9}) EXPECT_EQ(twins.vectors(all), 3) << all;
+  for (std::int64_t all = 1; all < 9; ++all) {
+    EXPECT_EQ(narrow.vectors(all), 3);
+    EXPECT_EQ(few.vectors(all), 2);
+  }
 }
 
 // C += A B for rows from the third on and panels whose C lies side by side, finished with a bias, or apart.
@@ -210,7 +226,7 @@ void check_all_panels() {
       for (const std::int64_t rows : {1, 5, 6, 7, 8, 9, 10, 13, 14, 15, 31})
         for (const std::int64_t kc : {1, 3, 70, 130})
           for (const bool apart : {false, true})
-            for (int vectors = 2; vectors <= kernels.shape.vectors(); ++vectors)
+            for (int vectors = 2; vectors <= most_vectors(kernels.shape); ++vectors)
               check_panels<T>(kernels, vectors, rows, panels, kc, apart);
 }
 

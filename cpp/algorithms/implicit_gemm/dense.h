@@ -31,7 +31,7 @@ struct DenseLayout {
   // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
   std::shared_ptr<const DenseLayout> one_row;
   RegisterTile tile;
-  std::int64_t columns = 0;                      // of a panel: two vectors or three
+  std::int64_t vectors = 2, columns = 0;         // of a panel: two vectors or three
   std::int64_t panels = 0;                       // a group; the last one may have fewer
   std::int64_t in = 0;                           // values of a tap: channels, zeros that fill pairs or tiles, parts
   std::int64_t terms = 0;                        // rows of a panel
@@ -67,7 +67,7 @@ struct DenseLayout {
   }
   // Tiles in one call for so many panels.
   std::int64_t tiles_together(std::int64_t count) const {
-    return std::max<std::int64_t>(1, kMostRowsTogether / (count * tile.most_rows(tile.vectors())));
+    return std::max<std::int64_t>(1, kMostRowsTogether / (count * tile.most_rows(vectors)));
   }
   std::int64_t panel_stride(std::size_t element_bytes) const {
     return static_cast<std::int64_t>(panel_bytes / element_bytes);

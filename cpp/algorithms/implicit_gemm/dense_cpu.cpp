@@ -146,6 +146,15 @@ Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
   return fastest_unit(p, t, share(in, 2), share(fills_tiles(p) ? in * p.kernel[2] : in, kTileTerms));
 }
 
+// Vectors of a panel. Panels of few pixels are what tasks share: as many vectors as leave the busiest thread the
+// fewest.
+std::int64_t panel_vectors(const ConvProblem& p, const RegisterTile& tile, std::int64_t threads) {
+  const std::int64_t all = ceil_div(p.out_channels_per_group(), tile.lanes), vectors = tile.vectors(all);
+  const auto busiest = [&](std::int64_t v) { return v * ceil_div(ceil_div(all, v) * p.groups, threads); };
+  const bool few = p.batch * p.output_pixels() < 2 * kMinChunkPixels;
+  return few && busiest(2) < busiest(vectors) ? 2 : vectors;
+}
+
 }  // namespace
 
 DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile, int parts) {
@@ -162,12 +171,13 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   const ConvProblem& p = s.p;
   const std::int64_t in = p.in_channels_per_group();
   s.tile = s.unit == Bf16Unit::none ? tile : register_tile(s.unit);
-  s.columns = s.tile.vectors() * s.tile.lanes;
+  s.vectors = panel_vectors(p, s.tile, context.traits.threads);
+  s.columns = s.vectors * s.tile.lanes;
   s.panels = ceil_div(p.out_channels_per_group(), s.columns);
   s.in = round_up(in, terms_together(s.unit)) * parts;
   s.terms = p.taps() * s.in;
   s.tap_reach = reach_of_taps(p);
-  s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.tile.vectors()));
+  s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.vectors));
   s.rows = p.batch * p.output[0] * p.output[1];
   s.copied = widens(s) || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(p));
   s.fetched =
