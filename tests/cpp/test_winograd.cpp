@@ -59,7 +59,7 @@ Blocking blocking(const Geometry& g, WeightSource source, std::int64_t tiles, st
   b.tiles = std::min(tiles, g.positions);
   b.depths_per_step = std::min(step, g.depths);
   b.depths_per_unit = std::min(unit, g.depths);
-  lay_out(b, g, kernels().lanes);
+  lay_out(b, g, cpu::register_tile(DType::f32));
   return b;
 }
 
@@ -117,25 +117,25 @@ const char* const kProblems[] = {
     "fwd_f32_n2c20o40g2_i6x5x9_k3x3x3_p1x1x1_bias_add_relu",
     "fwd_f32_n1c18o9_i7x9x10_k3x3x3_s1x2x2_p5x1x1",  // deep tiles of several parts, some on padding only
     "fwd_f16_n1c34o40_i5x9x6_k2x3x3_p1x1x1",
-    "fwd_f32_n1c70o40_i11x9_k2x2_p1x0",
-    "fwd_f32_n1c17o40_i11x9_k4x4_p1x2_bias",
+    "fwd_f32_n1c70o70_i11x9_k2x2_p1x0",
+    "fwd_f32_n1c17o53_i11x9_k4x4_p1x2_bias",
     "fwd_f32_n1c17o40_i11x12_k5x5_p2x2",
     "fwd_f32_n2c20o33_i37_k3_p1",
-    "fwd_f32_n2c20o33_i37_k4_p2",
+    "fwd_f32_n2c20o70_i37_k4_p2",
     "fwd_f32_n2c40o34g2_i37_k5_p2_relu",
     "fwd_f32_n2c20o33_i37_k6_p5",
-    "fwd_f32_n2c20o33_i37_k7_p3",
+    "fwd_f32_n2c20o50_i37_k7_p3",
     "fwd_f32_n1c20o33_i17x6_k7x1_s1x2_p3x1",        // W strided and padded, H tiled
-    "fwd_f32_n1c20o33_i17x16_k3x5_s2x1_p1x2",       // rows summed with stride 2
-    "fwd_f32_n1c17o40_i13x15_k3x3_s2x2_p1x1_bias",  // parts: phases of a stride
+    "fwd_f32_n1c20o70_i17x16_k3x5_s2x1_p1x2",       // rows summed with stride 2
+    "fwd_f32_n1c17o70_i13x15_k3x3_s2x2_p1x1_bias",  // parts: phases of a stride
     "fwd_f32_n2c3o40_i17x16_k7x7_s2x2_p3x3",        // few channels, staged together
-    "fwd_f32_n1c5o33_i19x14_k7x5_s3x1_p3:1x2",      // and runs of taps
+    "fwd_f32_n1c5o53_i19x14_k7x5_s3x1_p3:1x2",      // and runs of taps
     "fwd_f32_n2c36o40g2_i31_k3_s2_p1_relu",
-    "fwd_f32_n1c70o33_i40_k11_p5",
+    "fwd_f32_n1c70o65_i40_k11_p5",
     "fwd_f32_n1c130o33_i9x13x12_k3x5x4_s2x2x2_p1x2x0",
     "fwd_bf16_n1c6o20_i13x15_k4x4_s2x2_p1x1_add",
     "fwd_f16_n2c33o40_i13x9_k3x3_p1x1_bias",
-    "fwd_bf16_n1c20o37_i4x13x9_k2x3x3_p1x1x1_relu",
+    "fwd_bf16_n1c20o70_i4x13x9_k2x3x3_p1x1x1_relu",
     "fwd_bf16>f32_n1c20o37_i13x9_k3x3_p1x1_add",
 };
 
@@ -147,8 +147,8 @@ TEST(Winograd, EveryTileShapeIsAccurate) {
 }
 
 TEST(Winograd, AllPositiveDataStaysWithinTheBound) {
-  for (const char* text : {"fwd_f32_n1c700o33_i9x9_k3x3_p1x1", "fwd_f32_n1c128o33_i9x9_k3x3_p1x1",
-                           "fwd_f32_n1c200o33_i6x9x9_k5x3x3_p1x1x1"}) {
+  for (const char* text : {"fwd_f32_n1c700o70_i9x9_k3x3_p1x1", "fwd_f32_n1c128o33_i9x9_k3x3_p1x1",
+                           "fwd_f32_n1c200o70_i6x9x9_k5x3x3_p1x1x1"}) {
     const ConvProblem p = parse_problem(text);
     expect_accurate(p, tools::magnitudes(tools::make_arrays(p, tools::Data::random)));
   }

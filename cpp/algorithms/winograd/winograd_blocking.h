@@ -45,7 +45,7 @@ struct Blocking {
 };
 
 // Fills in strides and sizes of a blocking whose choices (source to output_splits) are made.
-void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes);
+void lay_out(Blocking& b, const Geometry& g, const RegisterTile& tile);
 
 // The fastest blocking by estimate within the limit; none when even the smallest needs more.
 std::optional<Blocking> choose_blocking(const Geometry& g, const Traits& traits, RegisterTile tile, bool prepared,

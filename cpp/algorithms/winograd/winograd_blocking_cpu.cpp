@@ -46,6 +46,13 @@ std::int64_t lone_depths(const Geometry& g) {
   return g.folded || p.stride[0] > 1 ? g.depths : outputs_inside(p, 0, 0).begin;
 }
 
+// Vectors of a panel: two, or one or three where a group has no more. Of more outputs three are slower: the sums of a
+// pair of panels leave less of L2 to the tiles.
+std::int64_t panel_vectors(const Geometry& g, const RegisterTile& tile) {
+  const std::int64_t all = ceil_div(g.out_channels, tile.lanes);
+  return all == 1 || (all == 3 && tile.most_rows(3) > 0) ? all : 2;
+}
+
 // What one thread spends.
 struct Costs {
   const Geometry& g;
@@ -227,13 +234,14 @@ std::int64_t even_tiles(std::int64_t positions, std::int64_t wanted, std::int64_
 class Search {
  public:
   Search(const Geometry& g, const Traits& traits, RegisterTile tile, std::size_t limit_bytes)
-      : costs_{g, traits, panel_layout(g, panel_columns(g, tile.lanes)), tile.most_rows(2), tile.lanes},
+      : costs_{g, traits, panel_layout(g, panel_vectors(g, tile) * tile.lanes),
+               tile.most_rows(std::max<std::int64_t>(2, panel_vectors(g, tile))), tile.lanes},
         tile_(tile),
         limit_(limit_bytes) {}
 
   void consider(Blocking b) {
     const Geometry& g = costs_.g;
-    lay_out(b, g, tile_.lanes);
+    lay_out(b, g, tile_);
     if (b.total_bytes() > limit_) return;
     b.seconds = estimate(b, costs_);
     if (!best_ || b.seconds < best_->seconds) best_ = b;
@@ -278,7 +286,7 @@ class Search {
     const std::int64_t blocks = ceil_div(costs_.panels.output_blocks, b.output_splits);
     if (b.source != WeightSource::fused) b.blocks_per_step = std::min(tile_.panels(), blocks);
     if (!g.shape.deep()) consider(b);
-    lay_out(b, g, tile_.lanes);
+    lay_out(b, g, tile_);
     const auto outgrows = [&](std::int64_t floats) {
       return static_cast<double>(floats) * sizeof(float) > 0.6 * static_cast<double>(costs_.traits.l2_bytes);
     };
@@ -300,8 +308,9 @@ class Search {
 
 }  // namespace
 
-void lay_out(Blocking& b, const Geometry& g, std::int64_t lanes) {
-  b.columns = panel_columns(g, lanes);
+void lay_out(Blocking& b, const Geometry& g, const RegisterTile& tile) {
+  const std::int64_t lanes = tile.lanes;
+  b.columns = panel_vectors(g, tile) * lanes;
   const PanelLayout panels = panel_layout(g, b.columns);
   b.tile_pitch = round_up(g.channels(), lanes) + lanes;
   b.slots = slots_of(g, b.depths_per_step);

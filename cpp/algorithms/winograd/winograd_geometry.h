@@ -107,11 +107,6 @@ struct PanelLayout {
 };
 PanelLayout panel_layout(const Geometry& g, std::int64_t columns);
 
-// Outputs of a panel: two vectors, or one where a group has no more.
-inline std::int64_t panel_columns(const Geometry& g, std::int64_t lanes) {
-  return g.out_channels <= lanes ? lanes : 2 * lanes;
-}
-
 inline constexpr std::int64_t kLineFloats = kLineBytes / std::int64_t{sizeof(float)};
 
 // Whether vectors fill lines, so that panels that another thread reads can be written past the caches.
