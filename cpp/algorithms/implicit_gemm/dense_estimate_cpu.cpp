@@ -4,6 +4,7 @@
 #include "algorithms/implicit_gemm/dense.h"
 #include "cpu/bf16_parts.h"
 #include "cpu/estimates.h"
+#include "cpu/streaming.h"
 
 namespace vkconv::cpu {
 namespace {
@@ -60,10 +61,25 @@ double panel_seconds(const DenseLayout& s, const Traits& t) {
   return bytes / (kWideShare * (far ? shared : (whole ? kTileShare : 1) * t.cache_bytes_per_second));
 }
 
+// Beside the products of all threads: finding, calling and storing the tiles of a row, and the taps of a row and of a
+// tile that are no run of memory. Pixels that outgrow L2 before the next group writes its part come back for it.
+double other_seconds(const DenseLayout& s, const Traits& t, double inside) {
+  constexpr double kRowSeconds = 50e-9, kRowTapSeconds = 4e-9, kTileTapSeconds = 3e-9, kPartSeconds = 7e-9;
+  const ConvProblem& p = s.p;
+  const bool run = p.dilation[2] == 1 && p.groups == 1;
+  const double taps = inside * static_cast<double>(p.taps() / (run ? p.kernel[2] : 1));
+  const double rows = static_cast<double>(s.rows * ceil_div(s.all_panels(), s.most_together));
+  const double tiles = rows * static_cast<double>(s.row_tiles), pixels = static_cast<double>(s.rows * p.output[2]);
+  const auto output_bytes =
+      pixels * static_cast<double>(p.out_channels) * static_cast<double>(size_bytes(p.output_dtype));
+  const double parts =
+      p.groups > 1 && output_bytes > own_cache_bytes(t) ? pixels * static_cast<double>(s.all_panels()) : 0;
+  return rows * (kRowSeconds + kRowTapSeconds * taps) + tiles * kTileTapSeconds * taps + kPartSeconds * parts;
+}
+
 }  // namespace
 
 double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) {
-  constexpr double kRowSeconds = 50e-9;  // finding, calling and storing the tiles of a row
   const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype), parts);
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
   const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
@@ -79,9 +95,9 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) 
   const double products = pairs * (wide / kWideShare + narrow / kNarrowShare) / rate;
   const double compute = partly_hidden(products, panel_seconds(s, c.traits));
   const std::int64_t tasks = s.chunks() * s.panel_chunks();
-  const double found = kRowSeconds * static_cast<double>(s.rows * ceil_div(s.all_panels(), s.most_together));
+  const double others = other_seconds(s, c.traits, share_inside(s.p, 0) * share_inside(s.p, 1));
   const double work =
-      (compute + copying_seconds(s, c.traits) + found / c.traits.threads) * uneven_share(c.traits, tasks);
+      (compute + copying_seconds(s, c.traits) + others / c.traits.threads) * uneven_share(c.traits, tasks);
   const double all = work + kWeightShare * dense_packing_seconds(s, c.traits);
   // Input that is split first, and sums that leave the registers all at once, are not read and written meanwhile.
   if (parts > 1) return section_seconds(c.traits, all, 0, tasks) + p.bytes_moved() / c.traits.memory_bytes_per_second;

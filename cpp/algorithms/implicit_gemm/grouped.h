@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "core/algorithm.h"
 #include "core/checked.h"
@@ -18,8 +19,8 @@ struct GroupedLayout {
   ConvProblem p;  // with its axes in the order of `orientation`
   Orientation orientation;
   std::int64_t lanes = 4;
-  std::int64_t vector_groups = 1;  // groups in a vector
-  std::int64_t vectors = 1;        // of output channels
+  std::int64_t outputs = 1;  // of a vector
+  std::int64_t vectors = 1;  // of output channels
   std::int64_t rows = 0, chunk_rows = 1;
   bool copied = false;   // the rows of input: halves, and pixels of fewer channels than a vector, which is loaded whole
   bool fetched = false;  // those that the next outputs read are fetched ahead
@@ -33,9 +34,13 @@ struct GroupedLayout {
   std::size_t workspace_bytes() const { return packed_bytes + stage_bytes * static_cast<std::size_t>(slots); }
 };
 
-// Groups whose inputs and outputs fit one vector.
-inline std::int64_t groups_in_vector(const ConvProblem& p, std::int64_t lanes) {
-  return lanes / std::max(p.in_channels_per_group(), p.out_channels_per_group());
+// Output channels of a vector: all its lanes, if the groups that any such vector meets have no more inputs, or those of
+// as many groups as fit; 0: not even one does.
+inline std::int64_t outputs_in_vector(const ConvProblem& p, std::int64_t lanes) {
+  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  const std::int64_t last_start = out - std::gcd(out, lanes);  // of vectors within their first groups
+  const std::int64_t groups = std::min(p.groups, ceil_div(last_start + lanes, out));
+  return groups * in <= lanes ? lanes : lanes / std::max(in, out) * out;
 }
 
 GroupedLayout grouped_layout(const ConvProblem& p, const Context<Device>& context, std::int64_t lanes);

@@ -13,8 +13,8 @@ GroupedLayout grouped_layout(const ConvProblem& problem, const Context<Device>& 
   s.orientation = long_rows(problem, kGroupedPixels / 2);
   s.p = s.orientation.apply(problem);
   s.lanes = lanes;
-  s.vector_groups = std::min(groups_in_vector(s.p, lanes), s.p.groups);
-  s.vectors = ceil_div(s.p.groups, s.vector_groups);
+  s.outputs = std::min(outputs_in_vector(s.p, lanes), s.p.out_channels);
+  s.vectors = ceil_div(s.p.out_channels, s.outputs);
   s.rows = s.p.batch * s.p.output[0] * s.p.output[1];
   s.copied = size_bytes(s.p.dtype) == 2 || s.p.in_channels < lanes;
   s.fetched = !s.copied && s.p.kernel[0] == 1 && comes_from_memory(context.traits, s.p);

@@ -29,9 +29,8 @@ class Grouped {
   static constexpr bool kPairedBorders = std::is_same_v<A, Out>;
 
   Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a) {
-    for (std::int64_t v = 0; v < s.vectors; ++v)
-      for (std::int64_t c = 0; c < p_.in_channels_per_group(); ++c)
-        for (std::int64_t lane = 0; lane < s.lanes; ++lane) indices_.push_back(source_lane(v, c, lane));
+    indices_.resize(static_cast<std::size_t>(s.vectors * p_.in_channels_per_group() * s.lanes));
+    for (std::int64_t v = 0; v < s.vectors; ++v) in_blocks_ = find_sources(v) && in_blocks_;
     if (in_blocks_)
       for (Index& index : indices_) index = bytes_in_block(index);
     for (std::int64_t v = 0; v < s.vectors; ++v) {
@@ -74,14 +73,23 @@ class Grouped {
   }
 
  private:
-  // Where lane `lane` of vector v finds channel c of its group; a lane without a group has weights of zero.
-  Index source_lane(std::int64_t v, std::int64_t c, std::int64_t lane) {
-    constexpr std::int64_t kBlockLanes = kBlockBytes / sizeof(A);
-    const std::int64_t place = lane / p_.out_channels_per_group(), group = v * s_.vector_groups + place;
-    if (place >= s_.vector_groups || group >= p_.groups) return static_cast<Index>(lane);
-    const std::int64_t source = group * p_.in_channels_per_group() + c - window(v);
-    in_blocks_ = in_blocks_ && source / kBlockLanes == lane / kBlockLanes;
-    return static_cast<Index>(source);
+  // Where the lanes of vector v find the channels of their groups; a lane without an output has weights of zero.
+  // Whether each does in its own block.
+  bool find_sources(std::int64_t v) {
+    constexpr Index kBlockLanes = kBlockBytes / sizeof(A);
+    const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group(), used = outputs_of(v);
+    Index* to = indices_.data() + v * in * s_.lanes;
+    bool in_blocks = true;
+    std::int64_t source = first_input(v) - window(v), of_group = v * s_.outputs % out;
+    for (Index lane = 0; lane < s_.lanes; ++lane) {
+      for (std::int64_t c = 0; c < in; ++c) {
+        const Index from = lane < used ? static_cast<Index>(source + c) : lane;
+        in_blocks = in_blocks && from / kBlockLanes == lane / kBlockLanes;
+        to[c * s_.lanes + lane] = from;
+      }
+      if (++of_group == out) of_group = 0, source += in;
+    }
+    return in_blocks;
   }
 
   static Index bytes_in_block(Index lane) {
@@ -95,8 +103,15 @@ class Grouped {
   // First input channel loaded for a vector; the load must not run past a pixel that is read in place.
   std::int64_t window(std::int64_t v) const {
     const std::int64_t last = std::max<std::int64_t>(p_.in_channels - s_.lanes, 0);
-    return std::min(v * s_.vector_groups * p_.in_channels_per_group(), last);
+    return std::min(first_input(v), last);
   }
+
+  // Of the group of the vector's first output.
+  std::int64_t first_input(std::int64_t v) const {
+    return v * s_.outputs / p_.out_channels_per_group() * p_.in_channels_per_group();
+  }
+
+  std::int64_t outputs_of(std::int64_t v) const { return std::min(s_.outputs, p_.out_channels - v * s_.outputs); }
 
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
   bool inside(Range w) const { return zero_ends_ || reads_inside(p_, 2, w); }
@@ -136,21 +151,20 @@ class Grouped {
   // Outputs `w` of one row, or of two.
   void tile(const OutputRow& at, std::int64_t rows, Range w, const TileTaps<A>& taps) const {
     HWY_ALIGN A sums[2][kGroupedPixels * HWY_MAX_BYTES / sizeof(A)];
-    const std::int64_t out = s_.vector_groups * p_.out_channels_per_group();
     // Vectors whose lanes are all outputs go in one call of the kernel.
-    const std::int64_t whole = in_registers_ && out == s_.lanes ? p_.out_channels / s_.lanes : 0;
+    const std::int64_t whole = in_registers_ && s_.outputs == s_.lanes ? p_.out_channels / s_.lanes : 0;
     for (std::int64_t v = 0, end; v < s_.vectors; v = end) {
       end = std::max(v + 1, whole);
-      const std::int64_t count = std::min(out, p_.out_channels - v * out);
+      const std::int64_t count = outputs_of(v), channel = v * s_.outputs;
       const bool at_once = in_registers_ && count == s_.lanes;
       TileStore<A, Out> stores[2];
       GroupedSums<A, Out> to[2];
       OutputRow row = at;
       for (std::int64_t i = 0; i < rows; ++i, ++row.h) {
-        stores[i] = tile_store<A, Out>(p_, a_, row, w.begin, v * out);
+        stores[i] = tile_store<A, Out>(p_, a_, row, w.begin, channel);
         to[i].sums = sums[i], to[i].stride = s_.lanes;
         to[i].out = at_once ? stores[i].out : nullptr, to[i].out_stride = stores[i].out_stride;
-        to[i].bounding = &bounding_, to[i].channel = v * out;
+        to[i].bounding = &bounding_, to[i].channel = channel;
       }
       run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
       for (std::int64_t i = 0; i < rows && !at_once; ++i)
@@ -203,9 +217,9 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
     auto* const first = all + v * s.terms() * s.lanes;
     auto* to = first;
     std::int64_t offsets[HWY_MAX_BYTES / sizeof(Accumulator<T>)];  // of the lanes with an output channel
-    const std::int64_t group = v * s.vector_groups, used = std::min(s.vector_groups, p.groups - group) * out;
+    const std::int64_t output = v * s.outputs, used = std::min(s.outputs, p.out_channels - output);
     for (std::int64_t lane = 0; lane < used; ++lane)
-      offsets[lane] = (group + lane / out) * weight.group + lane % out * weight.out;
+      offsets[lane] = (output + lane) / out * weight.group + (output + lane) % out * weight.out;
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
       const T* from = reinterpret_cast<const T*>(weight.data) + weight.offset(tap_at(p.kernel, tap));
       for (std::int64_t c = 0; c < in; ++c, from += weight.in, to += s.lanes) {

@@ -44,19 +44,25 @@ struct NarrowKernel {
 
 enum class Kernel { grouped, narrow, dense };
 
-// Grouped: two groups or more share a vector. Pixels of fewer channels are copied first, which a single tap is not
-// worth. Narrow: where it takes fewer vector operations a pixel than rows of A times a panel of one vector.
-Kernel kernel_for(const ConvProblem& p, std::int64_t lanes) {
+double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::int64_t lanes);
+
+// Grouped: two groups or more share a vector, or many small ones fill theirs, and panels of their own would be slower:
+// with empty columns, or with pixels written part by part. Pixels of fewer channels than a vector are copied first,
+// which a single tap is not worth. Narrow: where it takes fewer vector operations a pixel than rows of A times a panel
+// of one vector.
+Kernel kernel_for(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
   constexpr double kStoreOperations = 4, kBroadcastShare = 0.9;
-  const std::int64_t out = p.out_channels_per_group(), terms = p.taps() * p.in_channels_per_group();
+  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group(), terms = p.taps() * in;
   const bool few = p.in_channels < lanes && p.taps() == 1;
-  if (p.groups > 1 && groups_in_vector(p, lanes) >= 2 && !few) return Kernel::grouped;
+  const std::int64_t outputs = p.groups > 1 && !few ? outputs_in_vector(p, lanes) : 0;
+  const bool fills = outputs == lanes && 2 * in <= lanes;
+  if (outputs >= 2 * out || (fills && grouped_seconds(p, c, lanes) < dense_seconds(p, c))) return Kernel::grouped;
   const double dense = static_cast<double>(terms * ceil_div(out, lanes)) / kBroadcastShare + kStoreOperations;
   return out <= kNarrowOutputs && narrow_vector_operations(p, lanes) < dense ? Kernel::narrow : Kernel::dense;
 }
 
 std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, RegisterTile tile) {
-  switch (kernel_for(p, tile.lanes)) {
+  switch (kernel_for(p, c, tile.lanes)) {
     case Kernel::grouped:
       return grouped_layout(p, c, tile.lanes).workspace_bytes();
     case Kernel::narrow:
@@ -133,7 +139,7 @@ double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
   const std::int64_t lanes = lanes_of(c.traits, p.dtype);
-  switch (kernel_for(p, lanes)) {
+  switch (kernel_for(p, c, lanes)) {
     case Kernel::grouped:
       return grouped_seconds(p, c, lanes);
     case Kernel::narrow:
@@ -146,7 +152,7 @@ double seconds(const ConvProblem& p, const Context<Device>& c) {
 
 std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Device>& c) {
   const RegisterTile tile = register_tile(accumulator(p.dtype));
-  switch (kernel_for(p, tile.lanes)) {
+  switch (kernel_for(p, c, tile.lanes)) {
     case Kernel::grouped:
       return std::make_shared<KernelPlan<GroupedKernel>>(grouped_layout(p, c, tile.lanes));
     case Kernel::narrow:
