@@ -100,8 +100,9 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
   set_stage(s);
 }
 
-// A copy saves the tiles at the ends of a row their separate taps; chunks that overlap much would copy too much. Halves
-// are always widened.
+// A copy saves the tiles at the ends of a row their separate taps; chunks that overlap much would copy too much, and of
+// pixels of some channels a stride apart, few tiles meet what every task copies (0.87 to 0.99 of the time without).
+// Halves are always widened.
 bool worth_a_copy(const ConvProblem& p) {
   const double strides = static_cast<double>(p.stride[0] * p.stride[1] * p.stride[2]);
   const double reuse = static_cast<double>(p.taps() * p.out_channels_per_group()) / strides;
@@ -109,6 +110,7 @@ bool worth_a_copy(const ConvProblem& p) {
   const std::int64_t short_row = p.out_channels_per_group() <= kFewOutputs ? kShortRow : kShortestRow;
   const std::int64_t in = p.in_channels_per_group();
   const bool few = in <= kFewInputs ? p.output[2] <= short_row : in <= kSomeInputs && in * p.output[2] <= kSomeValues;
+  if (!few && p.stride[2] > 1) return false;
   return ends && reuse >= (few ? kFewCopyReuse : kCopyReuse) && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
