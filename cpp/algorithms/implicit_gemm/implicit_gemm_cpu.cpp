@@ -83,7 +83,7 @@ Support supports(const ConvProblem& p, const Context<Device>& c) {
 // permutes its first input, an output is stored, apart where its vector has empty lanes, a run is found, a vector of a
 // pixel is copied.
 double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kTile = 60, kRun = 5, kOutput = 5, kApart = 6, kFound = 20, kCopied = 3.5, kShare = 0.9;
+  constexpr double kTile = 25, kRun = 5, kOutput = 4, kApart = 6, kFound = 20, kCopied = 3.5, kShare = 0.9;
   const GroupedLayout s = grouped_layout(given, c, lanes);
   const ConvProblem& p = s.p;
   const double rows_together = p.dilation[1] == 1 && p.kernel[1] > p.stride[1] ? 2 : 1;
