@@ -83,7 +83,8 @@ std::shared_ptr<const Plan<Device>> make(const ConvProblem& p, const Context<Dev
 // Vectors of a panel, of which all are computed: the fastest, unless they are a tenth more than those of two.
 std::int64_t panel_vectors(std::int64_t channels, RegisterTile tile) {
   if (channels <= tile.lanes) return 1;
-  const std::int64_t most = tile.vectors(), columns = round_up(channels, most * tile.lanes);
+  const std::int64_t most = tile.vectors(ceil_div(channels, tile.lanes)),
+                     columns = round_up(channels, most * tile.lanes);
   return 10 * columns <= 11 * round_up(channels, 2 * tile.lanes) ? most : 2;
 }
 
