@@ -14,8 +14,9 @@ constexpr std::int64_t kChunkPixels = 512;  // at this many, packing a panel for
 // Every chunk reads all panels once more, and packs those of a call. Below the first of these that costs more than
 // smaller chunks save by more tasks or input that stays in L2; below the second, more than threads that end apart.
 constexpr std::int64_t kFewChunkPixels = 128, kMinChunkPixels = 56;
-constexpr double kEvenTasks = 1.08;        // tasks that the busiest of the threads has, over the mean
-constexpr double kMinTaskFlops = 2e6;      // about 10 us; far above the cost of starting a task
+constexpr double kEvenTasks = 1.08;  // tasks that the busiest of the threads has, over the mean
+// About 10 us, far above the cost of a task; of one that a thread would go without, three times that of a section.
+constexpr double kMinTaskFlops = 2e6, kMinOnlyTaskFlops = 5e5;
 constexpr std::int64_t kTasksAThread = 4;  // so that threads finish together
 // Of L2 for a chunk's input, which every panel reads again; that of parts is copied, and costs more from beyond L2.
 constexpr std::int64_t kL2Part = 3, kL2PartOfParts = 2;
@@ -91,9 +92,13 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
   const double flops =
       2.0 * static_cast<double>(chunk_width(s) * s.chunk_rows * s.columns) * static_cast<double>(s.terms);
   const std::int64_t chunks = s.row_chunks() * s.tile_chunks();
-  const auto enough = static_cast<std::int64_t>(std::min(1e9, kMinTaskFlops / flops)) + 1;
-  const std::int64_t most = ceil_div(s.all_panels() * chunks, wanted_tasks);
-  std::int64_t parts = ceil_div(s.all_panels(), std::clamp<std::int64_t>(std::max(most, enough), 1, s.all_panels()));
+  const auto parts_of = [&](std::int64_t tasks, double least_flops) {
+    const auto enough = static_cast<std::int64_t>(std::min(1e9, least_flops / flops)) + 1;
+    const std::int64_t most = std::max(enough, ceil_div(s.all_panels() * chunks, tasks));
+    return ceil_div(s.all_panels(), std::min(most, s.all_panels()));
+  };
+  std::int64_t parts = parts_of(wanted_tasks, kMinTaskFlops);
+  if (parts * chunks < s.slots) parts = parts_of(s.slots, kMinOnlyTaskFlops);
   // The parts of a chunk follow each other: as many as threads, or a multiple, they end together.
   if (parts > 1 && chunks % s.slots != 0) parts = std::min(round_up(parts, s.slots), s.all_panels());
   s.task_panels = ceil_div(s.all_panels(), parts);
