@@ -38,14 +38,15 @@ struct RegisterTile {
   std::int64_t panels() const { return most_rows(2 * kWidePanels) > 0 ? kWidePanels : 1; }
   // Vectors of the panels that are multiplied fastest.
   std::int64_t vectors() const { return most_rows(3) > 0 && panels() == 1 ? 3 : 2; }
-  // The same where rows have `all` vectors. Beside wide tiles, three are faster where panels of two end with one alone,
-  // whose products load a value each (5 vectors: 0.8 to 0.95 of the time), and a little where three leave none over (6:
-  // 0.88 to 1), unless twins are faster still.
+  // The same where rows have `all` vectors: also three beside wide tiles if none is left over, which takes 0.85 to 1 of
+  // the time, unless twins are faster still.
   std::int64_t vectors(std::int64_t all) const {
-    if (most_rows(3) == 0 || panels() == 1) return vectors();
-    if (all % 2 == 1) return all % 3 == 1 ? 2 : 3;
-    return all % 3 == 0 && twin_rows == 0 ? 3 : 2;
+    const bool three = most_rows(3) > 0 && all % 3 == 0 && (all % 2 == 1 || twin_rows == 0);
+    return three ? 3 : vectors();
   }
+  // Whether panels of two vectors leave one alone, whose products would load a value each, and the last panel can take
+  // it: 0.75 to 0.95 of the time.
+  bool leaves_one(std::int64_t all) const { return most_rows(3) > 0 && all % 2 == 1 && all > 1; }
 };
 
 // Rows of A that are `lda` apart, times `kc` consecutive rows of a packed panel of B.

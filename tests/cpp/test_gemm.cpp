@@ -178,14 +178,17 @@ TEST(Gemm, EveryRowCountOnEveryTarget) {
 
 TEST(Gemm, PanelsOfThreeVectorsLeaveNoneAlone) {
   constexpr RegisterTile wide{16, {14, 14, 9, 6}}, narrow{8, {12, 6, 4, 0}}, few{4, {12, 6, 0, 0}};
-  const RegisterTile twins{16, {14, 14, 9, 6}, 7};
-  for (const std::int64_t all : {1, 2, 4, 7, 8, 13, 16}) EXPECT_EQ(wide.vectors(all), 2) << all;
-  for (const std::int64_t all : {3, 5, 6, 9, 11, 12, 24}) EXPECT_EQ(wide.vectors(all), 3) << all;
+  constexpr RegisterTile twins{16, {14, 14, 9, 6}, 7};
+  for (const std::int64_t all : {1, 2, 4, 5, 7, 8, 11, 16}) EXPECT_EQ(wide.vectors(all), 2) << all;
+  for (const std::int64_t all : {3, 6, 9, 12, 24}) EXPECT_EQ(wide.vectors(all), 3) << all;
+  for (const std::int64_t all : {3, 9, 15}) EXPECT_EQ(twins.vectors(all), 3) << all;
   for (const std::int64_t all : {6, 12, 24}) EXPECT_EQ(twins.vectors(all), 2) << all;
-  for (const std::int64_t all : {3, 5, 9}) EXPECT_EQ(twins.vectors(all), 3) << all;
+  for (const std::int64_t all : {3, 5, 7, 11}) EXPECT_TRUE(wide.leaves_one(all)) << all;
+  for (const std::int64_t all : {1, 2, 4, 6, 8}) EXPECT_FALSE(wide.leaves_one(all)) << all;
   for (std::int64_t all = 1; all < 9; ++all) {
     EXPECT_EQ(narrow.vectors(all), 3);
     EXPECT_EQ(few.vectors(all), 2);
+    EXPECT_FALSE(few.leaves_one(all));
   }
 }
 

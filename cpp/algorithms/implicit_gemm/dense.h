@@ -32,6 +32,7 @@ struct DenseLayout {
   std::shared_ptr<const DenseLayout> one_row;
   RegisterTile tile;
   std::int64_t vectors = 2, columns = 0;         // of a panel: two vectors or three
+  std::int64_t most_columns = 0;                 // of the last one, which takes a vector that would be alone
   std::int64_t panels = 0;                       // a group; the last one may have fewer
   std::int64_t in = 0;                           // values of a tap: channels, zeros that fill pairs or tiles, parts
   std::int64_t terms = 0;                        // rows of a panel
@@ -55,10 +56,12 @@ struct DenseLayout {
   // Of a panel: its first channel in its group, and how many it and those behind it have, `count` together.
   std::int64_t first_channel(std::int64_t panel) const { return panel % panels * columns; }
   std::int64_t channels(std::int64_t panel, std::int64_t count = 1) const {
-    return std::min(count * columns, p.out_channels_per_group() - first_channel(panel));
+    const bool last = panel % panels + count >= panels;
+    return last ? p.out_channels_per_group() - first_channel(panel) : count * columns;
   }
-  // Panels of a group that have all vectors; with `cut` the last of those need not be whole.
+  // Panels of a group that have all vectors, and no more; with `cut` the last of those need not be whole.
   std::int64_t wide_panels(bool cut) const {
+    if (most_columns > columns) return panels - 1;
     return (p.out_channels_per_group() + (cut ? tile.lanes - 1 : 0)) / columns;
   }
   // Panels from this one on that go together: one, or such ones of one group.

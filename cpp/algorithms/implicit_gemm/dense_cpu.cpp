@@ -52,7 +52,7 @@ bool widens(const DenseLayout& s) { return s.unit == Bf16Unit::none && size_byte
 
 std::size_t panel_bytes(const DenseLayout& s) {
   const std::size_t value = s.unit == Bf16Unit::none ? size_bytes(accumulator(s.p.dtype)) : size_bytes(DType::bf16);
-  return aligned_bytes(checked_mul(s.terms * s.columns + 1, static_cast<std::int64_t>(value)));
+  return aligned_bytes(checked_mul(s.terms * s.most_columns + 1, static_cast<std::int64_t>(value)));
 }
 
 std::vector<Range> reach_of_taps(const ConvProblem& p) {
@@ -153,13 +153,21 @@ Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
   return fastest_unit(p, t, share(in, 2), share(fills_tiles(p) ? in * p.kernel[2] : in, kTileTerms));
 }
 
-// Vectors of a panel. Panels of few pixels are what tasks share: as many vectors as leave the busiest thread the
-// fewest.
-std::int64_t panel_vectors(const ConvProblem& p, const RegisterTile& tile, std::int64_t threads) {
-  const std::int64_t all = ceil_div(p.out_channels_per_group(), tile.lanes), vectors = tile.vectors(all);
-  const auto busiest = [&](std::int64_t v) { return v * ceil_div(ceil_div(all, v) * p.groups, threads); };
-  const bool few = p.batch * p.output_pixels() < 2 * kMinChunkPixels;
-  return few && busiest(2) < busiest(vectors) ? 2 : vectors;
+// Cuts the outputs of a group into panels. Those of few pixels are what tasks share: as many vectors as leave the
+// busiest thread the fewest.
+void cut_panels(DenseLayout& s, std::int64_t threads) {
+  const std::int64_t all = ceil_div(s.p.out_channels_per_group(), s.tile.lanes);
+  const bool few = s.p.batch * s.p.output_pixels() < 2 * kMinChunkPixels;
+  const auto busiest = [&](std::int64_t vectors) {
+    return vectors * ceil_div(ceil_div(all, vectors) * s.p.groups, threads);
+  };
+  s.vectors = s.tile.vectors(all);
+  if (few && busiest(2) < busiest(s.vectors)) s.vectors = 2;
+  s.columns = s.vectors * s.tile.lanes;
+  s.panels = ceil_div(all, s.vectors);
+  const bool takes_one = s.vectors == 2 && s.tile.leaves_one(all) && !(few && s.all_panels() % threads == 0);
+  s.most_columns = s.columns + (takes_one ? s.tile.lanes : 0);
+  if (takes_one) --s.panels;
 }
 
 }  // namespace
@@ -178,9 +186,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   const ConvProblem& p = s.p;
   const std::int64_t in = p.in_channels_per_group();
   s.tile = s.unit == Bf16Unit::none ? tile : register_tile(s.unit);
-  s.vectors = panel_vectors(p, s.tile, context.traits.threads);
-  s.columns = s.vectors * s.tile.lanes;
-  s.panels = ceil_div(p.out_channels_per_group(), s.columns);
+  cut_panels(s, context.traits.threads);
   s.in = round_up(in, terms_together(s.unit)) * parts;
   s.terms = p.taps() * s.in;
   s.tap_reach = reach_of_taps(p);

@@ -62,10 +62,14 @@ double panel_seconds(const DenseLayout& s, const Traits& t) {
 }
 
 // Beside the products of all threads: finding, calling and storing the tiles of a row, and the taps of a row and of a
-// tile that are no run of memory. Pixels that outgrow L2 before the next group writes its part come back for it.
+// tile that are no run of memory; tiles at the ends of a row, whose taps on padding are left out. Pixels that outgrow
+// L2 before the next group writes its part come back for it.
 double other_seconds(const DenseLayout& s, const Traits& t, double inside) {
-  constexpr double kRowSeconds = 50e-9, kRowTapSeconds = 4e-9, kTileTapSeconds = 3e-9, kPartSeconds = 7e-9;
+  constexpr double kRowSeconds = 50e-9, kRowTapSeconds = 4e-9, kTileTapSeconds = 3e-9, kEndSeconds = 550e-9,
+                   kPartSeconds = 7e-9;
   const ConvProblem& p = s.p;
+  const Range whole = whole_outputs(p, 2);
+  const int ends = s.copied ? 0 : (whole.begin > 0 ? 1 : 0) + (whole.end < p.output[2] ? 1 : 0);
   const bool run = p.dilation[2] == 1 && p.groups == 1;
   const double taps = inside * static_cast<double>(p.taps() / (run ? p.kernel[2] : 1));
   const double rows = static_cast<double>(s.rows * ceil_div(s.all_panels(), s.most_together));
@@ -74,7 +78,8 @@ double other_seconds(const DenseLayout& s, const Traits& t, double inside) {
       pixels * static_cast<double>(p.out_channels) * static_cast<double>(size_bytes(p.output_dtype));
   const double parts =
       p.groups > 1 && output_bytes > own_cache_bytes(t) ? pixels * static_cast<double>(s.all_panels()) : 0;
-  return rows * (kRowSeconds + kRowTapSeconds * taps) + tiles * kTileTapSeconds * taps + kPartSeconds * parts;
+  const double row = kRowSeconds + kRowTapSeconds * taps + kEndSeconds * std::min<double>(ends, s.row_tiles);
+  return rows * row + tiles * kTileTapSeconds * taps + kPartSeconds * parts;
 }
 
 }  // namespace
@@ -82,7 +87,7 @@ double other_seconds(const DenseLayout& s, const Traits& t, double inside) {
 double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) {
   const DenseLayout rows = dense_layout(p, c, register_tile(c.traits, p.dtype), parts);
   const DenseLayout& s = rows.one_row ? *rows.one_row : rows;  // most pixels are evenly apart
-  const std::int64_t channels = p.out_channels_per_group(), rest = channels % s.columns;
+  const std::int64_t channels = p.out_channels_per_group(), rest = s.channels(s.panels - 1);
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
