@@ -127,6 +127,19 @@ def test_weights_are_copied(view):
     assert_same_bits(conv(x), wanted)
 
 
+@pytest.mark.parametrize("outputs", [17, 40, 48, 112, 240])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_images_of_few_pixels_and_of_many(outputs, kernel):
+    """Weights may be packed otherwise for a few pixels, and serve each size as its own."""
+    w = dense(outputs, kernel, kernel, 24)
+    options = {"stride": kernel // 2 + 1, "padding": kernel // 2, "device": "cpu", "algorithm": "implicit_gemm"}
+    for sizes in ((7, 30, 7), (30, 7), (1, 14, 4)):
+        conv = vkconv.prepare(w, **options)
+        for size in sizes:
+            x = dense(1, size, size, 24)
+            assert_same_bits(conv(x), vkconv.conv2d(x, w, **options))
+
+
 def test_out():
     w, x = dense(4, 3, 3, 4), dense(1, 8, 8, 4)
     conv = vkconv.prepare(w)

@@ -24,6 +24,7 @@ constexpr double kCopyReuse = 64;    // multiply-adds an input value from which 
 constexpr double kFewCopyReuse = 9;  // and of a tile of a few channels, which is short beside separate taps
 constexpr std::int64_t kFewInputs = 4, kFewOutputs = 12, kShortRow = 1024, kShortestRow = 256;
 constexpr std::int64_t kSomeInputs = 24, kSomeValues = 1600;  // of a pixel, and of a row that is short then
+constexpr std::int64_t kLowRows = 7;
 constexpr std::int64_t kCopyReach = 16;  // inputs along W under an output, beyond which it does not
 
 // Pixels of a chunk along W.
@@ -98,7 +99,7 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
     return ceil_div(s.all_panels(), std::min(most, s.all_panels()));
   };
   std::int64_t parts = parts_of(wanted_tasks, kMinTaskFlops);
-  if (parts * chunks < s.slots) parts = parts_of(s.slots, kMinOnlyTaskFlops);
+  if (s.p.groups == 1 && parts * chunks < s.slots) parts = parts_of(s.slots, kMinOnlyTaskFlops);
   // The parts of a chunk follow each other: as many as threads, or a multiple, they end together.
   if (parts > 1 && chunks % s.slots != 0) parts = std::min(round_up(parts, s.slots), s.all_panels());
   s.task_panels = ceil_div(s.all_panels(), parts);
@@ -106,16 +107,18 @@ void set_panels(DenseLayout& s, std::int64_t wanted_tasks) {
 }
 
 // A copy saves the tiles at the ends of a row their separate taps; chunks that overlap much would copy too much, and of
-// pixels of some channels a stride apart, few tiles meet what every task copies (0.87 to 0.99 of the time without).
-// Halves are always widened.
-bool worth_a_copy(const ConvProblem& p) {
+// pixels of some channels a stride apart, few tiles meet what every task copies (0.87 to 0.99 of the time without, but
+// 1.02 to 1.09 where rows are two low tiles, which then meet a panel one by one). Halves are always widened.
+bool worth_a_copy(const DenseLayout& s) {
+  const ConvProblem& p = s.p;
   const double strides = static_cast<double>(p.stride[0] * p.stride[1] * p.stride[2]);
   const double reuse = static_cast<double>(p.taps() * p.out_channels_per_group()) / strides;
   const bool ends = p.kernel[2] > 1 && (p.pad_lo[2] > 0 || pad_hi(p, 2) > 0);
   const std::int64_t short_row = p.out_channels_per_group() <= kFewOutputs ? kShortRow : kShortestRow;
   const std::int64_t in = p.in_channels_per_group();
   const bool few = in <= kFewInputs ? p.output[2] <= short_row : in <= kSomeInputs && in * p.output[2] <= kSomeValues;
-  if (!few && p.stride[2] > 1) return false;
+  const bool two_low = s.row_tiles == 2 && s.tile.most_rows(s.vectors) < kLowRows;
+  if (!few && p.stride[2] > 1 && !two_low) return false;
   return ends && reuse >= (few ? kFewCopyReuse : kCopyReuse) && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
 
@@ -153,21 +156,26 @@ Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
   return fastest_unit(p, t, share(in, 2), share(fills_tiles(p) ? in * p.kernel[2] : in, kTileTerms));
 }
 
-// Cuts the outputs of a group into panels. Those of few pixels are what tasks share: as many vectors as leave the
-// busiest thread the fewest.
+// Cuts the outputs of a group into panels. Those of few pixels are what tasks share: two vectors, the last of them
+// alone, where that leaves the busiest thread less. Beside tiles of three they are slower, much so in short rows, which
+// those of pointwise problems seldom are. All pixels as one row are cut alike: they share prepared weights.
 void cut_panels(DenseLayout& s, std::int64_t threads) {
+  constexpr double kSlower = 1.2;
   const std::int64_t all = ceil_div(s.p.out_channels_per_group(), s.tile.lanes);
-  const bool few = s.p.batch * s.p.output_pixels() < 2 * kMinChunkPixels;
-  const auto busiest = [&](std::int64_t vectors) {
-    return vectors * ceil_div(ceil_div(all, vectors) * s.p.groups, threads);
-  };
   s.vectors = s.tile.vectors(all);
-  if (few && busiest(2) < busiest(s.vectors)) s.vectors = 2;
+  bool takes_one = s.vectors == 2 && s.tile.leaves_one(all);
+  const bool by_three = s.tile.vectors() == 3;
+  const bool few = s.p.batch * s.p.output_pixels() < 2 * kMinChunkPixels;
+  if (few && (!by_three || is_pointwise(s.p))) {
+    const auto busiest = [&](std::int64_t panels, std::int64_t vectors) {
+      return static_cast<double>(vectors * ceil_div(panels * s.p.groups, threads));
+    };
+    const double now = takes_one ? busiest(all / 2, 2) + 1 : busiest(ceil_div(all, s.vectors), s.vectors);
+    if (busiest(ceil_div(all, 2), 2) * (by_three ? kSlower : 1) < now) s.vectors = 2, takes_one = false;
+  }
   s.columns = s.vectors * s.tile.lanes;
-  s.panels = ceil_div(all, s.vectors);
-  const bool takes_one = s.vectors == 2 && s.tile.leaves_one(all) && !(few && s.all_panels() % threads == 0);
   s.most_columns = s.columns + (takes_one ? s.tile.lanes : 0);
-  if (takes_one) --s.panels;
+  s.panels = takes_one ? all / 2 : ceil_div(all, s.vectors);
 }
 
 }  // namespace
@@ -192,7 +200,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.tap_reach = reach_of_taps(p);
   s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.vectors));
   s.rows = p.batch * p.output[0] * p.output[1];
-  s.copied = widens(s) || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(p));
+  s.copied = widens(s) || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(s));
   s.fetched =
       parts == 1 && is_pointwise(p) && p.groups == 1 && (s.unit == Bf16Unit::tiles || fetches_rows(context.traits, p));
   s.panel_bytes = panel_bytes(s);

@@ -48,7 +48,8 @@ struct DenseKernel {
   static std::string layout_name(const Layout& s) {
     if (s.parts > 1) return std::to_string(s.parts) + "parts" + std::to_string(s.columns);
     const char* names[] = {"panels", "pairs", "tiles"};  // by unit
-    return names[static_cast<int>(s.unit)] + std::to_string(s.columns);
+    const std::string last = s.most_columns > s.columns ? "to" + std::to_string(s.most_columns) : "";
+    return names[static_cast<int>(s.unit)] + std::to_string(s.columns) + last;
   }
 };
 
