@@ -57,6 +57,18 @@ TEST(WinogradWeightGrad, IsAccurateOnEveryTarget) {
   });
 }
 
+// Of many sums the worst one counts.
+TEST(WinogradWeightGrad, ShortSumsStayWithinTheBound) {
+  for (const char* text : {"wgrad_f32_n1c200o160_i6x6_k3x3_p1x1", "wgrad_f32_n1c200o160_i7x7_k4x4",
+                           "wgrad_f32_n1c200o160_i8x8_k5x5_p2x2", "wgrad_f32_n2c200o160_i7x7_k7x7_p3x3"}) {
+    const ConvProblem p = parse_problem(text);
+    expect_accurate(p, tools::make_arrays(p, Data::random));
+  }
+  for (const char* text : {"wgrad_f32_n1c200o160_i4x4_k3x3_p1x1", "wgrad_f32_n1c200o160g2_i7x3x5_k4x4x4_p0x1x0",
+                           "wgrad_f32_n1c200o160_i6x6_k5x5_p2x2", "wgrad_f32_n1c200o160_i7x7_k7x7_p3x3"})
+    EXPECT_THROW(planner().plan({parse_problem(text), kName}), ProblemError) << text;
+}
+
 TEST(WinogradWeightGrad, LongSumsOfPositiveValuesStayWithinTheBound) {
   const ConvProblem p = parse_problem("wgrad_f32_n1c5o3_i700x700_k3x3_p1x1");
   expect_accurate(p, tools::magnitudes(tools::make_arrays(p, Data::random)));

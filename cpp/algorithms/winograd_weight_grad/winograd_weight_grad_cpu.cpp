@@ -8,6 +8,8 @@
 // channels, each of which transforms the inputs for itself. It wins where pixels are many beside the weights. Taps of
 // a third axis, of any stride and dilation, are summed one after another. What is not finite is computed again:
 // finite_sums_plan.h.
+#include <algorithm>
+
 #include "algorithms/registry_cpu.h"
 #include "algorithms/weight_grad/finite_sums_plan.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
@@ -19,7 +21,10 @@ namespace winograd_weight_grad {
 namespace {
 
 constexpr std::int64_t kMaxTiles = 1 << 20;  // of longer sums the rounding of the running sums would show
-constexpr std::int64_t kFewOutputs = 16;     // errors are those of whole tiles, whatever a sum has of them
+// Products of the shortest sum. Errors are those of whole tiles, whatever a sum has of them: with 32,000 channel pairs
+// c is 27 to 31 for 16 products of up to 4 taps squared, 70 to 79 for 8 and 9; of more taps 40 to 52 for 36, 67 to 119
+// for 16.
+constexpr std::int64_t kFewestProducts = 16, kFewestOfManyTaps = 32, kManyTaps = 5;
 
 struct TileSums {
   static constexpr const char* kName = "winograd_weight_grad";
@@ -41,6 +46,15 @@ Layout described_layout(const ConvProblem& p, const Context<Device>& context) {
   return choose_layout(p, context.traits, lanes, context.workspace_limit_bytes);
 }
 
+// Of the tap that meets padding most.
+std::int64_t fewest_products(const ConvProblem& p) {
+  std::int64_t products = p.batch;
+  for (const int axis : {0, 1, 2})
+    products *= std::min(outputs_inside(p, axis, 0).size(),
+                         outputs_inside(p, axis, p.kernel[static_cast<std::size_t>(axis)] - 1).size());
+  return products;
+}
+
 Support supports(const ConvProblem& problem, const Context<Device>& context) {
   if (Support s = weight_grad_support(problem); !s) return s;
   const ConvProblem p = TileSums::orientation(problem).apply(problem);
@@ -54,7 +68,9 @@ Support supports(const ConvProblem& problem, const Context<Device>& context) {
       if (2 * outputs_inside(p, axis, tap).size() < p.output[axis])
         return Support::no("some taps sum too few products for its error bound");
   }
-  if (p.batch * p.output_pixels() < kFewOutputs) return Support::no("its sums are too short for its error bound");
+  const bool many = std::max(p.kernel[1], p.kernel[2]) >= kManyTaps;
+  if (fewest_products(p) < (many ? kFewestOfManyTaps : kFewestProducts))
+    return Support::no("its sums are too short for its error bound");
   const Layout l = described_layout(p, context);
   if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
   return workspace_support("the sums", l.bytes(), context);
