@@ -24,7 +24,7 @@ constexpr double kCopyReuse = 64;    // multiply-adds an input value from which 
 constexpr double kFewCopyReuse = 9;  // and of a tile of a few channels, which is short beside separate taps
 constexpr std::int64_t kFewInputs = 4, kFewOutputs = 12, kShortRow = 1024, kShortestRow = 256;
 constexpr std::int64_t kSomeInputs = 24, kSomeValues = 1600;  // of a pixel, and of a row that is short then
-constexpr std::int64_t kLowRows = 7;
+constexpr std::int64_t kLowRows = 7;                          // of tiles, below which a strided row of two is copied
 constexpr std::int64_t kCopyReach = 16;  // inputs along W under an output, beyond which it does not
 
 // Pixels of a chunk along W.

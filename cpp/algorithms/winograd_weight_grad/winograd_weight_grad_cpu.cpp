@@ -21,9 +21,9 @@ namespace winograd_weight_grad {
 namespace {
 
 constexpr std::int64_t kMaxTiles = 1 << 20;  // of longer sums the rounding of the running sums would show
-// Products of the shortest sum. Errors are those of whole tiles, whatever a sum has of them: with 32,000 channel pairs c
-// is 27 to 51 for 16 products of up to 4 taps squared, 70 to 79 for 8 and 9; of more taps 40 to 52 for 36, 67 to 119 for
-// 16.
+// Products of the shortest sum. Errors are those of whole tiles, whatever a sum has of them: with 32,000 channel pairs
+// c is 27 to 51 for 16 products of up to 4 taps squared, 70 to 79 for 8 and 9; of more taps 40 to 52 for 36, 67 to 119
+// for 16.
 constexpr std::int64_t kFewestProducts = 16, kFewestOfManyTaps = 32, kManyTaps = 5;
 
 struct TileSums {
