@@ -26,8 +26,7 @@ TEST(Grouped, OutputsOfAVector) {
   EXPECT_EQ(outputs("fwd_f32_n1c32o32g8_i9_k3"), 16);  // four groups
   EXPECT_EQ(outputs("fwd_f32_n1c24o24g8_i9_k3"), 15);  // five, since six could meet
   EXPECT_EQ(outputs("fwd_f32_n1c12o60g4_i9_k3"), 16);  // parts of two
-  EXPECT_EQ(outputs("fwd_f32_n1c10o35g5_i9_k3"),
-            16);                                       // of four at most
+  EXPECT_EQ(outputs("fwd_f32_n1c10o35g5_i9_k3"), 16);  // parts of four
   EXPECT_EQ(outputs("fwd_f32_n1c24o30g3_i9_k3"), 10);  // one, whose neighbour's inputs are too many
   EXPECT_EQ(outputs("fwd_f32_n1c64o64g2_i9_k3"), 0);
 }

@@ -31,7 +31,7 @@ struct DenseLayout {
   // Of a pointwise problem, for arrays whose pixels are evenly apart: p is one row of all of them.
   std::shared_ptr<const DenseLayout> one_row;
   RegisterTile tile;
-  std::int64_t vectors = 2, columns = 0;         // of a panel: two vectors or three
+  std::int64_t columns = 0;                      // of a panel: two vectors or three
   std::int64_t most_columns = 0;                 // of the last one, which takes a vector that would be alone
   std::int64_t panels = 0;                       // a group; the last one may have fewer
   std::int64_t in = 0;                           // values of a tap: channels, zeros that fill pairs or tiles, parts
@@ -53,6 +53,7 @@ struct DenseLayout {
   std::size_t panel_bytes = 0, stage_bytes = 0;  // of a packed panel; scratch of one task
   int slots = 1;
 
+  std::int64_t vectors() const { return columns / tile.lanes; }  // of a panel
   // Of a panel: its first channel in its group, and how many it and those behind it have, `count` together.
   std::int64_t first_channel(std::int64_t panel) const { return panel % panels * columns; }
   std::int64_t channels(std::int64_t panel, std::int64_t count = 1) const {
@@ -70,7 +71,7 @@ struct DenseLayout {
   }
   // Tiles in one call for so many panels.
   std::int64_t tiles_together(std::int64_t count) const {
-    return std::max<std::int64_t>(1, kMostRowsTogether / (count * tile.most_rows(vectors)));
+    return std::max<std::int64_t>(1, kMostRowsTogether / (count * tile.most_rows(vectors())));
   }
   std::int64_t panel_stride(std::size_t element_bytes) const {
     return static_cast<std::int64_t>(panel_bytes / element_bytes);

@@ -117,7 +117,7 @@ bool worth_a_copy(const DenseLayout& s) {
   const std::int64_t short_row = p.out_channels_per_group() <= kFewOutputs ? kShortRow : kShortestRow;
   const std::int64_t in = p.in_channels_per_group();
   const bool few = in <= kFewInputs ? p.output[2] <= short_row : in <= kSomeInputs && in * p.output[2] <= kSomeValues;
-  const bool two_low = s.row_tiles == 2 && s.tile.most_rows(s.vectors) < kLowRows;
+  const bool two_low = s.row_tiles == 2 && s.tile.most_rows(s.vectors()) < kLowRows;
   if (!few && p.stride[2] > 1 && !two_low) return false;
   return ends && reuse >= (few ? kFewCopyReuse : kCopyReuse) && dilated(p.kernel[2], p.dilation[2]) <= kCopyReach;
 }
@@ -162,20 +162,20 @@ Bf16Unit bf16_unit(const ConvProblem& p, const Traits& t) {
 void cut_panels(DenseLayout& s, std::int64_t threads) {
   constexpr double kSlower = 1.2;
   const std::int64_t all = ceil_div(s.p.out_channels_per_group(), s.tile.lanes);
-  s.vectors = s.tile.vectors(all);
-  bool takes_one = s.vectors == 2 && s.tile.leaves_one(all);
+  std::int64_t vectors = s.tile.vectors(all);
+  bool takes_one = vectors == 2 && s.tile.leaves_one(all);
   const bool by_three = s.tile.vectors() == 3;
   const bool few = s.p.batch * s.p.output_pixels() < 2 * kMinChunkPixels;
   if (few && (!by_three || is_pointwise(s.p))) {
-    const auto busiest = [&](std::int64_t panels, std::int64_t vectors) {
-      return static_cast<double>(vectors * ceil_div(panels * s.p.groups, threads));
+    const auto busiest = [&](std::int64_t panels, std::int64_t of_each) {
+      return static_cast<double>(of_each * ceil_div(panels * s.p.groups, threads));
     };
-    const double now = takes_one ? busiest(all / 2, 2) + 1 : busiest(ceil_div(all, s.vectors), s.vectors);
-    if (busiest(ceil_div(all, 2), 2) * (by_three ? kSlower : 1) < now) s.vectors = 2, takes_one = false;
+    const double now = takes_one ? busiest(all / 2, 2) + 1 : busiest(ceil_div(all, vectors), vectors);
+    if (busiest(ceil_div(all, 2), 2) * (by_three ? kSlower : 1) < now) vectors = 2, takes_one = false;
   }
-  s.columns = s.vectors * s.tile.lanes;
+  s.columns = vectors * s.tile.lanes;
   s.most_columns = s.columns + (takes_one ? s.tile.lanes : 0);
-  s.panels = takes_one ? all / 2 : ceil_div(all, s.vectors);
+  s.panels = takes_one ? all / 2 : ceil_div(all, vectors);
 }
 
 }  // namespace
@@ -198,7 +198,7 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.in = round_up(in, terms_together(s.unit)) * parts;
   s.terms = p.taps() * s.in;
   s.tap_reach = reach_of_taps(p);
-  s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.vectors));
+  s.row_tiles = ceil_div(p.output[2], s.tile.most_rows(s.vectors()));
   s.rows = p.batch * p.output[0] * p.output[1];
   s.copied = widens(s) || s.in > in || s.taps_are_channels || (s.unit != Bf16Unit::dot && worth_a_copy(s));
   s.fetched =

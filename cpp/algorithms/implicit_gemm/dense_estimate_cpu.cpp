@@ -91,7 +91,7 @@ double dense_seconds(const ConvProblem& p, const Context<Device>& c, int parts) 
   const double narrow = rest > 0 && rest <= s.tile.lanes ? static_cast<double>(s.tile.lanes) : 0;
   const double wide = static_cast<double>(round_up(channels, s.tile.lanes)) - narrow;
   const double tile_rows = static_cast<double>(s.p.output[2]) / static_cast<double>(s.row_tiles);
-  const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.vectors)));
+  const double rows_for_peak = std::min(kRowsForPeak, static_cast<double>(s.tile.most_rows(s.vectors())));
   const double rate = peak_rate(s, c.traits) * std::min(1.0, tile_rows / rows_for_peak);
   // Padding is skipped, but along W where a copy of the rows has its zeros.
   const double inside = share_inside(s.p, 0) * share_inside(s.p, 1) * (s.copied ? 1 : share_inside(s.p, 2));

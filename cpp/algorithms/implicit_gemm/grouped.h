@@ -28,6 +28,7 @@ struct GroupedLayout {
   int slots = 1;
 
   std::int64_t terms() const { return p.taps() * p.in_channels_per_group(); }
+  std::int64_t outputs_of(std::int64_t vector) const { return std::min(outputs, p.out_channels - vector * outputs); }
   std::int64_t chunks() const { return ceil_div(rows, chunk_rows); }
   // Where the packed weights of all vectors are followed by a mark for each: whether they are finite.
   std::int64_t mark(std::int64_t vector) const { return vectors * terms() * lanes + vector; }

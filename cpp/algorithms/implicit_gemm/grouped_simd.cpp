@@ -77,7 +77,7 @@ class Grouped {
   // Whether each does in its own block.
   bool find_sources(std::int64_t v) {
     constexpr Index kBlockLanes = kBlockBytes / sizeof(A);
-    const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group(), used = outputs_of(v);
+    const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group(), used = s_.outputs_of(v);
     Index* to = indices_.data() + v * in * s_.lanes;
     bool in_blocks = true;
     std::int64_t source = first_input(v) - window(v), of_group = v * s_.outputs % out;
@@ -110,8 +110,6 @@ class Grouped {
   std::int64_t first_input(std::int64_t v) const {
     return v * s_.outputs / p_.out_channels_per_group() * p_.in_channels_per_group();
   }
-
-  std::int64_t outputs_of(std::int64_t v) const { return std::min(s_.outputs, p_.out_channels - v * s_.outputs); }
 
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
   bool inside(Range w) const { return zero_ends_ || reads_inside(p_, 2, w); }
@@ -155,7 +153,7 @@ class Grouped {
     const std::int64_t whole = in_registers_ && s_.outputs == s_.lanes ? p_.out_channels / s_.lanes : 0;
     for (std::int64_t v = 0, end; v < s_.vectors; v = end) {
       end = std::max(v + 1, whole);
-      const std::int64_t count = outputs_of(v), channel = v * s_.outputs;
+      const std::int64_t count = s_.outputs_of(v), channel = v * s_.outputs;
       const bool at_once = in_registers_ && count == s_.lanes;
       TileStore<A, Out> stores[2];
       GroupedSums<A, Out> to[2];
@@ -217,7 +215,7 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
     auto* const first = all + v * s.terms() * s.lanes;
     auto* to = first;
     std::int64_t offsets[HWY_MAX_BYTES / sizeof(Accumulator<T>)];  // of the lanes with an output channel
-    const std::int64_t output = v * s.outputs, used = std::min(s.outputs, p.out_channels - output);
+    const std::int64_t output = v * s.outputs, used = s.outputs_of(v);
     for (std::int64_t lane = 0; lane < used; ++lane)
       offsets[lane] = (output + lane) / out * weight.group + (output + lane) % out * weight.out;
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {

@@ -42,43 +42,6 @@ struct NarrowKernel {
   static std::string layout_name(const Layout&) { return "terms"; }
 };
 
-enum class Kernel { grouped, narrow, dense };
-
-double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::int64_t lanes);
-
-// Grouped: two groups or more share a vector, or many small ones fill theirs, and panels of their own would be slower:
-// with empty columns, or with pixels written part by part. Pixels of fewer channels than a vector are copied first,
-// which a single tap is not worth. Narrow: where it takes fewer vector operations a pixel than rows of A times a panel
-// of one vector.
-Kernel kernel_for(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kStoreOperations = 4, kBroadcastShare = 0.9;
-  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group(), terms = p.taps() * in;
-  const bool few = p.in_channels < lanes && p.taps() == 1;
-  const std::int64_t outputs = p.groups > 1 && !few ? outputs_in_vector(p, lanes) : 0;
-  const bool fills = outputs == lanes && 2 * in <= lanes;
-  if (outputs >= 2 * out || (fills && grouped_seconds(p, c, lanes) < dense_seconds(p, c))) return Kernel::grouped;
-  const double dense = static_cast<double>(terms * ceil_div(out, lanes)) / kBroadcastShare + kStoreOperations;
-  return out <= kNarrowOutputs && narrow_vector_operations(p, lanes) < dense ? Kernel::narrow : Kernel::dense;
-}
-
-std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, RegisterTile tile) {
-  switch (kernel_for(p, c, tile.lanes)) {
-    case Kernel::grouped:
-      return grouped_layout(p, c, tile.lanes).workspace_bytes();
-    case Kernel::narrow:
-      return narrow_layout(p, c, tile.lanes).workspace_bytes();
-    case Kernel::dense:
-      return dense_layout(p, c, tile).workspace_bytes();
-  }
-  return 0;
-}
-
-Support supports(const ConvProblem& p, const Context<Device>& c) {
-  if (Support s = forward_support(p); !s) return s;
-  if (p.input_dilated()) return Support::no("the input is dilated");
-  return workspace_support("packed weights", least_workspace(p, c, register_tile(c.traits, p.dtype)), c);
-}
-
 // In multiply-adds of a vector, by regression on Zen 4: a tile begins and ends, a run of taps spreads the weights and
 // permutes its first input, an output is stored, apart where its vector has empty lanes, a run is found, a vector of a
 // pixel is copied.
@@ -135,6 +98,41 @@ double narrow_seconds(const ConvProblem& p, const Context<Device>& c, std::int64
   const double reading = static_cast<double>(p.batch) * again * slice_bytes;
   const double work = sums + packing + reading / c.traits.shared_cache_read_bytes_per_second;
   return section_seconds(c.traits, work, p.bytes_moved(), s.tasks());
+}
+
+enum class Kernel { grouped, narrow, dense };
+
+// Grouped: two groups or more share a vector, or many small ones fill theirs, and panels of their own would be slower:
+// with empty columns, or with pixels written part by part. Pixels of fewer channels than a vector are copied first,
+// which a single tap is not worth. Narrow: where it takes fewer vector operations a pixel than rows of A times a panel
+// of one vector.
+Kernel kernel_for(const ConvProblem& p, const Context<Device>& c, std::int64_t lanes) {
+  constexpr double kStoreOperations = 4, kBroadcastShare = 0.9;
+  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group(), terms = p.taps() * in;
+  const bool few = p.in_channels < lanes && p.taps() == 1;
+  const std::int64_t outputs = p.groups > 1 && !few ? outputs_in_vector(p, lanes) : 0;
+  const bool fills = outputs == lanes && 2 * in <= lanes;
+  if (outputs >= 2 * out || (fills && grouped_seconds(p, c, lanes) < dense_seconds(p, c))) return Kernel::grouped;
+  const double dense = static_cast<double>(terms * ceil_div(out, lanes)) / kBroadcastShare + kStoreOperations;
+  return out <= kNarrowOutputs && narrow_vector_operations(p, lanes) < dense ? Kernel::narrow : Kernel::dense;
+}
+
+std::size_t least_workspace(const ConvProblem& p, const Context<Device>& c, RegisterTile tile) {
+  switch (kernel_for(p, c, tile.lanes)) {
+    case Kernel::grouped:
+      return grouped_layout(p, c, tile.lanes).workspace_bytes();
+    case Kernel::narrow:
+      return narrow_layout(p, c, tile.lanes).workspace_bytes();
+    case Kernel::dense:
+      return dense_layout(p, c, tile).workspace_bytes();
+  }
+  return 0;
+}
+
+Support supports(const ConvProblem& p, const Context<Device>& c) {
+  if (Support s = forward_support(p); !s) return s;
+  if (p.input_dilated()) return Support::no("the input is dilated");
+  return workspace_support("packed weights", least_workspace(p, c, register_tile(c.traits, p.dtype)), c);
 }
 
 double seconds(const ConvProblem& p, const Context<Device>& c) {
