@@ -131,6 +131,14 @@ class Case:
         dtype = dtype_of(self.dtype)
         return x.astype(dtype, copy=False), w.astype(dtype, copy=False)
 
+    def operands(self) -> tuple[Array, Array]:
+        """What the case's direction reads: (input, weight), (output gradient, weight) or (output gradient, input)."""
+        x, w = self.arrays()
+        if self.direction == "forward":
+            return x, w
+        grad = np.random.default_rng(1).standard_normal(self.zero_padded().y, dtype=np.float32).astype(x.dtype)
+        return grad, (w if self.direction == "input_grad" else x)
+
     def batched(self, images: int | None) -> Case:
         """The case itself, or a copy with so many of its images."""
         few = images is not None and images < self.x[0]

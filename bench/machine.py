@@ -86,12 +86,13 @@ def random_layers(options: argparse.Namespace) -> list[Any]:
     return random_layers(options.random, options.seed, options.gflop_limit * 1e9, options.most_channels)
 
 
-def forward_cases(options: argparse.Namespace, images: int | None = None) -> list[Any]:
-    """The forward passes among the random layers that these options ask for, or else the cases of a suite."""
+def some_cases(options: argparse.Namespace, images: int | None = None, gradients: bool = False) -> list[Any]:
+    """The forward passes, or gradients, among the random layers that these options ask for, or the cases of a suite."""
     from bench.cases import chosen
 
     if options.random:
-        return [layer.batched(images) for layer in random_layers(options) if layer.direction == "forward"]
+        layers = random_layers(options)
+        return [layer.batched(images) for layer in layers if (layer.direction != "forward") == gradients]
     return chosen(options, images)
 
 

@@ -15,6 +15,12 @@ def own(row: Row) -> str | None:
     return next((name for name in OURS if "ms" in row["results"].get(name, {})), None)
 
 
+def is_right(row: Row) -> bool:
+    """Whether vkconv timed this row and gave no wrong answer."""
+    wrong = any("error" in result and "ms" not in result for n in OURS if (result := row["results"].get(n)))
+    return own(row) is not None and not wrong
+
+
 def best_peer(row: Row) -> str | None:
     """The fastest other library with a right answer."""
     timed = {n: r["ms"] for n, r in row["results"].items() if n not in OURS and "ms" in r}

@@ -2,6 +2,7 @@
 
     python bench/run.py --suite core --peers auto --json result.json
     python bench/run.py --random 300 --peers torch                  forward passes of bench/random_layers.py
+    python bench/run.py --random 300 --gradients --peers torch      its input and weight gradients
     python bench/run.py --suite peers --device vulkan --images 1    beside ncnn, which takes one image a call
 
 A result is compared with fp64 before its time counts. What a peer is timed on is its own business: see bench/peers.
@@ -24,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser = machine.parser("run", __doc__)
     machine.add_cases(parser, suite="core", gflop_limit=20.0)
     machine.add_random(parser)
+    parser.add_argument("--gradients", action="store_true", help="gradients of random layers, not forward passes")
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:i (default: cpu)")
     parser.add_argument("--peers", default="auto", help="auto, none, or names like torch,ncnn (default: auto)")
     mode = parser.add_mutually_exclusive_group()
@@ -47,15 +49,16 @@ def measure(case: Any, contenders: list[Any], options: argparse.Namespace) -> di
     from bench.reference import Reference
     from bench.timing import interleaved, seconds_of
 
-    x, w = case.arrays()
+    operands = case.operands()
     case = case.zero_padded()
-    reference = Reference(case, x, w)
-    row: dict[str, Any] = {"case": case.name, "family": case.family, "problem": case.problem}
+    reference = Reference(case, *operands)
+    family = case.family if case.direction == "forward" else f"{case.family}, {case.direction}"
+    row: dict[str, Any] = {"case": case.name, "family": family, "problem": case.problem}
     row |= {"gflop": case.flops / 1e9, "megabytes": case.bytes / 1e6, "results": {}}
     runs, first_seconds = {}, {}
     for contender in contenders:
         try:
-            run = contender.build(case, x, w, options.threads)
+            run = contender.run(case, operands, options.threads)
             first_seconds[contender.name], answer = seconds_of(run.call)
             error = reference.error(run.output(answer))
         except Refusal as refusal:
@@ -89,7 +92,7 @@ def main() -> int:
     print(f"\n{report.header(names)}")
     rows: list[dict[str, Any]] = []
     try:
-        for case in machine.forward_cases(options, options.images):
+        for case in machine.some_cases(options, options.images, gradients=options.gradients):
             rows.append(measure(case, contenders, options))
             print(report.line(rows[-1], names), flush=True)
     except KeyboardInterrupt:
@@ -97,7 +100,7 @@ def main() -> int:
     print(report.summary(rows))
     if options.json:
         options.json.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
-    return 0 if all("ms" in row["results"][name] for row in rows for name in modes(options)) else 1
+    return 0 if all(report.is_right(row) for row in rows) else 1
 
 
 if __name__ == "__main__":

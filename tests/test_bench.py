@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
 from bench import calibrate, cases, gpu, peers, planner_regret, plot, report, scipy_calls, table  # noqa: E402
+from bench.peers import vkconv_own  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
 ALL = cases.select("all") + cases.select("peers")
@@ -45,15 +46,39 @@ def test_problem_strings_are_read_back(case: cases.Case) -> None:
 @pytest.mark.parametrize("case", cases.select("peers"), ids=lambda c: c.name)
 def test_installed_peers_compute_the_same(case: cases.Case) -> None:
     mini = case.mini(FLOP_LIMIT)
-    x, w = mini.arrays()
+    operands = mini.operands()
     mini = mini.zero_padded()
-    reference = Reference(mini, x, w)
+    reference = Reference(mini, *operands)
     for peer in peers.find("onnx_runtime,mlx_cpu").peers:
         try:
-            run = peer.build(mini, x, w, 1)
+            run = peer.run(mini, operands, 1)
         except peers.Refusal:
             continue
         assert reference.error(run.output(run.call())) <= reference.tolerance, peer.name
+
+
+@pytest.mark.parametrize("direction", ["input_grad", "weight_grad"])
+@pytest.mark.parametrize("geometry", [{}, {"groups": 2, "flip": True}, {"kernel_dilation": (2, 1), "stride": (2, 3)}])
+def test_gradients_are_held_against_fp64(direction: str, geometry: dict[str, Any]) -> None:
+    case = cases.Case(
+        "odd", "", (2, 9, 8, 4), (6, 3, 2, 4 // geometry.get("groups", 1)), geometry.get("stride", (1, 1)),
+        ((1, 0), (0, 2)), geometry.get("kernel_dilation", (1, 1)), geometry.get("groups", 1),
+        transposed=geometry.get("flip", False), direction=direction,
+    )  # fmt: skip
+    own = vkconv_own.contenders("cpu", ["vkconv"])[0]
+    operands = case.operands()
+    reference, run = Reference(case, *operands), own.run(case, operands, 1)
+    answer = run.output(run.call())
+    assert reference.error(answer) <= reference.tolerance
+    answer[(0,) * answer.ndim] += 1e-2
+    assert reference.error(answer) > reference.tolerance
+
+
+def test_only_peers_with_gradients_are_asked_for_them() -> None:
+    case = next(c for c in cases.select("training") if c.direction == "weight_grad").mini(FLOP_LIMIT)
+    peer = peers.Peer("forward only", "1.0", lambda *_: pytest.fail("asked"))  # type: ignore[arg-type]
+    with pytest.raises(peers.Refusal, match="gradients"):
+        peer.run(case, case.operands(), 1)
 
 
 def test_a_scaled_case_keeps_its_channels_and_kernel() -> None:

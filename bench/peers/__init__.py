@@ -37,11 +37,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Peer:
-    """One way of using a library. `build` raises Refusal for what the library does not do."""
+    """One way of using a library. `build` takes a case, its two operands and a number of threads.
+
+    It raises Refusal for what the library does not do; only peers with `gradients` are asked for them.
+    """
 
     name: str
     version: str
     build: Callable[[Case, Array, Array, int], Run]
+    gradients: bool = False
+
+    def run(self, case: Case, operands: tuple[Array, Array], threads: int) -> Run:
+        if case.direction != "forward" and not self.gradients:
+            raise Refusal("its gradients are not timed")
+        return self.build(case, *operands, threads)
 
 
 @dataclass

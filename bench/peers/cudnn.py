@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from bench.cases import Case
-from bench.peers.pytorch import DTYPES, _call, _in_layout
+from bench.peers import Refusal
+from bench.peers.pytorch import DTYPES, _call, _in_layout, gradient
 
 IDLE_SECONDS, COLD_SECONDS, WARM_SECONDS = 0.2, 0.6, 0.02  # an idle GPU lowers its clocks and takes time to raise them
 BATCH_MILLISECONDS = 10.0
@@ -76,7 +77,7 @@ def _serve(connection: Connection) -> None:
     while case := connection.recv():
         try:
             connection.send(_best_milliseconds(case))
-        except RuntimeError as error:
+        except (RuntimeError, Refusal) as error:
             connection.send("refused: " + str(error).splitlines()[0])
 
 
@@ -102,17 +103,9 @@ def _in_one_layout(case: Case, channels_last: bool) -> float:
     if case.transposed:
         w_shape = (case.w[-1] * case.groups, *case.w[1:-1], case.w[0] // case.groups)
     x, w = tensor(case.x), tensor(w_shape)
-    call = partial(_call(case), x, w) if case.direction == "forward" else _gradient(case, tensor(case.y), x, w)
+    call = partial(_call(case), x, w) if case.direction == "forward" else partial(gradient(case), tensor(case.y), x, w)
     with torch.inference_mode():
         return _timed(call)
-
-
-def _gradient(case: Case, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Callable[[], Any]:
-    """One gradient, of cases whose padding is symmetric."""
-    asked = [case.direction == "input_grad", case.direction == "weight_grad", False]
-    low = [lo for lo, _ in case.pads]
-    geometry = (list(case.stride), low, list(case.dilation), False, [0] * case.rank, case.groups)
-    return lambda: torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, asked)
 
 
 def _timed(call: Callable[[], Any]) -> float:

@@ -1,4 +1,4 @@
-"""JAX on the CPU: a jitted lax.conv_general_dilated, channels last."""
+"""JAX on the CPU: a jitted lax.conv_general_dilated, channels last, and its transposes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ LAYOUTS = {1: ("NWC", "OWI", "NWC"), 2: ("NHWC", "OHWI", "NHWC"), 3: ("NDHWC", "
 
 def peers() -> list[Peer]:
     jax.config.update("jax_platforms", "cpu")
-    return [Peer("jax", jax.__version__, _build)]
+    return [Peer("jax", jax.__version__, _build, gradients=True)]
 
 
-def _build(case: Case, x: Array, w: Array, threads: int) -> Run:
+def _build(case: Case, first: Array, second: Array, threads: int) -> Run:
     del threads  # JAX has one thread a CPU that this process may use
     g = case.as_general
-    weight = np.flip(w, tuple(range(1, w.ndim - 1))) if g["flip"] else w
+    taps = tuple(range(1, len(case.w) - 1)) if g["flip"] else ()
+    of_weight = case.direction == "weight_grad"
 
-    @jax.jit
-    def convolve(a: jax.Array, b: jax.Array) -> jax.Array:
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
         return lax.conv_general_dilated(
-            a,
-            b,
+            x,
+            w,
             window_strides=g["stride"],
             padding=g["pads"],
             lhs_dilation=g["input_dilation"],
@@ -35,5 +35,12 @@ def _build(case: Case, x: Array, w: Array, threads: int) -> Run:
             feature_group_count=case.groups,
         )
 
-    xj, wj = jax.device_put(x), jax.device_put(np.ascontiguousarray(weight))
-    return Run(lambda: convolve(xj, wj).block_until_ready(), np.asarray)
+    def input_grad(grad: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.linear_transpose(lambda x: convolve(x, w), jax.ShapeDtypeStruct(case.x, w.dtype))(grad)[0]
+
+    def weight_grad(grad: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.linear_transpose(lambda w: convolve(x, w), jax.ShapeDtypeStruct(case.w, x.dtype))(grad)[0]
+
+    call = jax.jit({"forward": convolve, "input_grad": input_grad, "weight_grad": weight_grad}[case.direction])
+    a, b = jax.device_put(first), jax.device_put(second if of_weight else np.flip(second, taps))
+    return Run(lambda: call(a, b).block_until_ready(), lambda y: np.flip(y, taps) if of_weight else np.asarray(y))

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bench.cases import Case
-from bench.peers import Array, Peer, Run, channels_last, transposed_weight
+from bench.peers import Array, Peer, Refusal, Run, channels_last, transposed_weight
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 
 
 def peers() -> list[Peer]:
     version = torch.__version__
-    return [Peer("torch_cl", version, partial(_build, True)), Peer("torch", version, partial(_build, False))]
+    return [Peer(n, version, partial(_build, last), True) for n, last in (("torch_cl", True), ("torch", False))]
 
 
 def _tensor(a: Array, dtype: str) -> torch.Tensor:
@@ -34,18 +34,39 @@ def _in_layout(t: torch.Tensor, channels_last_memory: bool) -> torch.Tensor:
     return t.contiguous(memory_format=torch.channels_last if t.dim() == 4 else torch.channels_last_3d)
 
 
-def _build(channels_last_memory: bool, case: Case, x: Array, w: Array, threads: int) -> Run:
+def _build(channels_last_memory: bool, case: Case, first: Array, second: Array, threads: int) -> Run:
     torch.set_num_threads(threads)
-    xt = _in_layout(_tensor(np.moveaxis(x, -1, 1), case.dtype), channels_last_memory)
-    weight = transposed_weight(w, case.groups) if case.transposed else np.moveaxis(w, -1, 1)
-    wt = _in_layout(_tensor(weight, case.dtype), channels_last_memory)
-    convolve = _call(case)
+
+    def tensor(a: Array) -> torch.Tensor:
+        return _in_layout(_tensor(a, case.dtype), channels_last_memory)
+
+    def weight(w: Array) -> torch.Tensor:
+        return tensor(transposed_weight(w, case.groups) if case.transposed else np.moveaxis(w, -1, 1))
+
+    a = tensor(np.moveaxis(first, -1, 1))
+    if case.direction == "weight_grad":
+        convolve = partial(gradient(case), a, tensor(np.moveaxis(second, -1, 1)), weight(np.zeros(case.w, np.float32)))
+    elif case.direction == "input_grad":
+        convolve = partial(gradient(case), a, tensor(np.moveaxis(np.zeros(case.x, np.float32), -1, 1)), weight(second))
+    else:
+        convolve = partial(_call(case), a, weight(second))
 
     def call() -> torch.Tensor:
         with torch.inference_mode():
-            return convolve(xt, wt)
+            return convolve()
 
     return Run(call, lambda y: channels_last(y.float().numpy()))
+
+
+def gradient(case: Case) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]:
+    """One gradient, given the output's, the input and the weight."""
+    if case.transposed or any(lo != hi for lo, hi in case.pads):
+        raise Refusal("gradients of symmetric padding, not transposed, are timed")
+    which = ("input_grad", "weight_grad").index(case.direction)
+    asked = [which == 0, which == 1, False]
+    low = [lo for lo, _ in case.pads]
+    geometry = (list(case.stride), low, list(case.dilation), False, [0] * case.rank, case.groups)
+    return lambda dy, x, w: torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, asked)[which]
 
 
 def _call(case: Case) -> Callable[[torch.Tensor, torch.Tensor], Any]:

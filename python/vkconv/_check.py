@@ -85,22 +85,66 @@ def exact(
     return _ungroup(y, shape), _ungroup(magnitude, shape)
 
 
-def exact_weight_grad(
-    grad: Array, x: Array, extents: Sequence[int], *, stride: Sequence[int], pads: Sequence[tuple[int, int]]
-) -> tuple[Array, Array]:
-    """The gradient of an undilated, ungrouped convolution's weight in fp64, and its sums of |grad||x|."""
+def input_grad_problem(
+    w: Array,
+    grad_extents: Sequence[int],
+    extents: Sequence[int],
+    *,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    kernel_dilation: Sequence[int],
+    input_dilation: Sequence[int],
+    groups: int,
+    flip: bool,
+) -> tuple[Array, dict[str, Any]]:
+    """The weight and the geometry by which the gradient of an input of these extents is a convolution of the output's.
+
+    Input and output channels of each group change places, as do stride and input dilation.
+    """
     rank = len(extents)
+    reach = [(k - 1) * d for k, d in zip(w.shape[1:-1], kernel_dilation, strict=True)]
+    low = [r - lo for r, (lo, _) in zip(reach, pads, strict=True)]
+    read = [(n - 1) * t + 1 + r for n, t, r in zip(extents, input_dilation, reach, strict=True)]
+    high = [n - (g - 1) * s - 1 - lo for n, g, s, lo in zip(read, grad_extents, stride, low, strict=True)]
+    by_group = np.swapaxes(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), 1, -1)
+    geometry = {
+        "stride": tuple(input_dilation),
+        "pads": list(zip(low, high, strict=True)),
+        "kernel_dilation": tuple(kernel_dilation),
+        "input_dilation": tuple(stride),
+        "groups": groups,
+        "flip": not flip,
+    }
+    return by_group.reshape(-1, *by_group.shape[2 : 2 + rank], by_group.shape[-1]), geometry
+
+
+def exact_weight_grad(
+    grad: Array,
+    x: Array,
+    extents: Sequence[int],
+    *,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    kernel_dilation: Sequence[int],
+    input_dilation: Sequence[int],
+    groups: int,
+    flip: bool,
+) -> tuple[Array, Array]:
+    """The gradient of a weight with kernels of these extents in fp64, and its sums of |grad||x|."""
     where: Grid = tuple(np.arange(n, dtype=np.int64) for n in grad.shape[1:-1])
-    ones = (1,) * rank
-    g = grad.astype(np.float64).reshape(-1, grad.shape[-1])
-    dw = np.zeros((grad.shape[-1], *extents, x.shape[-1]))
+    outputs, inputs = grad.shape[-1] // groups, x.shape[-1] // groups
+    g = np.moveaxis(grad.astype(np.float64).reshape(-1, groups, outputs), 0, 2)
+    dw = np.zeros((groups, outputs, *extents, inputs))
     magnitude = np.zeros_like(dw)
-    for tap, pixels in _shifted_pixels(x, extents, where, stride, [lo for lo, _ in pads], (ones, ones)):
-        columns = pixels.reshape(-1, x.shape[-1])
-        at: tuple[Any, ...] = (slice(None), *tap)
-        dw[at] = g.T @ columns
-        magnitude[at] = np.abs(g).T @ np.abs(columns)
-    return dw, magnitude
+    low = [lo for lo, _ in pads]
+    for tap, pixels in _shifted_pixels(x, extents, where, stride, low, (kernel_dilation, input_dilation)):
+        chosen = tuple(k - 1 - t for t, k in zip(tap, extents, strict=True)) if flip else tap
+        columns = np.moveaxis(pixels.reshape(-1, groups, inputs), 1, 0)
+        at: tuple[Any, ...] = (slice(None), slice(None), *chosen)
+        dw[at] = g @ columns
+        magnitude[at] = np.abs(g) @ np.abs(columns)
+    shape = (grad.shape[-1], *extents, inputs)
+    return dw.reshape(shape), magnitude.reshape(shape)
 
 
 def relative_error(y: Array, y64: Array, magnitude: Array) -> float:

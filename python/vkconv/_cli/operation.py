@@ -81,6 +81,18 @@ def _checked_by(x: Array, w: Array, geometry: dict[str, Any], work: float) -> Ca
     return exact
 
 
+def _geometry(rank: int, stride: Any, padding: Any, dilation: Any = 1, groups: int = 1) -> dict[str, Any]:
+    """That of conv_general, one value an axis."""
+    return {
+        "stride": per_axis(stride, rank, "stride"),
+        "pads": [(p, p) for p in per_axis(padding, rank, "padding")],
+        "kernel_dilation": per_axis(dilation, rank, "dilation"),
+        "input_dilation": (1,) * rank,
+        "groups": groups,
+        "flip": False,
+    }
+
+
 def convolution(
     title: str,
     function: Callable[..., Array],
@@ -97,14 +109,7 @@ def convolution(
     """conv1d, conv2d, conv3d or a depthwise one, checked on as many pixels as `work` multiply-adds allow."""
     rank = x.ndim - 2
     depthwise = function.__name__.startswith("depthwise")
-    geometry = {
-        "stride": per_axis(stride, rank, "stride"),
-        "pads": [(p, p) for p in per_axis(padding, rank, "padding")],
-        "kernel_dilation": per_axis(dilation, rank, "dilation"),
-        "input_dilation": (1,) * rank,
-        "groups": x.shape[-1] if depthwise else groups,
-        "flip": False,
-    }
+    geometry = _geometry(rank, stride, padding, dilation, x.shape[-1] if depthwise else groups)
     options |= {"stride": stride, "padding": padding, "dilation": dilation}
     if not depthwise:
         options["groups"] = groups
@@ -132,24 +137,10 @@ def transposed(
 def input_gradient(
     title: str, grad: Array, w: Array, shape: tuple[int, ...], *, stride: int, padding: int
 ) -> Operation:
-    """conv_input_grad: in fp64 the transposed convolution with input and output channels of the weight swapped."""
-    rank = len(shape) - 2
-    reach = [k - 1 - padding for k in w.shape[1:-1]]
-    lengths = [(n - 1) * stride + 1 for n in grad.shape[1:-1]]
-    high = [
-        wanted + k - 1 - low - length
-        for wanted, k, low, length in zip(shape[1:-1], w.shape[1:-1], reach, lengths, strict=True)
-    ]
-    swapped = np.swapaxes(w, 0, -1)
-    geometry = {
-        "stride": (1,) * rank,
-        "pads": list(zip(reach, high, strict=True)),
-        "kernel_dilation": (1,) * rank,
-        "input_dilation": (stride,) * rank,
-        "groups": 1,
-        "flip": True,
-    }
-    exact = _checked_by(grad, swapped, geometry, _check.WORK_LIMIT)
+    """conv_input_grad, checked as the convolution of `grad` that it is."""
+    geometry = _geometry(len(shape) - 2, stride, padding)
+    swapped, dual = _check.input_grad_problem(w, grad.shape[1:-1], shape[1:-1], **geometry)
+    exact = _checked_by(grad, swapped, dual, _check.WORK_LIMIT)
     options = {"stride": stride, "padding": padding}
     return Operation(title, vkconv.conv_input_grad, (grad, w, shape), options, exact)
 
@@ -158,13 +149,12 @@ def weight_gradient(
     title: str, grad: Array, x: Array, shape: tuple[int, ...], *, stride: int, padding: int
 ) -> Operation:
     """conv_weight_grad, checked whole."""
-    rank = len(shape) - 2
+    geometry = _geometry(len(shape) - 2, stride, padding)
     kept: list[tuple[Array, Array]] = []
 
     def exact(dw: Array) -> tuple[Array, Array, Array]:
         if not kept:
-            pads = [(padding, padding)] * rank
-            kept.append(_check.exact_weight_grad(grad, x, shape[1:-1], stride=(stride,) * rank, pads=pads))
+            kept.append(_check.exact_weight_grad(grad, x, shape[1:-1], **geometry))
         return (dw, *kept[0])
 
     options = {"stride": stride, "padding": padding}
