@@ -16,20 +16,39 @@ inline constexpr std::int64_t kBlockPixels = 64;   // pixels summed in registers
 inline constexpr std::int64_t kBlocksPerSum = 64;  // block sums in one running sum
 inline constexpr std::int64_t kVectors = 2;        // of a register tile
 inline constexpr std::int64_t kMaxTileRows = 14;
-inline constexpr std::int64_t kLaneVectors = 4;  // of a tile of few taps that multiplies lane by lane, of more kVectors
-inline constexpr std::int64_t kMaxLaneTaps = 7;  // of such a tile
 inline constexpr std::int64_t kMaxGroupRows = 4, kMaxGroupTaps = 7;  // of a tile of groups
 
 // Neighbouring taps in a tile of groups: as many as leave its sums in the registers.
 constexpr std::int64_t most_group_taps(std::int64_t rows) { return rows == 1 ? kMaxGroupTaps : rows == 2 ? 5 : 3; }
 
-// Most taps of a tile of kLaneVectors: a sum can be added to only every few cycles. Halves are converted at every load,
-// of which tiles of more pixels have fewer.
-constexpr std::int64_t few_lane_taps(std::size_t operand_bytes) { return operand_bytes == 2 ? 2 : 3; }
-// Vectors of a tile of `taps` taps where there are enough.
-constexpr std::int64_t lane_vectors(std::int64_t taps, std::size_t operand_bytes) {
-  return taps <= few_lane_taps(operand_bytes) ? kLaneVectors : kVectors;
-}
+inline constexpr std::int64_t kLaneVectors = 4;  // most of a tile that multiplies lane by lane
+inline constexpr std::int64_t kMaxLaneTaps = 7;  // of such a tile
+inline constexpr std::int64_t kMaxLaneRows = 3;  // kernel rows of such a tile
+
+// The tiles that multiply lane by lane.
+struct LaneTiles {
+  bool halves;  // operands
+  std::int64_t vector_bytes;
+
+  // Taps of a row are tiles of nearly as many.
+  static constexpr std::int64_t parts(std::int64_t taps) { return ceil_div(taps, kMaxLaneTaps); }
+  // Most kernel rows of a tile of `taps` taps: as many as leave the sums of a vector in the registers. An output
+  // gradient is loaded once for all of them, and a sum waits less for itself.
+  constexpr std::int64_t rows(std::int64_t taps) const {
+    return vector_bytes < 32 ? 1 : std::clamp<std::int64_t>(9 / taps, 1, kMaxLaneRows);
+  }
+  // The same of outputs some positions apart: with few registers, sums of one vector wait for the loads of strided
+  // rows.
+  constexpr std::int64_t rows(std::int64_t taps, std::int64_t stride) const {
+    return stride == 1 || (stride == 2 && vector_bytes >= 64) ? rows(taps) : 1;
+  }
+  // Most vectors. A sum can be added to only every few cycles, so that few sums leave multipliers idle; halves are
+  // converted at every load, of which tiles of more pixels have fewer.
+  constexpr std::int64_t vectors(std::int64_t rows, std::int64_t taps) const {
+    if (rows > 1) return vector_bytes < 64 ? 1 : 2;
+    return taps <= (halves ? 2 : 3) ? kLaneVectors : 2;
+  }
+};
 
 // Which channels lie along a vector; the others are broadcast, one row of a register tile each.
 //   out_vectors, in_vectors: output or input channels of a group.
@@ -66,7 +85,12 @@ struct Shape {
   std::int64_t lines = 1;                          // output rows (n, od, oh)
   std::int64_t lines_per_block = 1, segments = 1;  // a block is several lines, or a segment of one
   std::int64_t blocks = 1, chunks = 1;
+  std::int64_t row_groups = 1;             // lanes: of the kernel rows of a depth tap, a tile each
   std::int64_t patch = 0, patch_rows = 0;  // elements of a patch, and of the copied rows of a line
+
+  Range group_rows(std::int64_t group, std::int64_t kernel_rows) const {
+    return {kernel_rows * group / row_groups, kernel_rows * (group + 1) / row_groups};
+  }
 
   // Channel of the first lane of a vector. The last vector ends at the last channel and may overlap its neighbour.
   std::int64_t channel_of(std::int64_t vector) const {

@@ -12,22 +12,23 @@
 #include <vector>
 
 #include "algorithms/weight_grad/weight_grad_groups.h"
-#include "algorithms/weight_grad/weight_grad_operands-inl.h"
+#include "algorithms/weight_grad/weight_grad_lane_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
 
 // Of one unit. In is the type of the operands, T that of the sums.
 template <class T, class In>
-class GroupSums : protected BlockOperands<T, In> {
+class GroupSums : protected LaneSums<T, In> {
  protected:
+  using Base = LaneSums<T, In>;
   using Operands = BlockOperands<T, In>;
   using Columns = weight_grad::HWY_NAMESPACE::Columns<T>;
+  using Base::unit_, Base::row_length_;
   using Operands::outputs_, Operands::taps_, Operands::line_count_;
   using Operands::p_, Operands::shape_, Operands::x_channels_, Operands::dy_channels_;
 
-  GroupSums(const Job& job, const Unit& unit, T* scratch)
-      : Operands(job, unit, scratch), unit_(unit), row_length_(unit.vectors.size() * shape_.lanes) {
+  GroupSums(const Job& job, const Unit& unit, T* scratch) : Base(job, unit, scratch) {
     if (shape_.form == Form::groups) find_permutations();
   }
 
@@ -43,9 +44,6 @@ class GroupSums : protected BlockOperands<T, In> {
       run_group_taps(x, dy, taps, sums + (taps.begin - taps_.begin) * unit_.rows.size() * row_length_);
     }
   }
-
-  const Unit& unit_;
-  const std::int64_t row_length_;  // of sums
 
  private:
   // The first channel of the output gradient that meets a vector, and the lanes' elements behind it, in row 0.

@@ -1,5 +1,5 @@
-// Tiles that multiply lane by lane: the sums of several taps and vectors stay in registers over the lines of a block,
-// and each input of a row is loaded once for all outputs of a group that read it.
+// Tiles that multiply lane by lane: the sums of several taps, kernel rows and vectors stay in registers over the lines
+// of a block, and each input of a row is loaded once for all outputs of a group that read it.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "algorithms/weight_grad/weight_grad_lanes_simd.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -36,8 +36,8 @@ struct LaneOperands {
 
 // `Pixels` outputs whose positions are neighbours: each is loaded once, and counts if it has its bit in `inside`;
 // without a branch, which would put the sums into memory. Each sum is added to in the order of the pixels.
-template <int Stride, int Pixels, bool Masked, class In, int Taps, int Vectors>
-HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Taps][Vectors], const LaneTile<In>& t,
+template <int Stride, int Pixels, bool Masked, class In, int Rows, int Taps, int Vectors>
+HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Rows][Taps][Vectors], const LaneTile<In>& t,
                               LaneOperands<In, Vectors> a, std::uint64_t inside) {
   const AccumulatorTag<In> d;
   const LaneOperands<In, Vectors> first = a;
@@ -53,22 +53,26 @@ HWY_INLINE void add_positions(hn::Vec<AccumulatorTag<In>> (&sum)[Taps][Vectors],
     const bool counts = !Masked || (inside >> j & 1);
     const auto mask = hn::FirstN(d, counts ? hn::Lanes(d) : 0);
     HWY_UNROLL(4)
-    for (int v = 0; v < Vectors; ++v) {
-      const auto x = held(load(d, counts ? a.x[v] : first.dy[v]));
+    for (int r = 0; r < Rows; ++r) {
       HWY_UNROLL(4)
-      for (int p = 0; p < Pixels; ++p) {
-        const int q = j - p * Stride;
-        if (q < 0 || q >= Taps) continue;
-        const auto added = hn::MulAdd(x, dy[p][v], sum[q][v]);
-        sum[q][v] = Masked ? hn::IfThenElse(mask, added, sum[q][v]) : added;
+      for (int v = 0; v < Vectors; ++v) {
+        const auto x = held(load(d, counts ? a.x[v] + r * t.x_row : first.dy[v]));
+        HWY_UNROLL(4)
+        for (int p = 0; p < Pixels; ++p) {
+          const int q = j - p * Stride;
+          if (q < 0 || q >= Taps) continue;
+          auto& s = sum[r][q][v];
+          const auto added = hn::MulAdd(x, dy[p][v], s);
+          s = Masked ? hn::IfThenElse(mask, added, s) : added;
+        }
       }
     }
   }
 }
 
 // The outputs from i on.
-template <int Stride, int Pixels, class In, int Taps, int Vectors>
-HWY_INLINE void add_outputs(hn::Vec<AccumulatorTag<In>> (&sum)[Taps][Vectors], const LaneTile<In>& t,
+template <int Stride, int Pixels, class In, int Rows, int Taps, int Vectors>
+HWY_INLINE void add_outputs(hn::Vec<AccumulatorTag<In>> (&sum)[Rows][Taps][Vectors], const LaneTile<In>& t,
                             LaneOperands<In, Vectors>& a, std::int64_t i) {
   const std::int64_t first = i * Stride;
   if (HWY_LIKELY(t.left <= first && first + (Pixels - 1) * Stride + Taps <= t.right))
@@ -78,9 +82,9 @@ HWY_INLINE void add_outputs(hn::Vec<AccumulatorTag<In>> (&sum)[Taps][Vectors], c
   a.advance(Pixels * t.x_step, Pixels * t.dy_step);
 }
 
-// Output i, tap by tap.
+// Output i of one kernel row, tap by tap.
 template <class In, int Taps, int Vectors>
-HWY_INLINE void add_output(hn::Vec<AccumulatorTag<In>> (&sum)[Taps][Vectors], const LaneTile<In>& t,
+HWY_INLINE void add_output(hn::Vec<AccumulatorTag<In>> (&sum)[1][Taps][Vectors], const LaneTile<In>& t,
                            const LaneLine<In>& line, std::int64_t i) {
   const AccumulatorTag<In> d;
   HWY_UNROLL(4)
@@ -89,11 +93,11 @@ HWY_INLINE void add_output(hn::Vec<AccumulatorTag<In>> (&sum)[Taps][Vectors], co
     const In* x = line.x + i * t.x_step + t.offset[v];
     HWY_UNROLL(8)
     for (int q = 0; q < Taps; ++q)
-      if (t.inside(i * t.stride + q * t.tap)) sum[q][v] = hn::MulAdd(load(d, x + q * t.tap_step), dy, sum[q][v]);
+      if (t.inside(i * t.stride + q * t.tap)) sum[0][q][v] = hn::MulAdd(load(d, x + q * t.tap_step), dy, sum[0][q][v]);
   }
 }
 
-// What lies behind `Pixels` outputs from i on.
+// What lies behind `Pixels` outputs from i on, of the last kernel row.
 template <int Vectors, int Pixels, class In>
 HWY_INLINE void fetch_behind(const LaneTile<In>& t, const LaneLine<In>& line, std::int64_t i) {
   const auto fetch = [&](const In* first, std::int64_t step, std::int64_t behind) HWY_ATTR {
@@ -106,14 +110,15 @@ HWY_INLINE void fetch_behind(const LaneTile<In>& t, const LaneLine<In>& line, st
 }
 
 // Stride: positions from one output to the next where those of the taps are neighbours, or 0.
-template <class In, int Stride, int Taps, int Vectors>
+template <class In, int Stride, int Rows, int Taps, int Vectors>
 HWY_NOINLINE void lane_tile(const LaneTile<In>& t) {
   constexpr int kPixels = Vectors == kLaneVectors ? 2 : 4;  // as many as leave no sum out of the registers
   const AccumulatorTag<In> d;
-  hn::Vec<decltype(d)> sum[Taps][Vectors];
-  HWY_UNROLL(8)
+  hn::Vec<decltype(d)> sum[Rows][Taps][Vectors];
+  HWY_UNROLL(4)
+  for (int r = 0; r < Rows; ++r) HWY_UNROLL(8)
   for (int q = 0; q < Taps; ++q) HWY_UNROLL(4)
-  for (int v = 0; v < Vectors; ++v) sum[q][v] = hn::Zero(d);
+  for (int v = 0; v < Vectors; ++v) sum[r][q][v] = hn::Zero(d);
   for (const LaneLine<In>*line = t.lines, *end = line + t.line_count; line != end; ++line) {
     std::int64_t i = 0;
     if constexpr (Stride > 0) {
@@ -128,30 +133,54 @@ HWY_NOINLINE void lane_tile(const LaneTile<In>& t) {
         for (; i + 2 <= t.outputs; i += 2) add_outputs<Stride, 2>(sum, t, a, i);
       for (; i < t.outputs; ++i) add_outputs<Stride, 1>(sum, t, a, i);
     }
-    for (; i < t.outputs; ++i) add_output(sum, t, *line, i);
+    if constexpr (Stride == 0)
+      for (; i < t.outputs; ++i) add_output(sum, t, *line, i);
   }
-  HWY_UNROLL(8)
+  HWY_UNROLL(4)
+  for (int r = 0; r < Rows; ++r) HWY_UNROLL(8)
   for (int q = 0; q < Taps; ++q) HWY_UNROLL(4)
   for (int v = 0; v < Vectors; ++v) {
-    auto* c = t.c + q * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
-    hn::StoreU(hn::Add(hn::LoadU(d, c), sum[q][v]), d, c);
+    auto* c = t.c + r * t.c_row + q * t.ldc + v * static_cast<std::int64_t>(hn::Lanes(d));
+    hn::StoreU(hn::Add(hn::LoadU(d, c), sum[r][q][v]), d, c);
   }
 }
 
-template <class In, int Stride, int Vectors, int... i>
+// Of 1, 2, ... taps.
+template <class In, int Stride, int Rows, int Vectors, int... i>
 HWY_INLINE void run_taps(std::integer_sequence<int, i...>, std::int64_t taps, const LaneTile<In>& t) {
   using Function = void (*)(const LaneTile<In>&);
-  static constexpr std::array<Function, sizeof...(i)> kTiles = {lane_tile<In, Stride, i + 1, Vectors>...};
+  static constexpr std::array<Function, sizeof...(i)> kTiles = {lane_tile<In, Stride, Rows, i + 1, Vectors>...};
   kTiles[static_cast<std::size_t>(taps - 1)](t);
+}
+
+// Of so many vectors, if tiles of that many rows have them.
+template <int Stride, int Rows, int Vectors, class In>
+HWY_INLINE void run_vectors(std::int64_t taps, const LaneTile<In>& t) {
+  constexpr LaneTiles kTiles{sizeof(In) == 2, hn::MaxLanes(hn::ScalableTag<std::uint8_t>())};
+  constexpr auto most_taps = [](LaneTiles tiles) {
+    int most = 0;
+    while (most < kMaxLaneTaps && (Rows == 1 || tiles.rows(most + 1, Stride) >= Rows) &&
+           tiles.vectors(Rows, most + 1) >= Vectors)
+      ++most;
+    return most;
+  };
+  constexpr int kTaps = most_taps(kTiles);
+  if constexpr (kTaps > 0) run_taps<In, Stride, Rows, Vectors>(std::make_integer_sequence<int, kTaps>(), taps, t);
+}
+
+template <int Stride, int Rows, class In>
+HWY_INLINE void run_rows(std::int64_t taps, std::int64_t vectors, const LaneTile<In>& t) {
+  if (vectors == kLaneVectors) return run_vectors<Stride, Rows, kLaneVectors>(taps, t);
+  vectors == 1 ? run_vectors<Stride, Rows, 1>(taps, t) : run_vectors<Stride, Rows, 2>(taps, t);
 }
 
 template <int Stride, class In>
 HWY_INLINE void run_stride(std::int64_t taps, std::int64_t vectors, const LaneTile<In>& t) {
-  const std::make_integer_sequence<int, kMaxLaneTaps> sizes;
-  if (vectors == kLaneVectors)
-    run_taps<In, Stride, kLaneVectors>(std::make_integer_sequence<int, int{few_lane_taps(sizeof(In))}>(), taps, t);
-  else
-    vectors == 1 ? run_taps<In, Stride, 1>(sizes, taps, t) : run_taps<In, Stride, 2>(sizes, taps, t);
+  if constexpr (Stride > 0) {
+    if (t.rows == 2) return run_rows<Stride, 2>(taps, vectors, t);
+    if (t.rows == 3) return run_rows<Stride, 3>(taps, vectors, t);
+  }
+  run_rows<Stride, 1>(taps, vectors, t);
 }
 
 // Strided sums of double are rare.

@@ -49,24 +49,42 @@ class BlockOperands {
         scratch_(scratch) {}
 
  protected:
-  // The lines of the block whose kernel row (kd, kh) reads inside the input.
-  void collect_lines(std::int64_t first, std::int64_t kernel_row) {
-    const std::int64_t kd = kernel_row / p_.kernel[1], kh = kernel_row % p_.kernel[1];
-    std::int64_t oh = first % p_.output[1], od = first / p_.output[1] % p_.output[0],
-                 n = first / p_.output[1] / p_.output[0];
-    line_count_ = 0;
-    for (std::int64_t left = std::min(shape_.lines_per_block, shape_.lines - first); left > 0; --left) {
-      const std::int64_t id = input_index(p_, 0, od, kd), ih = input_index(p_, 1, oh, kh);
-      if (id >= 0 && ih >= 0) {
-        places_[line_count_] = {n, od, oh};
-        lines_[line_count_++] = {input_line(n, id, ih),
-                                 dy_base_ + n * dy_.stride[0] + od * dy_.stride[1] + oh * dy_.stride[2]};
-      }
-      if (++oh < p_.output[1]) continue;
-      oh = 0;
-      if (++od < p_.output[0]) continue;
-      od = 0, ++n;
+  // As input_index(), which divides.
+  std::int64_t input_at(int axis, std::int64_t o, std::int64_t k) const {
+    if (p_.input_dilation[axis] > 1) return input_index(p_, axis, o, k);
+    const std::int64_t i = position_of(p_, axis, o, k);
+    return i < p_.input[axis] ? i : -1;
+  }
+
+  // A block begins: the lines from `first` on.
+  void find_lines(std::int64_t first) {
+    OutputLine at{first / p_.output[1] / p_.output[0], first / p_.output[1] % p_.output[0], first % p_.output[1]};
+    block_lines_ = std::min(shape_.lines_per_block, shape_.lines - first);
+    for (std::int64_t l = 0; l < block_lines_; ++l) {
+      block_[l] = at;
+      if (++at.h < p_.output[1]) continue;
+      at.h = 0;
+      if (++at.d < p_.output[0]) continue;
+      at.d = 0, ++at.n;
     }
+  }
+
+  // f(line, input depth) for the lines whose depth tap kd is inside the input.
+  template <class F>
+  void for_lines(std::int64_t kd, F f) const {
+    for (std::int64_t l = 0; l < block_lines_; ++l)
+      if (const std::int64_t d = input_at(0, block_[l].d, kd); d >= 0) f(block_[l], d);
+  }
+
+  // The lines of the block whose kernel row (kd, kh) reads inside the input.
+  void collect_lines(std::int64_t kernel_row) {
+    line_count_ = 0;
+    for_lines(kernel_row / p_.kernel[1], [&](const OutputLine& at, std::int64_t d) {
+      const std::int64_t h = input_at(1, at.h, kernel_row % p_.kernel[1]);
+      if (h < 0) return;
+      places_[line_count_] = at;
+      lines_[line_count_++] = {input_line(at.n, d, h), output_line(at)};
+    });
   }
 
   // Both operands, what the unit reads of them, padded to whole vectors.
@@ -75,15 +93,10 @@ class BlockOperands {
       T* rest = stage_outputs(dy);
       stage(x, rest, input_columns(), channels_.x, pitch(channels_.x), x_.stride[3], x_of);
     } else if constexpr (std::is_same_v<T, In>) {
-      find(x, dy);
+      x.pixel = x_.stride[3];
+      for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x;
+      find_outputs(dy);
     }
-  }
-
-  // Both operands where they are.
-  void find(Columns<In>& x, Columns<In>& dy) const {
-    x.pixel = x_.stride[3];
-    for (std::int64_t l = 0; l < line_count_; ++l) x.base[l] = lines_[l].x;
-    find_outputs(dy);
   }
 
   // The output gradient beside patches, and the rows that these come from.
@@ -136,13 +149,23 @@ class BlockOperands {
     place(x, rest, input_columns(), x_channels_, x_.stride[3], x_of);
   }
 
+  const In* input_line(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    if (shape_.patches != PatchForm::none) return nullptr;  // it has no pixels of the patches
+    return x_base_ + n * x_.stride[0] + d * x_.stride[1] + h * x_.stride[2];
+  }
+  const In* output_line(const OutputLine& at) const {
+    return dy_base_ + at.n * dy_.stride[0] + at.d * dy_.stride[1] + at.h * dy_.stride[2];
+  }
+
   const ConvProblem& p_;
   const ConvProblem& source_;  // of patches, else p_
   const Shape& shape_;
   const std::int64_t x_channels_, dy_channels_;  // of a pixel
   const UnitChannels channels_;                  // copied
   const Range kernel_rows_;                      // of the unit's patches
-  Range outputs_{}, taps_{};                     // columns of the block, taps along W of the kernel row
+  const View<std::byte*>& x_;
+  const View<std::byte*>& dy_;
+  Range outputs_{}, taps_{};  // columns of the block, taps along W of the kernel row
   std::int64_t line_count_ = 0;
 
  private:
@@ -153,11 +176,6 @@ class BlockOperands {
 
   static const In* x_of(const Line& line) { return line.x; }
   static const In* dy_of(const Line& line) { return line.dy; }
-
-  const In* input_line(std::int64_t n, std::int64_t d, std::int64_t h) const {
-    if (shape_.patches != PatchForm::none) return nullptr;  // it has no pixels of the patches
-    return x_base_ + n * x_.stride[0] + d * x_.stride[1] + h * x_.stride[2];
-  }
 
   void find_outputs(Columns<In>& dy) const {
     dy.pixel = dy_.stride[3];
@@ -240,14 +258,13 @@ class BlockOperands {
     return {r.begin, std::max(r.begin, r.end)};
   }
 
-  const View<std::byte*>& x_;
-  const View<std::byte*>& dy_;
   const In* x_base_;
   const In* dy_base_;
   Patches<T, In> patches_;
   T *scratch_, *unused_ = nullptr;  // behind the rows of patches
   Line lines_[kBlockPixels];
-  OutputLine places_[kBlockPixels];
+  OutputLine block_[kBlockPixels], places_[kBlockPixels];
+  std::int64_t block_lines_ = 0;
 };
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE

@@ -53,11 +53,24 @@ bool crowds_sets(const ConvProblem& p, const Shape& s) {
          (crowded(p.in_channels) || crowded(p.out_channels));
 }
 
+// Taps that units keep together: of depthwise problems those of a tile's kernel rows, since these decide the order of
+// additions.
+std::int64_t tap_groups(const ConvProblem& p, const Shape& s) {
+  return s.form == Form::lanes ? p.kernel[0] * s.row_groups : p.taps();
+}
+std::int64_t first_tap(const ConvProblem& p, const Shape& s, std::int64_t group) {
+  if (s.form != Form::lanes) return group;
+  const std::int64_t row = group / s.row_groups * p.kernel[1] + s.group_rows(group % s.row_groups, p.kernel[1]).begin;
+  return row * p.kernel[2];
+}
+
 Unit largest_unit(const ConvProblem& p, const Partition& q) {
+  const Shape& s = q.shape;
+  const std::int64_t of_group = s.form == Form::lanes ? ceil_div(p.kernel[1], s.row_groups) * p.kernel[2] : 1;
   return {0,
-          {0, ceil_div(p.taps(), q.tap_parts)},
-          {0, ceil_div(q.shape.rows, q.row_parts)},
-          {0, ceil_div(q.shape.vectors, q.vector_parts)}};
+          {0, ceil_div(tap_groups(p, s), q.tap_parts) * of_group},
+          {0, ceil_div(s.rows, q.row_parts)},
+          {0, ceil_div(s.vectors, q.vector_parts)}};
 }
 
 void set_sizes(const ConvProblem& p, Partition& q) {
@@ -68,16 +81,30 @@ void set_sizes(const ConvProblem& p, Partition& q) {
   q.tasks = q.by_chunk ? q.units() * q.shape.chunks : q.units();
 }
 
+// Of depthwise problems: the tiles, taps of one, and its kernel rows, several where taps are neighbouring positions.
+LaneTiles lane_tiles(const ConvProblem& p, std::int64_t lanes) {
+  return {size_bytes(p.dtype) == 2, lanes * accumulator_bytes(p.dtype)};
+}
+std::int64_t lane_taps(const ConvProblem& p) { return ceil_div(p.kernel[2], LaneTiles::parts(p.kernel[2])); }
+std::int64_t lane_rows(const ConvProblem& p, std::int64_t lanes) {
+  const std::int64_t stride = p.stride[2] / p.dilation[2];
+  const bool neighbours = p.stride[2] % p.dilation[2] == 0 && !(stride == 2 && p.dtype == DType::f64);
+  if (!neighbours || p.input_dilation[1] > 1 || p.input_dilation[2] > 1) return 1;
+  return std::min(p.kernel[1], lane_tiles(p, lanes).rows(lane_taps(p), stride));
+}
+
 // Vectors of a register tile.
 std::int64_t tile_vectors(const ConvProblem& p, const Shape& s) {
-  return s.form == Form::lanes ? lane_vectors(p.kernel[2], size_bytes(p.dtype)) : kVectors;
+  if (s.form != Form::lanes) return kVectors;
+  return lane_tiles(p, s.lanes).vectors(lane_rows(p, s.lanes), lane_taps(p));
 }
 
 // Halves the units along the axis that costs least: vectors in whole tiles, rows in whole tiles, else taps.
 bool split_units(const ConvProblem& p, Partition& q) {
   const Unit u = largest_unit(p, q);
-  if (u.taps.size() * u.rows.size() * u.vectors.size() <= 1) return false;
-  if (q.shape.form == Form::lanes && u.vectors.size() > tile_vectors(p, q.shape))
+  const bool lanes = q.shape.form == Form::lanes, taps = q.tap_parts < tap_groups(p, q.shape);
+  if (!taps && u.rows.size() * u.vectors.size() <= 1) return false;
+  if (lanes && u.vectors.size() > tile_vectors(p, q.shape))
     q.vector_parts *= 2;
   else if (q.shape.storable && u.rows.size() > 2 * kMaxTileRows)  // long rows of the weight
     q.row_parts *= 2;
@@ -85,13 +112,13 @@ bool split_units(const ConvProblem& p, Partition& q) {
     q.vector_parts *= 2;
   else if (u.rows.size() > 4 * kMaxTileRows)
     q.row_parts *= 2;
-  else if (u.taps.size() > 1)
+  else if (taps)
     q.tap_parts *= 2;
   else if (u.rows.size() > kMaxTileRows || u.vectors.size() == 1)
     q.row_parts *= 2;
   else
     q.vector_parts *= 2;
-  q.tap_parts = std::min(q.tap_parts, p.taps());
+  q.tap_parts = std::min(q.tap_parts, tap_groups(p, q.shape));
   q.row_parts = std::min(q.row_parts, q.shape.rows);
   q.vector_parts = std::min(q.vector_parts, q.shape.vectors);
   set_sizes(p, q);
@@ -148,6 +175,7 @@ Shape choose_shape(const Posed& posed, std::int64_t lanes) {
     s.vector_step = std::min(s.lanes / std::max(in, out), p.groups) * in;
   }
   s.vectors = ceil_div(s.vector_channels, s.vector_step);
+  if (s.form == Form::lanes) s.row_groups = ceil_div(p.kernel[1], lane_rows(p, s.lanes));
   const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
   const bool short_vectors = s.vector_channels < s.lanes && !(patches && s.form == Form::in_vectors);
   s.staged = (size_bytes(p.dtype) == 2 && s.form != Form::lanes) || short_vectors || short_pixels || crowds_sets(p, s);
@@ -238,7 +266,8 @@ Unit unit_at(const ConvProblem& p, const Partition& q, std::int64_t index) {
     return Range{size * i / parts, size * (i + 1) / parts};
   };
   Unit u;
-  u.taps = part(p.taps(), q.tap_parts);
+  const Range groups = part(tap_groups(p, q.shape), q.tap_parts);
+  u.taps = {first_tap(p, q.shape, groups.begin), first_tap(p, q.shape, groups.end)};
   u.vectors = part(q.shape.vectors, q.vector_parts);
   u.rows = part(q.shape.rows, q.row_parts);
   u.group = index;

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "algorithms/weight_grad/weight_grad_group_sums-inl.h"
-#include "algorithms/weight_grad/weight_grad_lanes.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
@@ -20,18 +19,12 @@ constexpr std::int64_t pixels_ahead(bool from_memory) { return from_memory ? kBl
 template <class T, class In>
 class UnitSums : GroupSums<T, In> {
   using Base = GroupSums<T, In>;
-  template <class U>
-  using ColumnsOf = weight_grad::HWY_NAMESPACE::Columns<U>;
-  using Columns = ColumnsOf<T>;
+  using Columns = weight_grad::HWY_NAMESPACE::Columns<T>;
   using Base::outputs_, Base::taps_, Base::line_count_, Base::p_, Base::shape_, Base::unit_, Base::row_length_;
 
  public:
   UnitSums(const Job& job, const Unit& unit, T* scratch)
-      : Base(job, unit, scratch),
-        from_memory_(job.from_memory),
-        next_x_(shape_.lines_per_block * p_.stride[1] * job.operands.input.stride[2]),
-        next_dy_(shape_.lines_per_block * job.operands.output.stride[2]),
-        size_(unit.taps.size() * unit.rows.size() * row_length_) {}
+      : Base(job, unit, scratch), size_(unit.taps.size() * unit.rows.size() * row_length_) {}
 
   void run(std::int64_t chunk, T* HWY_RESTRICT sums, T* HWY_RESTRICT part) {
     const std::int64_t begin = shape_.blocks * chunk / shape_.chunks, end = shape_.blocks * (chunk + 1) / shape_.chunks;
@@ -71,24 +64,33 @@ class UnitSums : GroupSums<T, In> {
   void run_block(std::int64_t block, At sums_at) {
     const std::int64_t first = block / shape_.segments * shape_.lines_per_block, segment = block % shape_.segments;
     outputs_ = {p_.output[2] * segment / shape_.segments, p_.output[2] * (segment + 1) / shape_.segments};
+    this->find_lines(first);
     if (shape_.patches != PatchForm::none) {
-      this->collect_lines(first, 0);
+      this->collect_lines(0);
       return run_patches(sums_at(0));
     }
+    if (shape_.form == Form::lanes) return run_row_groups(sums_at);
     for (std::int64_t tap = unit_.taps.begin; tap < unit_.taps.end;) {
       const std::int64_t kernel_row = tap / p_.kernel[2];
       const std::int64_t end = std::min(unit_.taps.end, (kernel_row + 1) * p_.kernel[2]);
-      this->collect_lines(first, kernel_row);
+      this->collect_lines(kernel_row);
       if (line_count_ > 0 || stores_) {
         taps_ = {tap - kernel_row * p_.kernel[2], end - kernel_row * p_.kernel[2]};
         const Sums sums = sums_at(tap);
-        if (shape_.form == Form::lanes)
-          run_lanes(sums.data, kernel_row % p_.kernel[1]);
-        else
-          shape_.form == Form::groups ? this->run_groups(sums.data) : run_outer(sums);
+        shape_.form == Form::groups ? this->run_groups(sums.data) : run_outer(sums);
       }
       tap = end;
     }
+  }
+
+  template <class At>
+  void run_row_groups(At sums_at) {
+    for (std::int64_t kd = 0; kd < p_.kernel[0]; ++kd)
+      for (std::int64_t group = 0; group < shape_.row_groups; ++group) {
+        const Range rows = shape_.group_rows(group, p_.kernel[1]);
+        const std::int64_t tap = (kd * p_.kernel[1] + rows.begin) * p_.kernel[2];
+        if (unit_.taps.contains(tap)) this->run_lanes(kd, rows, sums_at(tap).data);
+      }
   }
 
   // ---- products of one group
@@ -145,7 +147,7 @@ class UnitSums : GroupSums<T, In> {
     tile.count = w.count;
     tile.row_step = (out_vectors ? w.in_step : w.out_step) * of_rows.pixel;
     tile.vector_step = (out_vectors ? w.out_step : w.in_step) * of_vectors.pixel;
-    tile.ahead = shape_.staged ? 0 : pixels_ahead(from_memory_);
+    tile.ahead = shape_.staged ? 0 : pixels_ahead(this->from_memory_);
     tile.row = rows.begin - of_rows.channel;
     tile.c = sums.data;
     tile.ldc = sums.row;
@@ -156,74 +158,7 @@ class UnitSums : GroupSums<T, In> {
         [&](std::int64_t v) { return stores_ ? shape_.channel_of(v) : (v - unit_.vectors.begin) * shape_.lanes; });
   }
 
-  // ---- lane by lane
-
-  // Of operands out of memory the lines that the next block is the first to read come meanwhile: of the output
-  // gradient, which all kernel rows read, with one that no border cuts off, of the input with the last.
-  void run_lanes(T* sums, std::int64_t kernel_row) {
-    const bool fetches = from_memory_ && !shape_.staged;
-    const Behind behind{fetches && kernel_row + 1 == p_.kernel[1] ? next_x_ : 0,
-                        fetches && kernel_row == p_.kernel[1] / 2 ? next_dy_ : 0};
-    if (shape_.staged) {
-      Columns x, dy;
-      this->load(x, dy);
-      return run_lane_taps(x, dy, behind, sums);
-    }
-    ColumnsOf<In> x, dy;
-    this->find(x, dy);
-    run_lane_taps(x, dy, behind, sums);
-  }
-
-  template <class U>
-  void run_lane_taps(const ColumnsOf<U>& x, const ColumnsOf<U>& dy, const Behind& behind, T* sums) {
-    LaneLine<U> lines[kBlockPixels];
-    const std::int64_t most_taps = p_.input_dilation[2] > 1 ? 1 : kMaxLaneTaps;
-    const std::int64_t parts = ceil_div(taps_.size(), most_taps);
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const Range taps{taps_.begin + taps_.size() * part / parts, taps_.begin + taps_.size() * (part + 1) / parts};
-      LaneTile<U> tile = lane_tile_at(x, dy, taps.begin, lines);
-      if (part == 0) tile.behind = behind;
-      run_lane_tiles(tile, x.channel, taps.size(), sums + (taps.begin - taps_.begin) * row_length_);
-    }
-  }
-
-  // The taps from `tap` on over the block.
-  template <class U>
-  LaneTile<U> lane_tile_at(const ColumnsOf<U>& x, const ColumnsOf<U>& dy, std::int64_t tap, LaneLine<U>* lines) const {
-    const std::int64_t stride = p_.stride[2], dilation = p_.dilation[2];
-    LaneTile<U> tile{};
-    tile.lines = lines, tile.line_count = line_count_, tile.ldc = row_length_;
-    Walk w{outputs_.begin, 1, outputs_.begin * stride + tap * dilation - p_.pad_lo[2], stride, outputs_.size()};
-    if (p_.input_dilation[2] > 1) {
-      w = walk(p_, 2, tap, outputs_);
-      tile.right = 1;  // all outputs of the walk count
-    } else {
-      // Positions are columns, or a dilation apart where the stride is a multiple of that.
-      const std::int64_t apart = stride % dilation == 0 ? dilation : 1;
-      tile.stride = stride / apart, tile.tap = dilation / apart;
-      tile.left = ceil_div(-w.in, apart), tile.right = ceil_div(p_.input[2] - w.in, apart);
-    }
-    for (std::int64_t l = 0; l < line_count_; ++l) lines[l] = {x.at(l, w.in), dy.at(l, w.out)};
-    tile.outputs = w.count;
-    tile.x_step = w.in_step * x.pixel, tile.dy_step = w.out_step * dy.pixel, tile.tap_step = dilation * x.pixel;
-    return tile;
-  }
-
-  // `origin`: the channel with which the operands begin.
-  template <class U>
-  void run_lane_tiles(LaneTile<U>& tile, std::int64_t origin, std::int64_t taps, T* sums) {
-    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end;) {
-      const std::int64_t vectors = lane_tile_vectors<U>(taps, unit_.vectors.end - v);
-      for (std::int64_t i = 0; i < vectors; ++i) tile.offset[i] = shape_.channel_of(v + i) - origin;
-      tile.c = sums + (v - unit_.vectors.begin) * shape_.lanes;
-      run_lane_tile(taps, vectors, tile);
-      v += vectors;
-    }
-  }
-
   const OuterKernels<T>& kernels_ = outer_kernels<T>();
-  bool from_memory_;
-  std::int64_t next_x_, next_dy_;  // elements to the lines of the next block
   std::int64_t size_;
   bool stores_ = false;  // sums are stored in the weight, not added to others
 };

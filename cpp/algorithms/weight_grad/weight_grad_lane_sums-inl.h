@@ -1,0 +1,137 @@
+// Sums of a depthwise weight gradient, lane by lane: Form::lanes. Included once per instruction set.
+#if defined(VKCONV_WEIGHT_GRAD_LANE_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VKCONV_WEIGHT_GRAD_LANE_SUMS_INL_H_
+#undef VKCONV_WEIGHT_GRAD_LANE_SUMS_INL_H_
+#else
+#define VKCONV_WEIGHT_GRAD_LANE_SUMS_INL_H_
+#endif
+
+#include "algorithms/weight_grad/weight_grad_lanes.h"
+#include "algorithms/weight_grad/weight_grad_operands-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vkconv::cpu::weight_grad::HWY_NAMESPACE {
+
+// Of one unit. In is the type of the operands, T that of the sums.
+template <class T, class In>
+class LaneSums : protected BlockOperands<T, In> {
+ protected:
+  using Operands = BlockOperands<T, In>;
+  using Operands::outputs_, Operands::p_, Operands::shape_, Operands::x_, Operands::dy_;
+
+  LaneSums(const Job& job, const Unit& unit, T* scratch)
+      : Operands(job, unit, scratch),
+        unit_(unit),
+        row_length_(unit.vectors.size() * shape_.lanes),
+        from_memory_(job.from_memory) {}
+
+  // Kernel rows `rows` of depth tap kd over the block, whose sums are at `sums`. Of operands out of memory the lines
+  // that the next block is the first to read come meanwhile: of the output gradient, which all kernel rows read, with
+  // one that no border cuts off, of the input with the last.
+  void run_lanes(std::int64_t kd, const Range& rows, T* sums) {
+    const Behind behind{from_memory_ && rows.end == p_.kernel[1] ? next_x() : 0,
+                        from_memory_ && rows.contains(p_.kernel[1] / 2) ? next_dy() : 0};
+    LaneLine<In> lines[kBlockPixels];
+    Range inside[kBlockPixels];  // kernel rows that are inside the input, of each
+    std::int64_t count = 0, alike = 0;
+    this->for_lines(kd, [&](const OutputLine& at, std::int64_t d) {
+      const Range r = rows_inside(at.h, rows);
+      if (r.size() == 0) return;
+      lines[count] = {this->input_line(at.n, d, this->input_at(1, at.h, r.begin)), this->output_line(at)};
+      inside[count] = r;
+      alike += r.begin == inside[0].begin && r.end == inside[0].end;
+      ++count;
+    });
+    const auto run = [&](LaneLine<In>* some, std::int64_t size, const Range& r) {
+      run_lines(some, size, r.size(), behind, sums + (r.begin - rows.begin) * p_.kernel[2] * row_length_);
+    };
+    if (alike == count) return count > 0 ? run(lines, count, inside[0]) : void();
+    for (std::int64_t begin = rows.begin; begin < rows.end; ++begin)
+      for (std::int64_t end = begin + 1; end <= rows.end; ++end) {
+        LaneLine<In> some[kBlockPixels];
+        std::int64_t size = 0;
+        for (std::int64_t i = 0; i < count; ++i)
+          if (inside[i].begin == begin && inside[i].end == end) some[size++] = lines[i];
+        if (size > 0) run(some, size, {begin, end});
+      }
+  }
+
+  const Unit& unit_;
+  const std::int64_t row_length_;  // of sums
+  const bool from_memory_;
+
+ private:
+  static constexpr LaneTiles kTiles{sizeof(In) == 2, hn::MaxLanes(hn::ScalableTag<std::uint8_t>())};
+
+  // Elements to what the next block is the first to read: the segment behind this one, or other lines.
+  std::int64_t next_x() const {
+    if (shape_.segments > 1) return outputs_.size() * p_.stride[2] * x_.stride[3];
+    return shape_.lines_per_block * p_.stride[1] * x_.stride[2];
+  }
+  std::int64_t next_dy() const {
+    return shape_.segments > 1 ? outputs_.size() * dy_.stride[3] : shape_.lines_per_block * dy_.stride[2];
+  }
+
+  // Those that are inside the input.
+  Range rows_inside(std::int64_t output, Range rows) const {
+    const auto outside = [&](std::int64_t row) { return this->input_at(1, output, row) < 0; };
+    while (rows.size() > 0 && outside(rows.begin)) ++rows.begin;
+    while (rows.size() > 0 && outside(rows.end - 1)) --rows.end;
+    return rows;
+  }
+
+  // Lines of the same kernel rows, from column 0 on.
+  void run_lines(LaneLine<In>* lines, std::int64_t count, std::int64_t rows, const Behind& behind, T* sums) const {
+    const std::int64_t taps = p_.kernel[2], parts = p_.input_dilation[2] > 1 ? taps : LaneTiles::parts(taps);
+    Walk from{};
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const Range some{taps * part / parts, taps * (part + 1) / parts};
+      const Walk w = walk_of(some.begin);
+      for (std::int64_t l = 0; l < count; ++l)
+        lines[l].x += (w.in - from.in) * x_.stride[3], lines[l].dy += (w.out - from.out) * dy_.stride[3];
+      from = w;
+      LaneTile<In> tile = tile_of(w);
+      tile.lines = lines, tile.line_count = count, tile.rows = rows;
+      if (part == 0) tile.behind = {behind.x ? behind.x + (rows - 1) * tile.x_row : 0, behind.dy};
+      run_vectors(tile, some.size(), sums + some.begin * row_length_);
+    }
+  }
+
+  // What tap `tap` meets in the block; padding counts where the input is not dilated.
+  Walk walk_of(std::int64_t tap) const {
+    if (p_.input_dilation[2] > 1) return walk(p_, 2, tap, outputs_);
+    const std::int64_t in = outputs_.begin * p_.stride[2] + tap * p_.dilation[2] - p_.pad_lo[2];
+    return {outputs_.begin, 1, in, p_.stride[2], outputs_.size()};
+  }
+
+  LaneTile<In> tile_of(const Walk& w) const {
+    const std::int64_t stride = p_.stride[2], dilation = p_.dilation[2];
+    LaneTile<In> tile{};
+    tile.outputs = w.count;
+    tile.right = 1;  // all outputs of a walk over a dilated input count
+    if (p_.input_dilation[2] == 1) {
+      // Positions are columns, or a dilation apart where the stride is a multiple of that.
+      const std::int64_t apart = stride % dilation == 0 ? dilation : 1;
+      tile.stride = stride / apart, tile.tap = dilation / apart;
+      tile.left = ceil_div(-w.in, apart), tile.right = ceil_div(p_.input[2] - w.in, apart);
+    }
+    tile.x_row = p_.dilation[1] * x_.stride[2], tile.tap_step = dilation * x_.stride[3];
+    tile.x_step = w.in_step * x_.stride[3], tile.dy_step = w.out_step * dy_.stride[3];
+    tile.c_row = p_.kernel[2] * row_length_, tile.ldc = row_length_;
+    return tile;
+  }
+
+  void run_vectors(LaneTile<In>& tile, std::int64_t taps, T* sums) const {
+    for (std::int64_t v = unit_.vectors.begin; v < unit_.vectors.end;) {
+      const std::int64_t vectors = lane_tile_vectors(kTiles, tile.rows, taps, unit_.vectors.end - v);
+      for (std::int64_t i = 0; i < vectors; ++i) tile.offset[i] = shape_.channel_of(v + i);
+      tile.c = sums + (v - unit_.vectors.begin) * shape_.lanes;
+      run_lane_tile(taps, vectors, tile);
+      v += vectors;
+    }
+  }
+};
+
+}  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
