@@ -67,7 +67,8 @@ struct OuterKernels {
       }
     };
     multiply_part({vectors.begin, rest}, wide);
-    multiply_part({rest, vectors.end}, 2);
+    const bool three = vectors.end - rest == 3 && shape.most_rows(3) > 0;  // a pair would leave one alone
+    multiply_part({rest, vectors.end}, three ? 3 : 2);
   }
 };
 

@@ -112,6 +112,9 @@ const char* const kProblems[] = {
     "wgrad_f32_n2c33o33g33_i7x7_k5x5_p2x2",
     "wgrad_f32_n1c80o80g80_i15x14_k7x7_s2x2_p3x3",
     "wgrad_f32_n3c20o20g20_i5x3_k3x9_p1x4",
+    "wgrad_f32_n2c50o50g50_i9x8_k7x3_p3x1",  // kernel rows in groups of two and three
+    "wgrad_bf16_n2c34o34g34_i4x9_k4x4_s1x2_p3x1",
+    "wgrad_f32_n1c33o33g33_i2x6x150_k3x3x3_p1x1x1",
     "wgrad_f32_n1c70o70g70_i9x30_k3x3_s4x4_d2x2_p2x2",
     "wgrad_f32_n1c20o20g20_i9x31_k3x3_s3x3_p1x1",
     "wgrad_f32_n2c18o18g18_i3x6x9_k2x3x4_s1x1x2_p1x1x2",

@@ -18,6 +18,8 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c70o5_i6x7_k3x3",
     "wgrad_f32_n3c1o1_i30x31_k3x3_p1x0",  // more tiles than a chain
     "wgrad_f32_n2c24o40g2_i13x9_k3x3_p2:0x-1:1",
+    "wgrad_f32_n1c12o20_i93x90_k3x3_p1x1",  // three vectors in a block: two parts for two threads
+    "wgrad_f32_n1c9o44_i93x90_k3x3_p1x1",
     "wgrad_f32_n1c20o33_i6x9x8_k3x3x3_p1x1x1",
     "wgrad_f32_n1c20o9_i9x7x8_k2x3x3_s2x1x1_d3x1x1_p3x1x1",  // a depth tap that meets padding
     "wgrad_f16_n2c33o40_i13x9_k3x3_p1x1",

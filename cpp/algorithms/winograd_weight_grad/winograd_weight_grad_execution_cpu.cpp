@@ -17,6 +17,7 @@ using winograd::TileStrides;
 
 constexpr std::int64_t kCopiedChannels = 64;              // at a time
 constexpr std::int64_t kMostTile = 16, kMostPoints = 64;  // of a tile of two axes
+constexpr std::int64_t kMostColumns = 3 * winograd::kMaxLanes;
 
 class Execution {
  public:
@@ -127,14 +128,20 @@ class Execution {
     const std::int64_t channel = block * l_.columns,
                        count = std::min(l_.columns, p_.out_channels_per_group() - channel);
     const std::int64_t first = at.gradient + channel + at.h * dy.stride[2] + at.w * dy.stride[3];
-    if (p_.dtype == DType::f32 && count == l_.columns && pixels.whole()) {
+    // A single vector in place would save less than a second call takes.
+    const std::int64_t whole = count / k_.lanes * k_.lanes;
+    const bool worth = whole == l_.columns || whole > k_.lanes;
+    const std::int64_t in_place = p_.dtype == DType::f32 && pixels.whole() && worth ? whole : 0;
+    if (in_place > 0) {
       const TileStrides stride = strides(dy);
-      fetch(dy, first + l_.w.tile * stride.pixel, l_.h.tile, count);
-      return tile_.weight(reinterpret_cast<const float*>(dy.data) + first, stride, 0, count, u, l_.gradient_stride);
+      fetch(dy, first + l_.w.tile * stride.pixel, l_.h.tile, in_place);
+      tile_.weight(reinterpret_cast<const float*>(dy.data) + first, stride, 0, in_place, u, l_.gradient_stride);
     }
-    alignas(64) float copy[kMostTile * winograd::kMaxColumns];
-    copy_pixels(dy, first, pixels, count, l_.columns, copy);
-    tile_.weight(copy, {0, l_.w.tile * l_.columns, l_.columns}, 0, l_.columns, u, l_.gradient_stride);
+    const std::int64_t columns = l_.columns - in_place;
+    if (columns == 0) return;
+    alignas(64) float copy[kMostTile * kMostColumns];
+    copy_pixels(dy, first + in_place, pixels, count - in_place, columns, copy);
+    tile_.weight(copy, {0, l_.w.tile * columns, columns}, 0, columns, u + in_place, l_.gradient_stride);
   }
 
   // From a tile's pixel to the next ones.
@@ -163,7 +170,7 @@ class Execution {
   void copy_pixels(const View<std::byte*>& from, std::int64_t first, const Pixels& x, std::int64_t channels,
                    std::int64_t padded, float* to) const {
     if (channels < padded || !x.whole()) std::fill_n(to, x.rows_of * x.columns_of * padded, 0.0f);
-    if (x.rows.size() == 0 || x.columns.size() == 0) return;
+    if (x.rows.size() == 0 || x.columns.size() == 0 || channels == 0) return;
     const TileStrides stride = strides(from);
     k_.stage_pixels(
         {winograd::at(from.data, first + x.rows.begin * stride.row + x.columns.begin * stride.pixel, p_.dtype),
@@ -211,7 +218,7 @@ class Execution {
 
   // The taps of a run of input channels with one block of output channels.
   void finish(std::int64_t group, const Piece& piece, std::int64_t block, std::int64_t run, const float* sums) {
-    alignas(64) static constexpr float kZeros[winograd::kMaxColumns] = {};
+    alignas(64) static constexpr float kZeros[kMostColumns] = {};
     alignas(64) float y[winograd::kMaxTileTaps * winograd::kStagedWeights];
     const std::int64_t begin = run * l_.rows, end = std::min(begin + l_.rows, p_.in_channels_per_group());
     const std::int64_t most = std::min(winograd::kStagedChannels, winograd::kStagedWeights / l_.columns);

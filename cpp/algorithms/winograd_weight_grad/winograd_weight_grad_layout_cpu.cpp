@@ -36,6 +36,12 @@ bool fits(const TileShape& s, const ConvProblem& p) {
   return !s.deep() && s.error != winograd::TileError::large && has(p.kernel[1], s.mh) && has(p.kernel[2], s.mw);
 }
 
+// Of a block of output channels where there are so many vectors: none that is empty or, unless threads share blocks,
+// alone.
+std::int64_t block_vectors(std::int64_t vectors, const RegisterTile& tile, bool share_parts) {
+  return vectors == 3 && tile.most_rows(3) > 0 && share_parts ? 3 : std::min<std::int64_t>(vectors, 2);
+}
+
 Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& traits, std::int64_t lanes,
                    std::size_t limit_bytes) {
   const TileShape& shape = winograd::kTileShapes[shape_index];
@@ -44,17 +50,18 @@ Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& 
   l.shape_index = shape_index;
   l.h = tiled_axis(p, 1, shape.mh, shape.rh);
   l.w = tiled_axis(p, 2, shape.mw, shape.rw);
-  l.columns = 2 * lanes;
-  l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
-  l.together = std::min(l.blocks, std::max(kWidePanels, register_tile(traits, DType::f32).vectors()));
   l.pitch = odd_lines(in);
   l.tiles = p.batch * p.output[0] * l.h.tiles * l.w.tiles;
-  l.runs = ceil_div(in, kRowPoints / l.points());
-  l.rows = ceil_div(in, l.runs);
-  l.sum_stride = odd_lines(l.rows * l.columns);
   const std::int64_t floats = l.points() * in * p.out_channels_per_group();
   const std::int64_t parts = std::min({l.tiles / kPartTiles, kPartBytes / (4 * floats), kMaxParts});
   l.parts = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(parts, 1))));
+  const RegisterTile tile = register_tile(traits, DType::f32);
+  l.columns = block_vectors(ceil_div(p.out_channels_per_group(), lanes), tile, l.parts >= traits.threads) * lanes;
+  l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
+  l.together = std::min(l.blocks, std::max(kWidePanels, tile.vectors()));
+  l.runs = ceil_div(in, kRowPoints / l.points());
+  l.rows = ceil_div(in, l.runs);
+  l.sum_stride = odd_lines(l.rows * l.columns);
   const std::int64_t longest = round_up(ceil_div(l.tiles, l.parts), kChain);
   const std::int64_t chain_bytes = kChain * l.points() * l.pitch * static_cast<std::int64_t>(sizeof(float));
   l.chunk = kChain * std::clamp<std::int64_t>(kChunkBytes / chain_bytes, 1, longest / kChain);
