@@ -35,8 +35,8 @@ class Grouped {
       for (Index& index : indices_) index = bytes_in_block(index);
     for (std::int64_t v = 0; v < s.vectors; ++v) {
       zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
-      vectors_.push_back(
-          {window(v), indices_.data() + v * p_.in_channels_per_group() * s.lanes, packed + v * s.terms() * s.lanes});
+      vectors_.push_back({window(v), reach(v), indices_.data() + v * p_.in_channels_per_group() * s.lanes,
+                          packed + v * s.terms() * s.lanes});
     }
   }
 
@@ -63,7 +63,7 @@ class Grouped {
           const OutputRow at(p_, r + i);
           if (taps.empty()) {
             collect(at, together, input, taps);
-            if (s_.fetched && together == 2) look_ahead(at, input, taps);
+            if (s_.fetched && (pairs_ ? together == 2 : lone_rows_fetch_)) look_ahead(at, together, input, taps);
           }
           taps.first = w.begin;
           tile(at, together, w, taps);
@@ -106,6 +106,10 @@ class Grouped {
     return std::min(first_input(v), last);
   }
 
+  std::int64_t reach(std::int64_t v) const {
+    return (v + 1 < s_.vectors ? first_input(v + 1) : p_.in_channels) - window(v);
+  }
+
   // Of the group of the vector's first output.
   std::int64_t first_input(std::int64_t v) const {
     return v * s_.outputs / p_.out_channels_per_group() * p_.in_channels_per_group();
@@ -139,10 +143,10 @@ class Grouped {
       }
   }
 
-  // The lines that the two rows of outputs below those at `at` are the first to meet.
-  void look_ahead(const OutputRow& at, const InputRows<T>& input, TileTaps<A>& taps) const {
-    const std::int64_t first = (at.h + 1) * p_.stride[1] + p_.kernel[1] - p_.pad_lo[1];
-    for (std::int64_t line = first; line < std::min(first + 2 * p_.stride[1], p_.input[1]); ++line)
+  // The lines that as many rows of outputs below those `rows` at `at` are the first to meet.
+  void look_ahead(const OutputRow& at, std::int64_t rows, const InputRows<T>& input, TileTaps<A>& taps) const {
+    const std::int64_t first = (at.h + rows - 1) * p_.stride[1] + dilated(p_.kernel[1], p_.dilation[1]) - p_.pad_lo[1];
+    for (std::int64_t line = first; line < std::min(first + rows * p_.stride[1], p_.input[1]); ++line)
       taps.ahead.push_back(input.row(at.n, at.d * p_.stride[0] - p_.pad_lo[0], line));
   }
 
@@ -200,6 +204,7 @@ class Grouped {
   const bool in_registers_ = only_bounds(p_.epilogue);  // the kernels store outputs themselves
   const Bounding<A> bounding_ = bounding<A>(p_.epilogue, a_.bias);
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
+  const bool lone_rows_fetch_ = p_.stride[1] == 1 && p_.stride[2] == 1;
   bool zero_ends_ = s_.copied;    // of the rows, and all weights are finite
   bool in_blocks_ = kFastBlocks;  // lanes find their inputs in their own blocks
   std::vector<Index> indices_;    // [vector][in channel][lanes]

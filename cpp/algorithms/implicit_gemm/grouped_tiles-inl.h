@@ -65,6 +65,7 @@ struct TileTaps {
 template <class A>
 struct ChannelVector {
   std::int64_t window;                // first input channel
+  std::int64_t reach;                 // input channels from there to those of the vector behind
   const hwy::MakeSigned<A>* indices;  // [in channel of the group][lanes]: source lane, or its bytes in the block
   const A* weights;                   // [tap][in channel][lanes]
 };
@@ -121,13 +122,13 @@ HWY_INLINE void add_taps(const TapRun<A>& run, const TileTaps<A>& taps, const Ch
   }
 }
 
-// Fetches what the tile below is the first to read, a few lines of memory with each vector of channels.
+// Fetches the lines of memory at `channel` that the tile below is the first to read.
 template <int kPixels, class A>
-HWY_INLINE void fetch_ahead(const TileTaps<A>& taps, const ChannelVector<A>& v) {
+HWY_INLINE void fetch_ahead(const TileTaps<A>& taps, std::int64_t channel) {
   const std::int64_t pixel = taps.step / taps.stride;
   for (const A* line : taps.ahead)
     for (std::int64_t j = 0; j < kPixels * taps.stride; ++j)
-      fetch_line<kIntoL2>(line + (taps.first * taps.stride + j) * pixel + v.window);
+      fetch_line<kIntoL2>(line + (taps.first * taps.stride + j) * pixel + channel);
 }
 
 // Where the sums of a row of a tile go: to the outputs, when at most a bias and bounds come between, or else (`out` is
@@ -197,8 +198,12 @@ HWY_INLINE void add_tile(const TileTaps<A>& taps, const ChannelVector<A>& v, std
 template <class A, class Out, int kPixels, bool kChecked, bool kBlocks>
 HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, std::span<const ChannelVector<A>> vectors, std::int64_t block,
                                const GroupedSums<A, Out>& to) {
+  constexpr std::int64_t kLine = kLineBytes / static_cast<std::int64_t>(sizeof(A));
   std::int64_t lanes = 0;
   for (const ChannelVector<A>& v : vectors) {
+    if (!taps.ahead.empty())
+      for (std::int64_t channel = 0; channel < v.reach; channel += kLine)
+        fetch_ahead<kPixels>(taps, v.window + channel);
     add_tile<A, Out, kPixels, kChecked, kBlocks>(taps, v, block, to, lanes);
     lanes += static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<A>()));
   }
@@ -211,7 +216,7 @@ HWY_NOINLINE void grouped_pair(const TileTaps<A>& taps, std::span<const ChannelV
   const hn::ScalableTag<A> d;
   std::int64_t lanes = 0;
   for (const ChannelVector<A>& v : vectors) {
-    fetch_ahead<kPixels>(taps, v);
+    fetch_ahead<kPixels>(taps, v.window);
     hn::Vec<decltype(d)> sum[2][kPixels];
     HWY_UNROLL(32)
     for (int i = 0; i < 2 * kPixels; ++i) sum[i / kPixels][i % kPixels] = hn::Zero(d);
