@@ -63,11 +63,10 @@ double panel_seconds(const DenseLayout& s, const Traits& t) {
 
 // Beside the products of all threads: finding, calling and storing the tiles of a row, and the taps of a row and of a
 // tile that are no run of memory; tiles at the ends of a row, whose taps on padding are left out, so that sums of one
-// row wait for themselves. Pixels that outgrow
-// L2 before the next group writes its part come back for it.
+// row wait for themselves. Pixels that outgrow L2 before the next group writes its part come back for it.
 double other_seconds(const DenseLayout& s, const Traits& t, double inside) {
   constexpr double kRowSeconds = 50e-9, kRowTapSeconds = 4e-9, kTileTapSeconds = 3e-9, kEndSeconds = 550e-9,
-                   kEndTermSeconds = 1e-9, kPartSeconds = 7e-9;
+                   kEndTermSeconds = 1.65e-9, kPartSeconds = 7e-9;
   const ConvProblem& p = s.p;
   const Range whole = whole_outputs(p, 2);
   const int ends = s.copied ? 0 : (whole.begin > 0 ? 1 : 0) + (whole.end < p.output[2] ? 1 : 0);

@@ -20,8 +20,8 @@ struct LaneLine {
 };
 
 // Neighbouring taps of some lines and kernel rows, lane by lane: c[r][q] += sum over lines and outputs i of
-// x[r * x_row + i * x_step + q * tap_step] * dy[i * dy_step], where position i * stride +
-// q * tap lies in [left, right). In is the type of the operands.
+// x[r * x_row + i * x_step + q * tap_step] * dy[i * dy_step], where position i * stride + q * tap lies in
+// [left, right). In is the type of the operands.
 template <class In>
 struct LaneTile {
   using T = std::conditional_t<sizeof(In) == 2, float, In>;

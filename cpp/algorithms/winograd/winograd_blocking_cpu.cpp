@@ -21,8 +21,8 @@ constexpr double kMicroKernelFlops = 1500;
 constexpr double kProductFlops = 4500;
 // Products of panels of one vector, as a multiple: each value of an input is loaded for one multiply-add.
 constexpr double kOneVector = 1.4;
-// Of the channels of a pixel that fill no vector and go through a copy.
-constexpr double kCopyFlops = 400;
+// Of the channels that fill no vector and go through a copy: of a pixel, and of a tile.
+constexpr double kCopyFlops = 120, kTileCopyFlops = 10000;
 // Transforms of tiles whose rows, or whose pixels, are slices or rows of the array, as a multiple of others.
 constexpr double kRowsApart = 1.15, kPixelsApart = 1.6;
 constexpr double kPeakShare = 0.92;
@@ -151,10 +151,11 @@ struct Costs {
     return std::ceil(static_cast<double>(g.parts.size()) / static_cast<double>(together));
   }
   double input_transform(const Blocking& b, std::int64_t tiles, std::int64_t slices) const {
-    const double points = static_cast<double>(tiles * slices * g.shape.points());
+    const double points = static_cast<double>(g.shape.points());
     const double transforms =
         static_cast<double>(b.tile_pitch) * (g.shape.deep() ? kDeepInputTransformFlops : kInputTransformFlops);
-    return scatter() * transform_seconds(points * (transforms + kCopyFlops * copies()));
+    const double of_tile = points * transforms + copies() * (points * kCopyFlops + kTileCopyFlops);
+    return scatter() * transform_seconds(static_cast<double>(tiles * slices) * of_tile);
   }
   double output_transform(const Blocking& b, std::int64_t tiles, std::int64_t depths, double output_blocks) const {
     const double sums = static_cast<double>(tiles * depths * g.shape.points() * b.columns) * output_blocks;
