@@ -67,7 +67,7 @@ def test_gradients_are_held_against_fp64(direction: str, geometry: dict[str, Any
     )  # fmt: skip
     own = vkconv_own.contenders("cpu", ["vkconv"])[0]
     operands = case.operands()
-    reference, run = Reference(case, *operands), own.run(case, operands, 1)
+    reference, run = Reference(case, *operands), own.run(case, operands, vkconv.num_threads())
     answer = run.output(run.call())
     assert reference.error(answer) <= reference.tolerance
     answer[(0,) * answer.ndim] += 1e-2
