@@ -37,7 +37,8 @@ struct Piece {
 struct Layout {
   std::size_t shape_index = 0;  // of kTileShapes, whose outputs are taps here, and whose taps are a tile
   TiledAxis h, w;
-  std::int64_t columns = 0, blocks = 0, pitch = 0, tiles = 0, parts = 0, splits = 0, chunk = 0, runs = 0, rows = 0;
+  std::int64_t vectors = 0, columns = 0, blocks = 0, pitch = 0, tiles = 0, parts = 0, splits = 0, chunk = 0, runs = 0,
+               rows = 0;
   std::int64_t input_stride = 0, gradient_stride = 0, sum_stride = 0;  // of a point
   std::int64_t together = 0;                                           // blocks multiplied side by side
   int slots = 0;                                                       // threads at work

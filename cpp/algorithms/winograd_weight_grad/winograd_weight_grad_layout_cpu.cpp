@@ -56,7 +56,8 @@ Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& 
   const std::int64_t parts = std::min({l.tiles / kPartTiles, kPartBytes / (4 * floats), kMaxParts});
   l.parts = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(parts, 1))));
   const RegisterTile tile = register_tile(traits, DType::f32);
-  l.columns = block_vectors(ceil_div(p.out_channels_per_group(), lanes), tile, l.parts >= traits.threads) * lanes;
+  l.vectors = block_vectors(ceil_div(p.out_channels_per_group(), lanes), tile, l.parts >= traits.threads);
+  l.columns = l.vectors * lanes;
   l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
   l.together = std::min(l.blocks, std::max(kWidePanels, tile.vectors()));
   l.runs = ceil_div(in, kRowPoints / l.points());
@@ -79,9 +80,9 @@ Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& 
 }
 
 // All pieces by a tile, in multiply-adds counted as two at the peak rate. Beside the products: every transformed tile
-// and every float of it, and every weight; of a chain, its sums in terms.
+// and every float of it, and every weight; of a chain, its sums in terms. Products of one vector load a value for each.
 double work_of(const ConvProblem& p, const Layout& l) {
-  constexpr double kTileFlops = 2000, kTransformFlops = 30, kWeightFlops = 80, kSumTerms = 5;
+  constexpr double kTileFlops = 2000, kTransformFlops = 30, kWeightFlops = 80, kSumTerms = 5, kOneVector = 1.5;
   const double points = static_cast<double>(l.points()), tiles = static_cast<double>(l.tiles);
   const double rows = static_cast<double>(p.in_channels_per_group());
   const double outputs = static_cast<double>(l.blocks * l.columns);
@@ -90,7 +91,8 @@ double work_of(const ConvProblem& p, const Layout& l) {
   const double transforms = tiles * (kTileFlops * static_cast<double>(l.splits + l.blocks) +
                                      kTransformFlops * points * (static_cast<double>(l.pitch * l.splits) + outputs));
   const double weights = rows * static_cast<double>(p.out_channels_per_group() * l.taps());
-  return static_cast<double>(p.groups * l.pieces(p)) * (2 * products + transforms + kWeightFlops * weights);
+  const double multiply = 2 * products * (l.vectors == 1 ? kOneVector : 1);
+  return static_cast<double>(p.groups * l.pieces(p)) * (multiply + transforms + kWeightFlops * weights);
 }
 
 }  // namespace
