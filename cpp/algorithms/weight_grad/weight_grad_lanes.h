@@ -8,7 +8,7 @@
 
 namespace vkconv::cpu::weight_grad {
 
-// Elements from x and dy to what is fetched into L2 meanwhile; 0: nothing.
+// Elements from x and dy to what is fetched into L2 meanwhile, that of x in the last kernel row; 0: nothing.
 struct Behind {
   std::int64_t x = 0, dy = 0;
 };

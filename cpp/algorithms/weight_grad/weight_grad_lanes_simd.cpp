@@ -97,7 +97,7 @@ HWY_INLINE void add_output(hn::Vec<AccumulatorTag<In>> (&sum)[1][Taps][Vectors],
   }
 }
 
-// What lies behind `Pixels` outputs from i on, of the last kernel row.
+// What lies behind `Pixels` outputs from i on.
 template <int Vectors, int Pixels, class In>
 HWY_INLINE void fetch_behind(const LaneTile<In>& t, const LaneLine<In>& line, std::int64_t i) {
   const auto fetch = [&](const In* first, std::int64_t step, std::int64_t behind) HWY_ATTR {
@@ -121,7 +121,9 @@ HWY_NOINLINE void lane_tile(const LaneTile<In>& t) {
   for (int v = 0; v < Vectors; ++v) sum[r][q][v] = hn::Zero(d);
   for (const LaneLine<In>*line = t.lines, *end = line + t.line_count; line != end; ++line) {
     std::int64_t i = 0;
-    if constexpr (Stride > 0) {
+    if constexpr (Stride == 0) {
+      for (; i < t.outputs; ++i) add_output(sum, t, *line, i);
+    } else {
       LaneOperands<In, Vectors> a;
       HWY_UNROLL(4)
       for (int v = 0; v < Vectors; ++v) a.x[v] = line->x + t.offset[v], a.dy[v] = line->dy + t.offset[v];
@@ -133,8 +135,6 @@ HWY_NOINLINE void lane_tile(const LaneTile<In>& t) {
         for (; i + 2 <= t.outputs; i += 2) add_outputs<Stride, 2>(sum, t, a, i);
       for (; i < t.outputs; ++i) add_outputs<Stride, 1>(sum, t, a, i);
     }
-    if constexpr (Stride == 0)
-      for (; i < t.outputs; ++i) add_output(sum, t, *line, i);
   }
   HWY_UNROLL(4)
   for (int r = 0; r < Rows; ++r) HWY_UNROLL(8)

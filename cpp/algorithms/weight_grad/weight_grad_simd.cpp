@@ -83,6 +83,7 @@ class UnitSums : GroupSums<T, In> {
     }
   }
 
+  // The same of a depthwise problem, several kernel rows at a time.
   template <class At>
   void run_row_groups(At sums_at) {
     for (std::int64_t kd = 0; kd < p_.kernel[0]; ++kd)
