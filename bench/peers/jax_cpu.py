@@ -43,4 +43,5 @@ def _build(case: Case, first: Array, second: Array, threads: int) -> Run:
 
     call = jax.jit({"forward": convolve, "input_grad": input_grad, "weight_grad": weight_grad}[case.direction])
     a, b = jax.device_put(first), jax.device_put(second if of_weight else np.flip(second, taps))
-    return Run(lambda: call(a, b).block_until_ready(), lambda y: np.flip(y, taps) if of_weight else np.asarray(y))
+    flipped = taps if of_weight else ()
+    return Run(lambda: call(a, b).block_until_ready(), lambda y: np.flip(np.asarray(y), flipped))
