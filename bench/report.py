@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from bench.peers import NO_GRADIENTS
+
 OURS = ("vkconv_prepared", "vkconv")  # the first that was timed stands against the peers
 Row = dict[str, Any]
 
@@ -16,9 +18,9 @@ def own(row: Row) -> str | None:
 
 
 def is_right(row: Row) -> bool:
-    """Whether vkconv timed this row and gave no wrong answer."""
-    wrong = any("error" in result and "ms" not in result for n in OURS if (result := row["results"].get(n)))
-    return own(row) is not None and not wrong
+    """Whether vkconv timed this row in every mode that was asked for; gradients have one."""
+    asked = [r for n in OURS if (r := row["results"].get(n)) and r.get("refused") != NO_GRADIENTS]
+    return bool(asked) and all("ms" in result for result in asked)
 
 
 def best_peer(row: Row) -> str | None:

@@ -21,6 +21,9 @@ CPU_MODULES = ("pytorch", "onnx_runtime", "jax_cpu", "mlx_cpu", "ncnn_cpu")
 VULKAN_MODULES = ("ncnn_vulkan",)
 
 
+NO_GRADIENTS = "its gradients are not timed"
+
+
 class Refusal(Exception):  # noqa: N818 - an answer, not a failure
     """Why a peer does not run a case."""
 
@@ -49,7 +52,7 @@ class Peer:
 
     def run(self, case: Case, operands: tuple[Array, Array], threads: int) -> Run:
         if case.direction != "forward" and not self.gradients:
-            raise Refusal("its gradients are not timed")
+            raise Refusal(NO_GRADIENTS)
         return self.build(case, *operands, threads)
 
 
