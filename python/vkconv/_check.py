@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,17 +37,25 @@ def grid(extents: Sequence[int], limit: float, seed: int = 0) -> Grid:
     return tuple(axes)
 
 
-def _shifted_pixels(
-    x: Array, extents: Sequence[int], where: Grid, stride: Sequence[int], low: Sequence[int], dilations: Any
-) -> Taps:
-    """Each tap of the kernel with the input pixels it meets on the grid, zero where it meets none."""
-    kernel_dilation, input_dilation = dilations
+class Geometry(NamedTuple):
+    """The keyword arguments of conv_general, one value an axis."""
+
+    stride: Sequence[int]
+    pads: Sequence[tuple[int, int]]
+    kernel_dilation: Sequence[int]
+    input_dilation: Sequence[int]
+    groups: int
+    flip: bool
+
+
+def _shifted_pixels(x: Array, extents: Sequence[int], where: Grid, g: Geometry) -> Taps:
+    """Each tap of the weight with the input pixels it meets on the grid, zero where it meets none."""
     for tap in itertools.product(*(range(k) for k in extents)):
         index, inside = [], []
         for a, position in enumerate(where):
-            q = position * stride[a] + tap[a] * kernel_dilation[a] - low[a]
-            at = q // input_dilation[a]
-            inside.append((q % input_dilation[a] == 0) & (at >= 0) & (at < x.shape[1 + a]))
+            q = position * g.stride[a] + tap[a] * g.kernel_dilation[a] - g.pads[a][0]
+            at = q // g.input_dilation[a]
+            inside.append((q % g.input_dilation[a] == 0) & (at >= 0) & (at < x.shape[1 + a]))
             index.append(np.clip(at, 0, max(x.shape[1 + a] - 1, 0)))
         if not all(mask.any() for mask in inside):
             continue
@@ -55,94 +63,58 @@ def _shifted_pixels(
         mask = inside[0]
         for other in inside[1:]:
             mask = mask[..., None] & other
-        yield tap, np.where(mask[None, ..., None], pixels, 0.0)
+        of_weight = tuple(k - 1 - t for t, k in zip(tap, extents, strict=True)) if g.flip else tap
+        yield of_weight, np.where(mask[None, ..., None], pixels, 0.0)
 
 
-def exact(
-    x: Array,
-    w: Array,
-    where: Grid,
-    *,
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    kernel_dilation: Sequence[int],
-    input_dilation: Sequence[int],
-    groups: int,
-    flip: bool,
-) -> tuple[Array, Array]:
+def exact(x: Array, w: Array, where: Grid, **geometry: Any) -> tuple[Array, Array]:
     """The output on the grid in fp64, and the sums of |x||w| that scale its rounding error."""
-    low = [lo for lo, _ in pads]
+    g = Geometry(**geometry)
     shape = (x.shape[0], *(len(p) for p in where))
-    y = np.zeros((groups, math.prod(shape), w.shape[0] // groups))
+    y = np.zeros((g.groups, math.prod(shape), w.shape[0] // g.groups))
     magnitude = np.zeros_like(y)
-    for tap, pixels in _shifted_pixels(x, w.shape[1:-1], where, stride, low, (kernel_dilation, input_dilation)):
-        chosen = tuple(k - 1 - t for t, k in zip(tap, w.shape[1:-1], strict=True)) if flip else tap
-        at = (slice(None), *chosen)
-        weight = w[at].astype(np.float64).reshape(groups, y.shape[2], w.shape[-1]).swapaxes(1, 2)
-        columns = np.ascontiguousarray(pixels.reshape(math.prod(shape), groups, w.shape[-1]).swapaxes(0, 1))
+    for tap, pixels in _shifted_pixels(x, w.shape[1:-1], where, g):
+        at: tuple[Any, ...] = (slice(None), *tap)
+        weight = w[at].astype(np.float64).reshape(g.groups, y.shape[2], w.shape[-1]).swapaxes(1, 2)
+        columns = np.ascontiguousarray(pixels.reshape(math.prod(shape), g.groups, w.shape[-1]).swapaxes(0, 1))
         y += columns @ weight
         magnitude += np.abs(columns) @ np.abs(weight)
     return _ungroup(y, shape), _ungroup(magnitude, shape)
 
 
 def input_grad_problem(
-    w: Array,
-    grad_extents: Sequence[int],
-    extents: Sequence[int],
-    *,
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    kernel_dilation: Sequence[int],
-    input_dilation: Sequence[int],
-    groups: int,
-    flip: bool,
+    w: Array, grad_extents: Sequence[int], extents: Sequence[int], **geometry: Any
 ) -> tuple[Array, dict[str, Any]]:
     """The weight and the geometry by which the gradient of an input of these extents is a convolution of the output's.
 
     Input and output channels of each group change places, as do stride and input dilation.
     """
+    g = Geometry(**geometry)
     rank = len(extents)
-    reach = [(k - 1) * d for k, d in zip(w.shape[1:-1], kernel_dilation, strict=True)]
-    low = [r - lo for r, (lo, _) in zip(reach, pads, strict=True)]
-    read = [(n - 1) * t + 1 + r for n, t, r in zip(extents, input_dilation, reach, strict=True)]
-    high = [n - (g - 1) * s - 1 - lo for n, g, s, lo in zip(read, grad_extents, stride, low, strict=True)]
-    by_group = np.swapaxes(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), 1, -1)
-    geometry = {
-        "stride": tuple(input_dilation),
-        "pads": list(zip(low, high, strict=True)),
-        "kernel_dilation": tuple(kernel_dilation),
-        "input_dilation": tuple(stride),
-        "groups": groups,
-        "flip": not flip,
-    }
-    return by_group.reshape(-1, *by_group.shape[2 : 2 + rank], by_group.shape[-1]), geometry
+    reach = [(k - 1) * d for k, d in zip(w.shape[1:-1], g.kernel_dilation, strict=True)]
+    low = [r - lo for r, (lo, _) in zip(reach, g.pads, strict=True)]
+    read = [(n - 1) * t + 1 + r for n, t, r in zip(extents, g.input_dilation, reach, strict=True)]
+    high = [n - (e - 1) * s - 1 - lo for n, e, s, lo in zip(read, grad_extents, g.stride, low, strict=True)]
+    by_group = np.swapaxes(w.reshape(g.groups, w.shape[0] // g.groups, *w.shape[1:]), 1, -1)
+    dual = g._replace(
+        stride=g.input_dilation, input_dilation=g.stride, pads=list(zip(low, high, strict=True)), flip=not g.flip
+    )
+    return by_group.reshape(-1, *by_group.shape[2 : 2 + rank], by_group.shape[-1]), dual._asdict()
 
 
-def exact_weight_grad(
-    grad: Array,
-    x: Array,
-    extents: Sequence[int],
-    *,
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    kernel_dilation: Sequence[int],
-    input_dilation: Sequence[int],
-    groups: int,
-    flip: bool,
-) -> tuple[Array, Array]:
+def exact_weight_grad(grad: Array, x: Array, extents: Sequence[int], **geometry: Any) -> tuple[Array, Array]:
     """The gradient of a weight with kernels of these extents in fp64, and its sums of |grad||x|."""
+    g = Geometry(**geometry)
     where: Grid = tuple(np.arange(n, dtype=np.int64) for n in grad.shape[1:-1])
-    outputs, inputs = grad.shape[-1] // groups, x.shape[-1] // groups
-    g = np.moveaxis(grad.astype(np.float64).reshape(-1, groups, outputs), 0, 2)
-    dw = np.zeros((groups, outputs, *extents, inputs))
+    outputs, inputs = grad.shape[-1] // g.groups, x.shape[-1] // g.groups
+    rows = np.moveaxis(grad.astype(np.float64).reshape(-1, g.groups, outputs), 0, 2)
+    dw = np.zeros((g.groups, outputs, *extents, inputs))
     magnitude = np.zeros_like(dw)
-    low = [lo for lo, _ in pads]
-    for tap, pixels in _shifted_pixels(x, extents, where, stride, low, (kernel_dilation, input_dilation)):
-        chosen = tuple(k - 1 - t for t, k in zip(tap, extents, strict=True)) if flip else tap
-        columns = np.moveaxis(pixels.reshape(-1, groups, inputs), 1, 0)
-        at: tuple[Any, ...] = (slice(None), slice(None), *chosen)
-        dw[at] = g @ columns
-        magnitude[at] = np.abs(g) @ np.abs(columns)
+    for tap, pixels in _shifted_pixels(x, extents, where, g):
+        columns = np.moveaxis(pixels.reshape(-1, g.groups, inputs), 1, 0)
+        at: tuple[Any, ...] = (slice(None), slice(None), *tap)
+        dw[at] = rows @ columns
+        magnitude[at] = np.abs(rows) @ np.abs(columns)
     shape = (grad.shape[-1], *extents, inputs)
     return dw.reshape(shape), magnitude.reshape(shape)
 
@@ -167,7 +139,7 @@ def tolerance(dtype_name: str) -> float:
 def check(y: Array, x: Array, w: Array, *, work: float = WORK_LIMIT, **geometry: Any) -> float:
     """relative_error of a convolution's output, over as many of its pixels as `work` multiply-adds allow.
 
-    `geometry` is that of conv_general: stride, pads, kernel_dilation, input_dilation, groups, flip, one value an axis.
+    `geometry` is that of Geometry.
     """
     cost_of_pixel = max(1, math.prod(w.shape) * y.shape[0])
     where = grid(y.shape[1:-1], work / cost_of_pixel)
