@@ -63,7 +63,7 @@ class Grouped {
           const OutputRow at(p_, r + i);
           if (taps.empty()) {
             collect(at, together, input, taps);
-            if (s_.fetched && (pairs_ ? together == 2 : lone_rows_fetch_)) look_ahead(at, together, input, taps);
+            if (s_.fetched && looks_ahead(together)) look_ahead(at, together, input, taps);
           }
           taps.first = w.begin;
           tile(at, together, w, taps);
@@ -143,6 +143,9 @@ class Grouped {
       }
   }
 
+  // Rows that do not go in pairs pay for it where no stride makes the fetches many beside the products.
+  bool looks_ahead(std::int64_t rows) const { return pairs_ ? rows == 2 : p_.stride[1] == 1 && p_.stride[2] == 1; }
+
   // The lines that as many rows of outputs below those `rows` at `at` are the first to meet.
   void look_ahead(const OutputRow& at, std::int64_t rows, const InputRows<T>& input, TileTaps<A>& taps) const {
     const std::int64_t first = (at.h + rows - 1) * p_.stride[1] + dilated(p_.kernel[1], p_.dilation[1]) - p_.pad_lo[1];
@@ -204,7 +207,6 @@ class Grouped {
   const bool in_registers_ = only_bounds(p_.epilogue);  // the kernels store outputs themselves
   const Bounding<A> bounding_ = bounding<A>(p_.epilogue, a_.bias);
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
-  const bool lone_rows_fetch_ = p_.stride[1] == 1 && p_.stride[2] == 1;
   bool zero_ends_ = s_.copied;    // of the rows, and all weights are finite
   bool in_blocks_ = kFastBlocks;  // lanes find their inputs in their own blocks
   std::vector<Index> indices_;    // [vector][in channel][lanes]

@@ -187,7 +187,7 @@ class Execution {
   void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
                 const Sums& sums) const {
     const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
-    const std::int64_t lanes = k_.lanes, in_panel = l_.columns / lanes;
+    const std::int64_t lanes = k_.lanes, in_panel = l_.vectors;
     OuterTile<float> tile{};
     tile.slice_count = 1;
     tile.row_step = l_.pitch;
