@@ -21,6 +21,7 @@ inline std::int64_t position_of(const ConvProblem& p, int axis, std::int64_t o, 
 // Input element that tap `k` of output `o` reads, or -1 when it falls on padding or between dilated elements.
 inline std::int64_t input_index(const ConvProblem& p, int axis, std::int64_t o, std::int64_t k) {
   const std::int64_t position = position_of(p, axis, o, k);
+  if (p.input_dilation[axis] == 1) return position >= 0 && position < p.input[axis] ? position : -1;
   if (position < 0 || position % p.input_dilation[axis] != 0) return -1;
   const std::int64_t i = position / p.input_dilation[axis];
   return i < p.input[axis] ? i : -1;

@@ -37,7 +37,7 @@ class LaneSums : protected BlockOperands<T, In> {
     this->for_lines(kd, [&](const OutputLine& at, std::int64_t d) {
       const Range r = rows_inside(at.h, rows);
       if (r.size() == 0) return;
-      lines[count] = {this->input_line(at.n, d, this->input_at(1, at.h, r.begin)), this->output_line(at)};
+      lines[count] = {this->input_line(at.n, d, input_index(p_, 1, at.h, r.begin)), this->output_line(at)};
       inside[count] = r;
       alike += r.begin == inside[0].begin && r.end == inside[0].end;
       ++count;
@@ -74,7 +74,7 @@ class LaneSums : protected BlockOperands<T, In> {
 
   // Those that are inside the input.
   Range rows_inside(std::int64_t output, Range rows) const {
-    const auto outside = [&](std::int64_t row) { return this->input_at(1, output, row) < 0; };
+    const auto outside = [&](std::int64_t row) { return input_index(p_, 1, output, row) < 0; };
     while (rows.size() > 0 && outside(rows.begin)) ++rows.begin;
     while (rows.size() > 0 && outside(rows.end - 1)) --rows.end;
     return rows;

@@ -49,13 +49,6 @@ class BlockOperands {
         scratch_(scratch) {}
 
  protected:
-  // As input_index(), which divides.
-  std::int64_t input_at(int axis, std::int64_t o, std::int64_t k) const {
-    if (p_.input_dilation[axis] > 1) return input_index(p_, axis, o, k);
-    const std::int64_t i = position_of(p_, axis, o, k);
-    return i < p_.input[axis] ? i : -1;
-  }
-
   // A block begins: the lines from `first` on.
   void find_lines(std::int64_t first) {
     OutputLine at{first / p_.output[1] / p_.output[0], first / p_.output[1] % p_.output[0], first % p_.output[1]};
@@ -73,14 +66,14 @@ class BlockOperands {
   template <class F>
   void for_lines(std::int64_t kd, F f) const {
     for (std::int64_t l = 0; l < block_lines_; ++l)
-      if (const std::int64_t d = input_at(0, block_[l].d, kd); d >= 0) f(block_[l], d);
+      if (const std::int64_t d = input_index(p_, 0, block_[l].d, kd); d >= 0) f(block_[l], d);
   }
 
   // The lines of the block whose kernel row (kd, kh) reads inside the input.
   void collect_lines(std::int64_t kernel_row) {
     line_count_ = 0;
     for_lines(kernel_row / p_.kernel[1], [&](const OutputLine& at, std::int64_t d) {
-      const std::int64_t h = input_at(1, at.h, kernel_row % p_.kernel[1]);
+      const std::int64_t h = input_index(p_, 1, at.h, kernel_row % p_.kernel[1]);
       if (h < 0) return;
       places_[line_count_] = at;
       lines_[line_count_++] = {input_line(at.n, d, h), output_line(at)};
