@@ -16,6 +16,7 @@
 #include "cpu/bf16_dot.h"
 #include "cpu/bf16_tiles.h"
 #include "cpu/gemm_kernels.h"
+#include "cpu/half_vectors.h"
 #include "cpu/processor.h"
 #include "cpu/rates.h"
 #include "cpu/streaming.h"
@@ -112,6 +113,7 @@ Traits host_traits() {
   const auto targets = hwy::SupportedTargets() & HWY_TARGETS;  // of which kernels are compiled
   t.isa = hwy::TargetName(targets & -targets);                 // the lowest set bit is the best target
   t.vector_bytes = static_cast<int>(register_tile(DType::f32).lanes * sizeof(float));
+  t.half_vectors = has_half_vectors();
   t.bf16_dot = bf16_dot_available();
   t.bf16_tiles = bf16_tiles_available();
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);

@@ -159,6 +159,35 @@ TEST(Depthwise, PreparedWeightsAndMirroredKernelsAreExact) {
   for (const char* text : kProblems) expect_exact(std::string(text) + "_flip", true);
 }
 
+// Of AVX-512; narrower vectors are filled.
+TEST(Depthwise, PixelsThatFillHalfAVectorAreExact) {
+  for (const char* text :
+       {"fwd_f32_n2c8o8g8_i13x30_k3x3_p1x1", "fwd_f32_n1c9o9g9_i13x30_k3x3_s2x2_p1x1_bias_add_relu",
+        "fwd_f32_n1c15o15g15_i5x9x21_k3x5x5_p1x2x2", "fwd_f32_n2c12o12g12_i70_k4_p3:0",
+        "fwd_f32_n1c10o10g10_i9x11_k4x4_t2x2_p1x2_bias", "fwd_f16_n1c12o12g12_i9x40_k5x5_p2x2",
+        "fwd_bf16_n1c8o8g8_i9x41_k3x3_s2x2_p1x1_bias_relu", "fwd_bf16>f32_n1c13o13g13_i9x21_k3x3_d2x2_p2x2",
+        "fwd_f64_n1c5o5g5_i9x41_k7x7_s2x2_p3x3", "fwd_f64_n1c4o4g4_i21x9_k5x1_p2x0"}) {
+    expect_exact(text);
+    expect_exact(std::string(text) + "_flip", true);
+  }
+}
+
+TEST(Depthwise, PixelsThatFillHalfAVectorTakeHalfVectors) {
+  cpu::Traits traits;
+  traits.vector_bytes = 64;
+  const auto vector_bytes = [&](const char* text) {
+    return cpu::depthwise::with_vectors_of(parse_problem(text), traits).vector_bytes;
+  };
+  EXPECT_EQ(vector_bytes("fwd_f32_n1c8o8g8_i9x9_k3x3"), 64);
+  traits.half_vectors = true;
+  for (const char* text :
+       {"fwd_f32_n1c8o8g8_i9x9_k3x3", "fwd_bf16_n1c15o15g15_i9x9_k3x3", "fwd_f64_n1c4o4g4_i9x9_k3x3"})
+    EXPECT_EQ(vector_bytes(text), 32) << text;
+  for (const char* text : {"fwd_f32_n1c7o7g7_i9x9_k3x3", "fwd_f32_n1c16o16g16_i9x9_k3x3", "fwd_f32_n1c4o8g4_i9x9_k3x3",
+                           "fwd_f64_n1c8o8g8_i9x9_k3x3"})
+    EXPECT_EQ(vector_bytes(text), 64) << text;
+}
+
 TEST(Depthwise, TightWorkspaceGivesTheSameAnswer) {
   for (const char* text : kProblems) {
     const ConvProblem p = parse_problem(text);

@@ -155,10 +155,19 @@ std::int64_t rows_in_turn(const Phases& phases, const Device::Traits& traits) {
 
 }  // namespace
 
+Device::Traits with_vectors_of(const ConvProblem& p, Device::Traits traits) {
+  const std::int64_t lanes = lanes_of(traits, p.dtype), channels = p.out_channels;
+  if (!traits.half_vectors || channels >= lanes || 2 * channels < lanes || p.out_channels_per_group() > 1)
+    return traits;
+  traits.vector_bytes /= 2;
+  return traits;
+}
+
 Blocking choose_blocking(const Phases& phases, const Device::Traits& traits, std::size_t limit) {
   const ConvProblem& p = phases.largest;
   const double bytes = phases.whole.bytes_moved();
   Blocking b;
+  b.vector_bytes = traits.vector_bytes;
   b.mode = phases.dilated() ? Mode::direct : choose_mode(p, traits);
   b.band = phases.dilated() ? rows_in_turn(phases, traits) : p.output[1];
   b.stream = bytes > static_cast<double>(traits.l3_bytes) / 2;

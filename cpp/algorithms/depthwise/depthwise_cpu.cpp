@@ -8,6 +8,7 @@
 #include "algorithms/depthwise/depthwise_blocking.h"
 #include "algorithms/registry_cpu.h"
 #include "cpu/estimates.h"
+#include "cpu/half_vectors.h"
 #include "cpu/job.h"
 #include "cpu/lines.h"
 #include "cpu/streaming.h"
@@ -31,9 +32,7 @@ void pack_all(const ConvProblem& p, const WeightView<std::byte*>& weight, std::i
 class DepthwisePlan final : public Plan<Device> {
  public:
   DepthwisePlan(const ConvProblem& p, const Context<Device>& context)
-      : orientation_(row_orientation(p, lanes_of(context.traits, p.dtype))),
-        phases_(orientation_.apply(p)),
-        blocking_(choose_blocking(phases_, context.traits, context.workspace_limit_bytes)) {}
+      : DepthwisePlan(p, with_vectors_of(p, context.traits), context.workspace_limit_bytes) {}
 
   std::string describe() const override { return "depthwise"; }
   std::size_t workspace_bytes() const override { return blocking_.workspace_bytes(); }
@@ -68,6 +67,11 @@ class DepthwisePlan final : public Plan<Device> {
   }
 
  private:
+  DepthwisePlan(const ConvProblem& p, const Device::Traits& traits, std::size_t limit)
+      : orientation_(row_orientation(p, lanes_of(traits, p.dtype))),
+        phases_(orientation_.apply(p)),
+        blocking_(choose_blocking(phases_, traits, limit)) {}
+
   // One for each phase; weights are those prepared, or packed into the workspace.
   std::vector<Call> calls_of(const Operands<Device>& operands, std::byte* workspace) const {
     const ConvProblem& whole = phases_.whole;
@@ -83,8 +87,8 @@ class DepthwisePlan final : public Plan<Device> {
         weights.data += slice.tap_start[a] * tap[a] * accumulator_bytes(whole.dtype);
         weights.tap[a] = slice.tap_step[a] * tap[a];
       }
-      calls.push_back({problem, sliced(operands, slice, whole), weights, blocking_.mode, blocking_.stream,
-                       blocking_.align_inputs, blocking_.narrow});
+      calls.push_back({problem, sliced(operands, slice, whole), weights, blocking_.mode, half_vectors_,
+                       blocking_.stream, blocking_.align_inputs, blocking_.narrow});
     }
     return calls;
   }
@@ -92,21 +96,23 @@ class DepthwisePlan final : public Plan<Device> {
   Orientation orientation_;
   Phases phases_;  // with their axes in the order of the orientation
   Blocking blocking_;
+  bool half_vectors_ = blocking_.vector_bytes == kHalfVectorBytes && has_half_vectors();  // slow to ask for
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {
   if (Support s = forward_support(p); !s) return s;
   if (!p.depthwise()) return Support::no("groups differ from the input channels");
-  const std::int64_t lanes = lanes_of(context.traits, p.dtype);
+  const Device::Traits traits = with_vectors_of(p, context.traits);
+  const std::int64_t lanes = lanes_of(traits, p.dtype);
   if (p.input_dilated()) {
     if (p.out_channels < lanes) return Support::no("the input is dilated and its channels fill no vector");
     if (p.out_channels_per_group() > 1)
       return Support::no("the input is dilated and its channels have several filters");
-    if (Support s = TransposePhases::supports(p, context.traits); !s) return s;
+    if (Support s = TransposePhases::supports(p, traits); !s) return s;
   }
   const Phases phases = row_orientation(p, lanes).apply(p);
   if (phases.dilated() && phases.empty()) return Support::no("the input is dilated and some outputs see no tap");
-  const std::size_t least = choose_blocking(phases, context.traits, 0).workspace_bytes();
+  const std::size_t least = choose_blocking(phases, traits, 0).workspace_bytes();
   return workspace_support("weights and a staged row", least, context);
 }
 
@@ -167,7 +173,7 @@ double flat_vector_operations(const ConvProblem& p, const Blocking& b, const Dev
 }
 
 double seconds(const ConvProblem& given, const Context<Device>& context) {
-  const auto& t = context.traits;
+  const Device::Traits t = with_vectors_of(given, context.traits);
   const std::int64_t lanes = lanes_of(t, given.dtype);
   const Phases phases = row_orientation(given, lanes).apply(given);
   const Blocking b = choose_blocking(phases, t, context.workspace_limit_bytes);

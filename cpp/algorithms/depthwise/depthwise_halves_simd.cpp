@@ -4,6 +4,7 @@
 #include "hwy/foreach_target.h"
 // foreach_target.h comes first.
 #include "algorithms/depthwise/depthwise_rows-inl.h"
+#include "cpu/half_vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
@@ -20,7 +21,10 @@ HWY_AFTER_NAMESPACE();
 namespace vkconv::cpu::depthwise {
 HWY_EXPORT(run_direct_halves);
 
-void run_halves(const Call& call, const Block& block) { HWY_DYNAMIC_DISPATCH(run_direct_halves)(call, block); }
+void run_halves(const Call& call, const Block& block) {
+  if (call.half_vectors) return HWY_DISPATCH_TABLE(run_direct_halves)[half_vector_index()](call, block);
+  HWY_DYNAMIC_DISPATCH(run_direct_halves)(call, block);
+}
 
 }  // namespace vkconv::cpu::depthwise
 #endif

@@ -5,6 +5,7 @@
 // foreach_target.h comes first.
 #include "algorithms/depthwise/depthwise_flat-inl.h"
 #include "algorithms/depthwise/depthwise_rows-inl.h"
+#include "cpu/half_vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vkconv::cpu::depthwise::HWY_NAMESPACE {
@@ -29,6 +30,7 @@ HWY_EXPORT(run);
 
 void run_block(const Call& call, const Block& block, std::byte* scratch) {
   if (call.mode == Mode::direct && size_bytes(call.p.dtype) == 2) return run_halves(call, block);
+  if (call.half_vectors) return HWY_DISPATCH_TABLE(run)[half_vector_index()](call, block, scratch);
   HWY_DYNAMIC_DISPATCH(run)(call, block, scratch);
 }
 

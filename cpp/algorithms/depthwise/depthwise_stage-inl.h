@@ -65,10 +65,9 @@ void stage_dense(const ConvProblem& p, const Region& r, std::int64_t from_pixel,
 
 // Copies one input line, from column `columns.begin` on, to its phases, with zeros around it. A pixel is one vector, of
 // which the next pixel, or the zeros, overwrite what lies behind its channels.
-template <class T, class In>
-HWY_INLINE void stage_phases(const ConvProblem& p, const Region& r, const In* from, std::int64_t from_pixel,
+template <class D, class T, class In>
+HWY_INLINE void stage_phases(D d, const ConvProblem& p, const Region& r, const In* from, std::int64_t from_pixel,
                              T* HWY_RESTRICT to) {
-  const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t multiplier = p.out_channels_per_group(), channels = p.out_channels, count = p.in_channels;
   const std::int64_t columns = r.columns.size(), end = from_pixel < 0 ? 0 : (columns - 1) * from_pixel + count;
@@ -102,8 +101,15 @@ void stage(const Call& call, std::int64_t n, const Region& r, T* HWY_RESTRICT to
            r.columns.begin * x.stride[3];
   };
   if (call.mode != Mode::flat) return stage_dense<T, In>(call.p, r, x.stride[3], to, source);
-  for (std::int64_t l = 0; l < r.depths.size() * r.rows.size(); ++l, to += r.line_length())
-    stage_phases(call.p, r, source(l), x.stride[3], to);
+  const auto lines = [&](auto d) HWY_ATTR {
+    for (std::int64_t l = 0; l < r.depths.size() * r.rows.size(); ++l, to += r.line_length())
+      stage_phases(d, call.p, r, source(l), x.stride[3], to);
+  };
+  // The narrowest vector that holds a pixel: of wide ones, which overlap, most would cross lines.
+  const std::int64_t channels = call.p.out_channels;
+  channels <= 4   ? lines(hn::CappedTag<T, 4>())
+  : channels <= 8 ? lines(hn::CappedTag<T, 8>())
+                  : lines(hn::ScalableTag<T>());
 }
 
 template <class T>
