@@ -157,15 +157,16 @@ double vector_operations(const ConvProblem& p, const Blocking& b, const Device::
 // The same of vectors over columns and channels, which cross cache lines: the rest of a row, which fills no tile, goes
 // by single vectors, and pixels are copied by themselves where their channels repeat or their columns are sorted.
 double flat_vector_operations(const ConvProblem& p, const Blocking& b, const Device::Traits& t, std::int64_t lanes) {
-  constexpr double kLoad = 0.5, kOutput = 9, kTap = 8, kRow = 120, kLine = 120, kCopied = 4, kPixel = 6;
+  constexpr double kLoad = 0.5, kOutput = 9, kTap = 8, kRow = 120, kLine = 120, kCopied = 4, kPixel = 6,
+                   kNarrowPixel = 2.5;  // that a quarter of the widest vectors holds
   const std::int64_t row = p.output[2] * p.out_channels, tile = kFlatVectors * lanes;
   const auto tiles = static_cast<double>(row / tile + ceil_div(row % tile, lanes));
   const auto vectors = static_cast<double>(ceil_div(row, lanes)), taps = static_cast<double>(p.taps());
   const bool together = p.kernel[1] > 1 && p.stride[1] == 1 && p.dilation[1] == 1;
   const double loads = vectors * (kLoad * taps + kOutput) + tiles * taps * kTap / (together ? kMaxFlatRows : 1) + kRow;
   const bool by_pixel = p.out_channels > p.in_channels || p.stride[2] > 1;
-  const double of_pixel =
-      kCopied * static_cast<double>(p.out_channels) / static_cast<double>(lanes) + (by_pixel ? kPixel : 0);
+  const double alone = !by_pixel ? 0 : p.out_channels <= 4 ? kNarrowPixel : kPixel;
+  const double of_pixel = kCopied * static_cast<double>(p.out_channels) / static_cast<double>(lanes) + alone;
   const double of_line = static_cast<double>(p.input[2]) * of_pixel + kLine;
   const auto rows = static_cast<double>(p.batch * p.output[0] * p.output[1]);
   const double copied = static_cast<double>(p.batch * p.input[0] * p.input[1]) * of_line * times_copied(p, b);
