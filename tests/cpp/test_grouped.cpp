@@ -1,5 +1,8 @@
 // The grouped kernel of implicit_gemm, whether or not the planner would take it: vectors of whole groups, and vectors
 // that begin and end within groups.
+#include <cmath>
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "algorithms/implicit_gemm/grouped.h"
@@ -59,6 +62,48 @@ TEST(Grouped, VectorsOfPartsOfGroupsMatchReference) {
     }
     EXPECT_GT(within_groups, 0);
   });
+}
+
+TEST(Grouped, FoldedGroupsMatchReference) {
+  tools::for_each_target([] {
+    tools::CpuPlanner planner = tools::make_planner();
+    for (const char* text : {
+             "fwd_f32_n1c64o16g16_i9x21_k3x3_p1x1_bias_relu",
+             "fwd_f32_n2c30o10g10_i7x19_k3x3_s2x2_p1x1_add",
+             "fwd_f32_n1c8o4g4_i11x14_k5x5_p2x2_bias_add_relu6",
+             "fwd_f32_n1c40o5g5_i20_k4_d2_p3",
+             "fwd_f32_n1c78o26g26_i4x9x7_k2x3x2_p1x1x1",
+             "fwd_f16_n1c60o15g15_i9x21_k3x3_p1x1_bias",
+             "fwd_bf16>f32_n1c12o4g4_i8x21_k3x5_p1x2_add",
+             "fwd_f64_n1c20o5g5_i9x21_k3x3_p1x1_bias_relu",
+             "fwd_f64_n1c9o3g3_i7x13_k3x4_s1x2",
+         }) {
+      SCOPED_TRACE(text);
+      const ConvProblem p = parse_problem(text);
+      const std::int64_t lanes = cpu::register_tile(accumulator(p.dtype)).lanes;
+      if (outputs_in_vector(p, lanes) == 0) continue;
+      const Context<cpu::Device> context{planner.traits(), kDefaultWorkspaceLimitBytes, planner};
+      EXPECT_TRUE(cpu::grouped_layout(p, context, lanes).folds());
+      const tools::Arrays integers = tools::make_arrays(p, tools::Data::small_integers);
+      EXPECT_EQ(run(p, integers, planner), tools::run_exact(p, integers, planner));
+      const tools::Arrays random = tools::make_arrays(p, tools::Data::random);
+      tools::expect_within_bound(p, random, run(p, random, planner), planner);
+    }
+  });
+}
+
+// The lanes of other groups, and those beside them, stay out of a sum.
+TEST(Grouped, FoldedGroupsKeepInfinitiesToThemselves) {
+  tools::CpuPlanner planner = tools::make_planner();
+  const ConvProblem p = parse_problem("fwd_f32_n1c64o16g16_i9x21_k3x3_p1x1");
+  tools::Arrays a = tools::make_arrays(p, tools::Data::small_integers);
+  const auto expected = run(p, a, planner);
+  constexpr std::size_t kChannel = 22;  // of group 5
+  a.input[(4 * 21 + 10) * 64 + kChannel] = std::numeric_limits<double>::infinity();
+  const auto result = run(p, a, planner);
+  for (std::size_t i = 0; i < result.size(); ++i)
+    if (i % 16 != kChannel / 4) EXPECT_EQ(result[i], expected[i]) << i;
+  EXPECT_FALSE(std::isfinite(result[(4 * 21 + 10) * 16 + kChannel / 4]));
 }
 
 }  // namespace

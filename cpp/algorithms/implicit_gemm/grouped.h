@@ -1,5 +1,7 @@
 // The grouped kernel of implicit_gemm: one vector of output channels spans several small groups, and a permutation of
-// one vector of input channels gives every lane the input channel of its own group.
+// one vector of input channels gives every lane the input channel of its own group. Where groups have one output
+// for many products, lanes are inputs instead, which take no permutation, and the sums of a group are folded at the
+// end.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +29,20 @@ struct GroupedLayout {
   std::size_t packed_bytes = 0, stage_bytes = 0;
   int slots = 1;
 
-  std::int64_t terms() const { return p.taps() * p.in_channels_per_group(); }
+  bool folds() const {
+    constexpr std::int64_t kWorth = 16;  // products and permutations saved for an output
+    return p.out_channels_per_group() == 1 && p.taps() * (p.in_channels_per_group() - 1) >= kWorth;
+  }
+  std::int64_t lane_inputs() const { return folds() ? 1 : p.in_channels_per_group(); }
+  std::int64_t terms() const { return p.taps() * lane_inputs(); }  // of a lane
+  // Input channels of a vector: of the group of its first output, and the first loaded, for the load must not run past
+  // a pixel that is read in place.
+  std::int64_t first_input(std::int64_t vector) const {
+    return vector * outputs / p.out_channels_per_group() * p.in_channels_per_group();
+  }
+  std::int64_t window(std::int64_t vector) const {
+    return std::min(first_input(vector), std::max<std::int64_t>(p.in_channels - lanes, 0));
+  }
   std::int64_t outputs_of(std::int64_t vector) const { return std::min(outputs, p.out_channels - vector * outputs); }
   std::int64_t chunks() const { return ceil_div(rows, chunk_rows); }
   // Where the packed weights of all vectors are followed by a mark for each: whether they are finite.

@@ -29,14 +29,16 @@ class Grouped {
   static constexpr bool kPairedBorders = std::is_same_v<A, Out>;
 
   Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a) {
-    indices_.resize(static_cast<std::size_t>(s.vectors * p_.in_channels_per_group() * s.lanes));
-    for (std::int64_t v = 0; v < s.vectors; ++v) in_blocks_ = find_sources(v) && in_blocks_;
+    sources_.resize(static_cast<std::size_t>(s.vectors * p_.in_channels_per_group() * s.lanes));
+    for (std::int64_t v = 0; v < s.vectors; ++v) in_blocks_ = (find_sources(v) || s.folds()) && in_blocks_;
+    own_lanes_.resize(static_cast<std::size_t>(s.lanes));
+    std::iota(own_lanes_.begin(), own_lanes_.end(), Index{0});
     if (in_blocks_)
-      for (Index& index : indices_) index = bytes_in_block(index);
+      for (Index& index : s.folds() ? own_lanes_ : sources_) index = bytes_in_block(index);
     for (std::int64_t v = 0; v < s.vectors; ++v) {
       zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
-      vectors_.push_back({window(v), reach(v), indices_.data() + v * p_.in_channels_per_group() * s.lanes,
-                          packed + v * s.terms() * s.lanes});
+      vectors_.push_back(
+          {s.window(v), reach(v), s.folds() ? own_lanes_.data() : sources(v), packed + v * s.terms() * s.lanes});
     }
   }
 
@@ -47,7 +49,7 @@ class Grouped {
     TileTaps<A> lists[3];  // of the first row, the second, and both
     for (TileTaps<A>& taps : lists) {
       taps.step = p_.stride[2] * input.pixel_stride();
-      taps.in_channels = p_.in_channels_per_group();
+      taps.in_channels = s_.lane_inputs();
       taps.stride = p_.stride[2];
       taps.row_taps = p_.stride[1] * p_.kernel[2];
     }
@@ -78,9 +80,9 @@ class Grouped {
   bool find_sources(std::int64_t v) {
     constexpr Index kBlockLanes = kBlockBytes / sizeof(A);
     const std::int64_t in = p_.in_channels_per_group(), out = p_.out_channels_per_group(), used = s_.outputs_of(v);
-    Index* to = indices_.data() + v * in * s_.lanes;
+    Index* to = sources_.data() + v * in * s_.lanes;
     bool in_blocks = true;
-    std::int64_t source = first_input(v) - window(v), of_group = v * s_.outputs % out;
+    std::int64_t source = s_.first_input(v) - s_.window(v), of_group = v * s_.outputs % out;
     for (Index lane = 0; lane < s_.lanes; ++lane) {
       for (std::int64_t c = 0; c < in; ++c) {
         const Index from = lane < used ? static_cast<Index>(source + c) : lane;
@@ -100,19 +102,10 @@ class Grouped {
     return index;
   }
 
-  // First input channel loaded for a vector; the load must not run past a pixel that is read in place.
-  std::int64_t window(std::int64_t v) const {
-    const std::int64_t last = std::max<std::int64_t>(p_.in_channels - s_.lanes, 0);
-    return std::min(first_input(v), last);
-  }
+  const Index* sources(std::int64_t v) const { return sources_.data() + v * p_.in_channels_per_group() * s_.lanes; }
 
   std::int64_t reach(std::int64_t v) const {
-    return (v + 1 < s_.vectors ? first_input(v + 1) : p_.in_channels) - window(v);
-  }
-
-  // Of the group of the vector's first output.
-  std::int64_t first_input(std::int64_t v) const {
-    return v * s_.outputs / p_.out_channels_per_group() * p_.in_channels_per_group();
+    return (v + 1 < s_.vectors ? s_.first_input(v + 1) : p_.in_channels) - s_.window(v);
   }
 
   // Whether the taps of all outputs `w` of a row are inside the input along W, or on zeros of the copy.
@@ -172,8 +165,10 @@ class Grouped {
         to[i].bounding = &bounding_, to[i].channel = channel;
       }
       run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
-      for (std::int64_t i = 0; i < rows && !at_once; ++i)
+      for (std::int64_t i = 0; i < rows && !at_once; ++i) {
+        if (s_.folds()) fold_groups(sources(v), p_.in_channels_per_group(), sums[i]);
         store_tile(sums[i], s_.lanes, w.size(), count, stores[i], p_.epilogue);
+      }
     }
   }
 
@@ -209,27 +204,42 @@ class Grouped {
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
   bool zero_ends_ = s_.copied;    // of the rows, and all weights are finite
   bool in_blocks_ = kFastBlocks;  // lanes find their inputs in their own blocks
-  std::vector<Index> indices_;    // [vector][in channel][lanes]
+  std::vector<Index> sources_;    // [vector][in channel][lanes]
+  std::vector<Index> own_lanes_;
   std::vector<ChannelVector<A>> vectors_;
 };
+
+struct LaneWeight {
+  std::int64_t lane, offset;  // of its first weight
+};
+
+// The lanes of vector v that have weights.
+inline std::vector<LaneWeight> lane_weights(const GroupedLayout& s, const WeightView<std::byte*>& w, std::int64_t v) {
+  const std::int64_t in = s.p.in_channels_per_group(), out = s.p.out_channels_per_group();
+  const std::int64_t first = v * s.outputs, used = s.outputs_of(v);
+  std::vector<LaneWeight> lanes;
+  if (s.folds())
+    for (std::int64_t c = first * in; c < (first + used) * in; ++c)
+      lanes.push_back({c - s.window(v), c / in * w.group + c % in * w.in});
+  else
+    for (std::int64_t o = first; o < first + used; ++o)
+      lanes.push_back({o - first, o / out * w.group + o % out * w.out});
+  return lanes;
+}
 
 template <class T>
 void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::byte* packed) {
   const ConvProblem& p = s.p;
-  const std::int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   auto* all = reinterpret_cast<Accumulator<T>*>(packed);
   thread_pool().run(s.vectors, [&](std::int64_t v) {
     auto* const first = all + v * s.terms() * s.lanes;
     auto* to = first;
-    std::int64_t offsets[HWY_MAX_BYTES / sizeof(Accumulator<T>)];  // of the lanes with an output channel
-    const std::int64_t output = v * s.outputs, used = s.outputs_of(v);
-    for (std::int64_t lane = 0; lane < used; ++lane)
-      offsets[lane] = (output + lane) / out * weight.group + (output + lane) % out * weight.out;
+    const auto weights = lane_weights(s, weight, v);
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
       const T* from = reinterpret_cast<const T*>(weight.data) + weight.offset(tap_at(p.kernel, tap));
-      for (std::int64_t c = 0; c < in; ++c, from += weight.in, to += s.lanes) {
-        for (std::int64_t lane = 0; lane < used; ++lane) to[lane] = widened(from + offsets[lane]);
-        std::fill(to + used, to + s.lanes, Accumulator<T>{0});
+      for (std::int64_t c = 0; c < s.lane_inputs(); ++c, from += weight.in, to += s.lanes) {
+        std::fill_n(to, s.lanes, Accumulator<T>{0});
+        for (const auto& [lane, offset] : weights) to[lane] = widened(from + offset);
       }
     }
     all[s.mark(v)] = all_finite(first, to - first) ? 1 : 0;

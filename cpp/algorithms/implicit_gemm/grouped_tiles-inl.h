@@ -47,7 +47,7 @@ struct TileTaps {
   std::vector<TapRun<A>> runs[kGroupedTaps];  // of 1, 2, ... taps
   std::vector<const A*> ahead;                // lines that are fetched into L2
   std::int64_t step = 0;                      // elements between columns
-  std::int64_t in_channels = 0;               // a group
+  std::int64_t in_channels = 0;               // a lane
   std::int64_t stride = 1;                    // between the taps of a run
   std::int64_t row_taps = 0;                  // between those of two rows of outputs
   std::int64_t first = 0;                     // output of the tile
@@ -66,8 +66,8 @@ template <class A>
 struct ChannelVector {
   std::int64_t window;                // first input channel
   std::int64_t reach;                 // input channels from there to those of the vector behind
-  const hwy::MakeSigned<A>* indices;  // [in channel of the group][lanes]: source lane, or its bytes in the block
-  const A* weights;                   // [tap][in channel][lanes]
+  const hwy::MakeSigned<A>* indices;  // [in channel of a lane][lanes]: source lane, or its bytes in the block
+  const A* weights;                   // [tap][in channel of a lane][lanes]
 };
 
 // Of the lanes of a vector; kBlocks: of the bytes of each block by themselves.
@@ -207,6 +207,24 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, std::span<const ChannelV
     add_tile<A, Out, kPixels, kChecked, kBlocks>(taps, v, block, to, lanes);
     lanes += static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<A>()));
   }
+}
+
+// Adds up the lanes of each group of `channels` in the sums of a tile, each in the lane of its output.
+template <class A>
+HWY_INLINE void fold_groups(const hwy::MakeSigned<A>* sources, std::int64_t channels, A* sums) {
+  const hn::ScalableTag<A> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  hn::Vec<decltype(d)> total[kGroupedPixels];
+  HWY_UNROLL(8)
+  for (std::int64_t i = 0; i < kGroupedPixels; ++i) total[i] = hn::Zero(d);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const auto indices = hn::SetTableIndices(d, sources + c * lanes);
+    HWY_UNROLL(8)
+    for (std::int64_t i = 0; i < kGroupedPixels; ++i)
+      total[i] = hn::Add(total[i], hn::TableLookupLanes(hn::LoadU(d, sums + i * lanes), indices));
+  }
+  HWY_UNROLL(8)
+  for (std::int64_t i = 0; i < kGroupedPixels; ++i) hn::StoreU(total[i], d, sums + i * lanes);
 }
 
 // Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.

@@ -44,9 +44,11 @@ struct NarrowKernel {
 
 // In multiply-adds of a vector, by regression on Zen 4: a tile begins and ends, a run of taps spreads the weights and
 // permutes its first input, an output is stored, apart where its vector has empty lanes, a run is found, a vector of a
-// pixel is copied. Groups of one channel and output load an input for each product (1.2 to 1.4 on Zen 5).
+// pixel is copied, an input is folded. Groups of one channel and output load an input for each product (1.2 to 1.4 on
+// Zen 5).
 double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::int64_t lanes) {
-  constexpr double kTile = 25, kRun = 5, kOutput = 4, kApart = 6, kFound = 20, kCopied = 3.5, kLone = 1.3, kShare = 0.9;
+  constexpr double kTile = 25, kRun = 5, kOutput = 4, kApart = 6, kFound = 20, kCopied = 3.5, kLone = 1.3, kFold = 2,
+                   kShare = 0.9;
   const GroupedLayout s = grouped_layout(given, c, lanes);
   const ConvProblem& p = s.p;
   const double rows_together = p.dilation[1] == 1 && p.kernel[1] > p.stride[1] ? 2 : 1;
@@ -55,11 +57,12 @@ double grouped_seconds(const ConvProblem& given, const Context<Device>& c, std::
   const double lines = static_cast<double>(p.kernel[1]) + (rows_together - 1) * static_cast<double>(p.stride[1]);
   const double inside = share_inside(p, 0) * share_inside(p, 1);
   const double runs = inside * static_cast<double>(p.kernel[0] * line_runs) * lines / rows_together;  // of a row
-  const auto channels = static_cast<double>(p.in_channels_per_group()), pixels = static_cast<double>(p.output[2]);
+  const auto channels = static_cast<double>(s.lane_inputs()), pixels = static_cast<double>(p.output[2]);
   const auto tiles = static_cast<double>(ceil_div(p.output[2], kGroupedPixels));
   const bool apart = s.vectors * lanes > p.out_channels;
+  const double folds = s.folds() ? kFold * static_cast<double>(p.in_channels_per_group()) : 0;
   const double others =
-      pixels * (kOutput + (apart ? kApart : 0)) + tiles * (kTile / rows_together + kRun * channels * runs);
+      pixels * (kOutput + (apart ? kApart : 0) + folds) + tiles * (kTile / rows_together + kRun * channels * runs);
   const double product = p.depthwise() && p.out_channels == p.in_channels ? kLone : 1;
   const double vector =
       pixels * inside * static_cast<double>(s.terms()) * product + other_operations(c.traits) * others;
