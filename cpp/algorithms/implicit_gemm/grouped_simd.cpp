@@ -205,7 +205,7 @@ class Grouped {
   bool zero_ends_ = s_.copied;    // of the rows, and all weights are finite
   bool in_blocks_ = kFastBlocks;  // lanes find their inputs in their own blocks
   std::vector<Index> sources_;    // [vector][in channel][lanes]
-  std::vector<Index> own_lanes_;
+  std::vector<Index> own_lanes_;  // the permutation that leaves all lanes where they are
   std::vector<ChannelVector<A>> vectors_;
 };
 
