@@ -107,19 +107,26 @@ void set_rates(Traits& t, const Processor& processor) {
   t.launch_seconds = grown(host.launch_seconds, kLaunchGrowth);
 }
 
+double half_vector_share(const Traits& t, const Processor& processor) {
+  Traits half = t;
+  half.isa = "AVX2";
+  half.vector_bytes = kHalfVectorBytes;
+  return core_rates(processor, half).f32_flops_per_second / core_rates(processor, t).f32_flops_per_second;
+}
+
 Traits host_traits() {
   Traits t;
   t.threads = usable_processors();
   const auto targets = hwy::SupportedTargets() & HWY_TARGETS;  // of which kernels are compiled
   t.isa = hwy::TargetName(targets & -targets);                 // the lowest set bit is the best target
   t.vector_bytes = static_cast<int>(register_tile(DType::f32).lanes * sizeof(float));
-  t.half_vectors = has_half_vectors();
   t.bf16_dot = bf16_dot_available();
   t.bf16_tiles = bf16_tiles_available();
   t.l1_bytes = cache_bytes(0, _SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
   set_rates(t, processor());
+  if (has_half_vectors()) t.half_vector_share = half_vector_share(t, processor());
   return t;
 }
 

@@ -19,13 +19,13 @@ struct Traits {
   int threads = 1;  // processors, whatever number of threads the user asked for: the choice of algorithm, and with it
                     // the rounding, does not depend on that
   int vector_bytes = 16;
-  bool half_vectors = false;  // it also runs kernels with vectors half as wide
-  bool bf16_dot = false;      // vdpbf16ps
-  bool bf16_tiles = false;    // tdpbf16ps
+  bool bf16_dot = false;    // vdpbf16ps
+  bool bf16_tiles = false;  // tdpbf16ps
   std::size_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, l3_bytes = 8 << 20;
   double f32_flops_per_second = 50e9, f64_flops_per_second = 25e9;
   double bf16_flops_per_second = 100e9, bf16_tile_flops_per_second = 1e12;  // of the dot product, of tiles
   double f32_parts_flops_per_second = 150e9;                                // of float32 as parts in tiles
+  double half_vector_share = 0;  // of the rates of f32 and f64, for kernels with half of the vector; 0: there are none
   double memory_bytes_per_second = 10e9, memory_read_bytes_per_second = 10e9;
   double cache_bytes_per_second = 50e9, shared_cache_bytes_per_second = 25e9;    // L2, L3
   double shared_cache_read_bytes_per_second = 10e9;                              // by all threads

@@ -1,4 +1,4 @@
-// Kernels with vectors half as wide as the widest of a processor with AVX-512: pixels of few channels fill those.
+// AVX2's kernels on a processor with AVX-512, whose vectors are twice as wide: pixels of few channels fill these.
 #pragma once
 #include <cstddef>
 
@@ -8,13 +8,13 @@ namespace vkconv::cpu {
 
 inline constexpr int kHalfVectorBytes = 32;
 
-// Whether this processor runs both, as far as dispatch is not restricted.
+// Whether dispatch may choose either.
 inline bool has_half_vectors() {
   const auto targets = hwy::SupportedTargets() & HWY_TARGETS;
   return (targets & HWY_AVX3) != 0 && (targets & HWY_AVX2) != 0;
 }
 
-// Where Highway's tables of kernels have them.
+// Where Highway's tables have AVX2's kernels, if there are both.
 inline std::size_t half_vector_index() {
   hwy::ChosenTarget chosen;
   chosen.Update(HWY_AVX2);

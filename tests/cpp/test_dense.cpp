@@ -41,6 +41,8 @@ const char* const kForward[] = {
     "fwd_f64_n1c32o32g16_i5x9_k3x3_p1x1",
     "fwd_f32_n2c12o24g3_i11x6_k3x2_p1x1_s1x2_bias",
     "fwd_f32_n1c12o12g4_i9x41_k3x3_p1x1",
+    "fwd_f32_n2c66o22g22_i9x23_k3x3_p1x1_bias_add_relu",
+    "fwd_bf16_n1c32o8g8_i7x19_k3x3_s2x2_p1x1",
     "fwd_f32_n1c8o32g4_i10x21_k3x3_s2x2_p1x1_bias_add_relu",
     "fwd_f64_n1c4o4g2_i5x7x19_k3x3x3_p1x1x1",
     // taps a stride apart, in runs of three, two and one, and rows that share some lines

@@ -116,6 +116,9 @@ const char* const kProblems[] = {
     "fwd_f16>f32_n1c40o40g40_i12x13_k3x3_s2x2_p1x1",
     "fwd_bf16_n2c40o40g40_i50_k4_p3:0",
     "fwd_bf16_n1c3o9g3_i12x13_k3x3_p1x1",
+    "fwd_bf16_n1c3o6g3_i12x13_k3x3_s2x2",
+    "fwd_f16_n1c7o7g7_i12x13_k3x3_s2x2",
+    "fwd_f64_n1c3o6g3_i12x13_k3x3_s1x2",
     "fwd_f16_n1c40o40g40_i12x19_k5x5_p2x2",
     "fwd_bf16_n1c40o40g40_i13x12_k7x7_p3x3",
     "fwd_f64_n1c20o20g20_i9x12_k5x5_p2x2",
@@ -161,15 +164,15 @@ TEST(Depthwise, PreparedWeightsAndMirroredKernelsAreExact) {
 
 // Of AVX-512; narrower vectors are filled.
 TEST(Depthwise, PixelsThatFillHalfAVectorAreExact) {
-  for (const char* text :
-       {"fwd_f32_n2c8o8g8_i13x30_k3x3_p1x1", "fwd_f32_n1c9o9g9_i13x30_k3x3_s2x2_p1x1_bias_add_relu",
-        "fwd_f32_n1c15o15g15_i5x9x21_k3x5x5_p1x2x2", "fwd_f32_n2c12o12g12_i70_k4_p3:0",
-        "fwd_f32_n1c10o10g10_i9x11_k4x4_t2x2_p1x2_bias", "fwd_f16_n1c12o12g12_i9x40_k5x5_p2x2",
-        "fwd_bf16_n1c8o8g8_i9x41_k3x3_s2x2_p1x1_bias_relu", "fwd_bf16>f32_n1c13o13g13_i9x21_k3x3_d2x2_p2x2",
-        "fwd_f64_n1c5o5g5_i9x41_k7x7_s2x2_p3x3", "fwd_f64_n1c4o4g4_i21x9_k5x1_p2x0"}) {
+  for (const char* text : {"fwd_f32_n2c8o8g8_i13x30_k3x3_p1x1", "fwd_f32_n1c9o9g9_i13x30_k3x3_s2x2_p1x1_bias_add_relu",
+                           "fwd_f32_n1c15o15g15_i5x9x21_k3x5x5_p1x2x2", "fwd_f32_n2c12o12g12_i70_k4_p3:0",
+                           "fwd_f16_n1c12o12g12_i9x40_k5x5_p2x2", "fwd_bf16_n1c8o8g8_i9x41_k3x3_s2x2_p1x1_bias_relu",
+                           "fwd_bf16>f32_n1c13o13g13_i9x21_k3x3_d2x2_p2x2", "fwd_f64_n1c5o5g5_i9x41_k7x7_s2x2_p3x3",
+                           "fwd_f64_n1c4o4g4_i21x9_k5x1_p2x0"}) {
     expect_exact(text);
     expect_exact(std::string(text) + "_flip", true);
   }
+  if (cpu::host_traits().half_vector_share > 0) expect_exact("fwd_f32_n1c10o10g10_i9x11_k4x4_t2x2_p1x2_bias");
 }
 
 TEST(Depthwise, PixelsThatFillHalfAVectorTakeHalfVectors) {
@@ -179,13 +182,19 @@ TEST(Depthwise, PixelsThatFillHalfAVectorTakeHalfVectors) {
     return cpu::depthwise::with_vectors_of(parse_problem(text), traits).vector_bytes;
   };
   EXPECT_EQ(vector_bytes("fwd_f32_n1c8o8g8_i9x9_k3x3"), 64);
-  traits.half_vectors = true;
+  traits.half_vector_share = 0.5;
   for (const char* text :
        {"fwd_f32_n1c8o8g8_i9x9_k3x3", "fwd_bf16_n1c15o15g15_i9x9_k3x3", "fwd_f64_n1c4o4g4_i9x9_k3x3"})
     EXPECT_EQ(vector_bytes(text), 32) << text;
   for (const char* text : {"fwd_f32_n1c7o7g7_i9x9_k3x3", "fwd_f32_n1c16o16g16_i9x9_k3x3", "fwd_f32_n1c4o8g4_i9x9_k3x3",
                            "fwd_f64_n1c8o8g8_i9x9_k3x3"})
     EXPECT_EQ(vector_bytes(text), 64) << text;
+  traits = cpu::host_traits();
+  const ConvProblem p = parse_problem("fwd_f32_n1c8o8g8_i9x9_k3x3");
+  const auto blocking =
+      cpu::depthwise::choose_blocking(p, cpu::depthwise::with_vectors_of(p, traits), kDefaultWorkspaceLimitBytes);
+  const bool fills = traits.vector_bytes <= 32 || traits.half_vector_share > 0;
+  EXPECT_EQ(blocking.mode, fills ? cpu::depthwise::Mode::direct : cpu::depthwise::Mode::flat);
 }
 
 TEST(Depthwise, TightWorkspaceGivesTheSameAnswer) {

@@ -36,7 +36,7 @@ struct Call {
   Operands<Device> operands;
   PackedWeights weights;
   Mode mode;
-  bool half_vectors;  // of the kernels: half_vectors.h
+  bool half_vectors;  // AVX2's kernels run it, whatever dispatch would choose
   bool stream;        // more than half of L3 holds: outputs go past the caches where their alignment allows
   bool align_inputs;  // vectors begin where the input is aligned, else where the output is
   bool narrow;        // tiles that only memory bounds read it in longer runs

@@ -11,7 +11,7 @@ namespace vkconv::cpu::depthwise {
 struct Blocking {
   Mode mode = Mode::direct;
   std::int64_t channel_shares = 1, channel_blocks = 1, column_blocks = 1;
-  int vector_bytes = 16;
+  int vector_bytes = 16;  // of the kernels
   std::int64_t band = 1;  // output rows of a block
   std::int64_t tasks = 1;
   bool stream = false;                 // input and output do not fit half of L3, whose rest is the next reader's
@@ -24,9 +24,8 @@ struct Blocking {
   std::size_t workspace_bytes() const { return weight_bytes + static_cast<std::size_t>(tasks) * scratch_bytes; }
 };
 
-// The machine with the vectors that a problem is computed with: where its pixels fill half of one, those are faster
-// than whole ones over several pixels, which are copied and cross cache lines. A core multiplies as many of them a
-// cycle at least.
+// The machine with the vectors that a problem is computed with. Pixels that fill half of one are computed with halves,
+// which read them in place: whole vectors take several pixels, which are copied and cross cache lines.
 Device::Traits with_vectors_of(const ConvProblem& p, Device::Traits traits);
 
 // The fastest blocking whose workspace is within the limit, or the smallest there is.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "algorithms/depthwise/depthwise_region.h"
+#include "cpu/half_vectors.h"
 #include "cpu/streaming.h"
 
 namespace vkconv::cpu::depthwise {
@@ -157,9 +158,11 @@ std::int64_t rows_in_turn(const Phases& phases, const Device::Traits& traits) {
 
 Device::Traits with_vectors_of(const ConvProblem& p, Device::Traits traits) {
   const std::int64_t lanes = lanes_of(traits, p.dtype), channels = p.out_channels;
-  if (!traits.half_vectors || channels >= lanes || 2 * channels < lanes || p.out_channels_per_group() > 1)
-    return traits;
-  traits.vector_bytes /= 2;
+  const bool available = traits.half_vector_share > 0 && traits.vector_bytes == 2 * kHalfVectorBytes;
+  if (!available || channels >= lanes || 2 * channels < lanes || p.out_channels_per_group() > 1) return traits;
+  traits.vector_bytes = kHalfVectorBytes;
+  traits.f32_flops_per_second *= traits.half_vector_share;
+  traits.f64_flops_per_second *= traits.half_vector_share;
   return traits;
 }
 

@@ -158,7 +158,7 @@ double vector_operations(const ConvProblem& p, const Blocking& b, const Device::
 // by single vectors, and pixels are copied by themselves where their channels repeat or their columns are sorted.
 double flat_vector_operations(const ConvProblem& p, const Blocking& b, const Device::Traits& t, std::int64_t lanes) {
   constexpr double kLoad = 0.5, kOutput = 9, kTap = 8, kRow = 120, kLine = 120, kCopied = 4, kPixel = 6,
-                   kNarrowPixel = 2.5;  // that a quarter of the widest vectors holds
+                   kNarrowPixel = 2.5;  // of four channels at most
   const std::int64_t row = p.output[2] * p.out_channels, tile = kFlatVectors * lanes;
   const auto tiles = static_cast<double>(row / tile + ceil_div(row % tile, lanes));
   const auto vectors = static_cast<double>(ceil_div(row, lanes)), taps = static_cast<double>(p.taps());

@@ -105,7 +105,7 @@ void stage(const Call& call, std::int64_t n, const Region& r, T* HWY_RESTRICT to
     for (std::int64_t l = 0; l < r.depths.size() * r.rows.size(); ++l, to += r.line_length())
       stage_phases(d, call.p, r, source(l), x.stride[3], to);
   };
-  // The narrowest vector that holds a pixel: of wide ones, which overlap, most would cross lines.
+  // A vector of four, eight or all lanes: of wide ones, which overlap, most would cross lines.
   const std::int64_t channels = call.p.out_channels;
   channels <= 4   ? lines(hn::CappedTag<T, 4>())
   : channels <= 8 ? lines(hn::CappedTag<T, 8>())

@@ -1,7 +1,6 @@
 // The grouped kernel of implicit_gemm: one vector of output channels spans several small groups, and a permutation of
 // one vector of input channels gives every lane the input channel of its own group. Where groups have one output
-// for many products, lanes are inputs instead, which take no permutation, and the sums of a group are folded at the
-// end.
+// for many products, each lane keeps the input that it loads instead, and the sums of a group are folded at the end.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -30,16 +29,16 @@ struct GroupedLayout {
   int slots = 1;
 
   bool folds() const {
-    constexpr std::int64_t kWorth = 16;  // products and permutations saved for an output
+    constexpr std::int64_t kWorth = 16;  // multiply-adds of a vector that a vector of outputs saves
     return p.out_channels_per_group() == 1 && p.taps() * (p.in_channels_per_group() - 1) >= kWorth;
   }
   std::int64_t lane_inputs() const { return folds() ? 1 : p.in_channels_per_group(); }
   std::int64_t terms() const { return p.taps() * lane_inputs(); }  // of a lane
-  // Input channels of a vector: of the group of its first output, and the first loaded, for the load must not run past
-  // a pixel that is read in place.
+  // First input channel of the group of a vector's first output.
   std::int64_t first_input(std::int64_t vector) const {
     return vector * outputs / p.out_channels_per_group() * p.in_channels_per_group();
   }
+  // First input channel loaded for a vector; the load must not run past a pixel that is read in place.
   std::int64_t window(std::int64_t vector) const {
     return std::min(first_input(vector), std::max<std::int64_t>(p.in_channels - lanes, 0));
   }

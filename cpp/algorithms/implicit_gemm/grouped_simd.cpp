@@ -30,9 +30,11 @@ class Grouped {
 
   Grouped(const GroupedLayout& s, const Operands<Device>& a, const A* packed) : s_(s), p_(s.p), a_(a) {
     sources_.resize(static_cast<std::size_t>(s.vectors * p_.in_channels_per_group() * s.lanes));
-    for (std::int64_t v = 0; v < s.vectors; ++v) in_blocks_ = (find_sources(v) || s.folds()) && in_blocks_;
+    bool in_blocks = true;
+    for (std::int64_t v = 0; v < s.vectors; ++v) in_blocks = find_sources(v) && in_blocks;
     own_lanes_.resize(static_cast<std::size_t>(s.lanes));
     std::iota(own_lanes_.begin(), own_lanes_.end(), Index{0});
+    in_blocks_ = kFastBlocks && (in_blocks || s.folds());
     if (in_blocks_)
       for (Index& index : s.folds() ? own_lanes_ : sources_) index = bytes_in_block(index);
     for (std::int64_t v = 0; v < s.vectors; ++v) {
@@ -166,7 +168,7 @@ class Grouped {
       }
       run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
       for (std::int64_t i = 0; i < rows && !at_once; ++i) {
-        if (s_.folds()) fold_groups(sources(v), p_.in_channels_per_group(), sums[i]);
+        if (s_.folds()) fold_groups(sources(v), p_.in_channels_per_group(), w.size(), sums[i]);
         store_tile(sums[i], s_.lanes, w.size(), count, stores[i], p_.epilogue);
       }
     }
@@ -203,14 +205,14 @@ class Grouped {
   const Bounding<A> bounding_ = bounding<A>(p_.epilogue, a_.bias);
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
   bool zero_ends_ = s_.copied;    // of the rows, and all weights are finite
-  bool in_blocks_ = kFastBlocks;  // lanes find their inputs in their own blocks
+  bool in_blocks_ = false;        // lanes find their inputs in their own blocks, which is faster
   std::vector<Index> sources_;    // [vector][in channel][lanes]
   std::vector<Index> own_lanes_;  // the permutation that leaves all lanes where they are
   std::vector<ChannelVector<A>> vectors_;
 };
 
 struct LaneWeight {
-  std::int64_t lane, offset;  // of its first weight
+  std::int64_t lane, offset;  // of its first weight, in elements
 };
 
 // The lanes of vector v that have weights.
@@ -218,6 +220,7 @@ inline std::vector<LaneWeight> lane_weights(const GroupedLayout& s, const Weight
   const std::int64_t in = s.p.in_channels_per_group(), out = s.p.out_channels_per_group();
   const std::int64_t first = v * s.outputs, used = s.outputs_of(v);
   std::vector<LaneWeight> lanes;
+  lanes.reserve(static_cast<std::size_t>(s.lanes));
   if (s.folds())
     for (std::int64_t c = first * in; c < (first + used) * in; ++c)
       lanes.push_back({c - s.window(v), c / in * w.group + c % in * w.in});

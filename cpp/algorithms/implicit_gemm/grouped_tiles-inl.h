@@ -209,22 +209,19 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, std::span<const ChannelV
   }
 }
 
-// Adds up the lanes of each group of `channels` in the sums of a tile, each in the lane of its output.
+// Adds up the lanes of each group of `channels` in the sums of some pixels, each in the lane of its output. `sources`:
+// [channel of the group][lanes].
 template <class A>
-HWY_INLINE void fold_groups(const hwy::MakeSigned<A>* sources, std::int64_t channels, A* sums) {
+HWY_INLINE void fold_groups(const hwy::MakeSigned<A>* sources, std::int64_t channels, std::int64_t pixels, A* sums) {
   const hn::ScalableTag<A> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  hn::Vec<decltype(d)> total[kGroupedPixels];
-  HWY_UNROLL(8)
-  for (std::int64_t i = 0; i < kGroupedPixels; ++i) total[i] = hn::Zero(d);
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const auto indices = hn::SetTableIndices(d, sources + c * lanes);
-    HWY_UNROLL(8)
-    for (std::int64_t i = 0; i < kGroupedPixels; ++i)
-      total[i] = hn::Add(total[i], hn::TableLookupLanes(hn::LoadU(d, sums + i * lanes), indices));
+  for (std::int64_t i = 0; i < pixels; ++i, sums += lanes) {
+    const auto unfolded = hn::LoadU(d, sums);
+    auto folded = hn::TableLookupLanes(unfolded, hn::SetTableIndices(d, sources));
+    for (std::int64_t c = 1; c < channels; ++c)
+      folded = hn::Add(folded, hn::TableLookupLanes(unfolded, hn::SetTableIndices(d, sources + c * lanes)));
+    hn::StoreU(folded, d, sums);
   }
-  HWY_UNROLL(8)
-  for (std::int64_t i = 0; i < kGroupedPixels; ++i) hn::StoreU(total[i], d, sums + i * lanes);
 }
 
 // Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
