@@ -209,19 +209,32 @@ HWY_NOINLINE void grouped_tile(const TileTaps<A>& taps, std::span<const ChannelV
   }
 }
 
-// Adds up the lanes of each group of `channels` in the sums of some pixels, each in the lane of its output. `sources`:
-// [channel of the group][lanes].
-template <class A>
-HWY_INLINE void fold_groups(const hwy::MakeSigned<A>* sources, std::int64_t channels, std::int64_t pixels, A* sums) {
+// Adds up the lanes of each group of `channels` in the sums of kPixels pixels, each in the lane of its output.
+// `sources`: [channel of the group][lanes].
+template <int kPixels, class A>
+HWY_INLINE void fold_pixels(const hwy::MakeSigned<A>* sources, std::int64_t channels, A* sums) {
   const hn::ScalableTag<A> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t i = 0; i < pixels; ++i, sums += lanes) {
-    const auto unfolded = hn::LoadU(d, sums);
-    auto folded = hn::TableLookupLanes(unfolded, hn::SetTableIndices(d, sources));
-    for (std::int64_t c = 1; c < channels; ++c)
-      folded = hn::Add(folded, hn::TableLookupLanes(unfolded, hn::SetTableIndices(d, sources + c * lanes)));
-    hn::StoreU(folded, d, sums);
+  hn::Vec<decltype(d)> folded[kPixels];
+  HWY_UNROLL(4)
+  for (int i = 0; i < kPixels; ++i) folded[i] = hn::Zero(d);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const auto indices = hn::SetTableIndices(d, sources + c * lanes);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kPixels; ++i)
+      folded[i] = hn::Add(folded[i], hn::TableLookupLanes(hn::LoadU(d, sums + i * lanes), indices));
   }
+  HWY_UNROLL(4)
+  for (int i = 0; i < kPixels; ++i) hn::StoreU(folded[i], d, sums + i * lanes);
+}
+
+template <class A>
+HWY_INLINE void fold_groups(const hwy::MakeSigned<A>* sources, std::int64_t channels, std::int64_t pixels, A* sums) {
+  constexpr int kTogether = 4;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<A>()));
+  std::int64_t i = 0;
+  for (; i + kTogether <= pixels; i += kTogether) fold_pixels<kTogether>(sources, channels, sums + i * lanes);
+  for (; i < pixels; ++i) fold_pixels<1>(sources, channels, sums + i * lanes);
 }
 
 // Sums of two rows of kPixels outputs, of one chain each. Of several vectors, all lanes are outputs.
