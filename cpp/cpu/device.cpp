@@ -96,6 +96,12 @@ void set_rates(Traits& t, const Processor& processor) {
   t.bf16_flops_per_second = grown(measured * core.bf16_flops_per_second, kFlopsGrowth);
   t.bf16_tile_flops_per_second = grown(measured * core.bf16_tile_flops_per_second, kFlopsGrowth);
   t.f32_parts_flops_per_second = grown(measured * core.f32_parts_flops_per_second, kFlopsGrowth);
+  if (t.vector_bytes == 2 * kHalfVectorBytes) {
+    Traits half = t;
+    half.isa = "AVX2";
+    half.vector_bytes = kHalfVectorBytes;
+    t.half_vector_share = core_rates(processor, half).f32_flops_per_second / core.f32_flops_per_second;
+  }
   const HostRates& host = host_rates(processor);
   t.cache_bytes_per_second = t.threads * host.cache_bytes_per_second;
   t.shared_cache_bytes_per_second = grown(measured * host.shared_cache_bytes_per_second, kSharedCacheGrowth);
@@ -105,13 +111,6 @@ void set_rates(Traits& t, const Processor& processor) {
   t.memory_read_bytes_per_second =
       grown(measured * host.memory_read_bytes_per_second / kMeasuredThreads, kMemoryGrowth);
   t.launch_seconds = grown(host.launch_seconds, kLaunchGrowth);
-}
-
-double half_vector_share(const Traits& t, const Processor& processor) {
-  Traits half = t;
-  half.isa = "AVX2";
-  half.vector_bytes = kHalfVectorBytes;
-  return core_rates(processor, half).f32_flops_per_second / core_rates(processor, t).f32_flops_per_second;
 }
 
 Traits host_traits() {
@@ -126,7 +125,7 @@ Traits host_traits() {
   t.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, t.l2_bytes);
   t.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, t.l3_bytes);
   set_rates(t, processor());
-  if (has_half_vectors()) t.half_vector_share = half_vector_share(t, processor());
+  if (!has_half_vectors()) t.half_vector_share = 0;
   return t;
 }
 

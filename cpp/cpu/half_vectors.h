@@ -8,7 +8,7 @@ namespace vkconv::cpu {
 
 inline constexpr int kHalfVectorBytes = 32;
 
-// Whether dispatch may choose either.
+// Whether dispatch may choose either. It asks the processor, which takes a virtual machine some microseconds.
 inline bool has_half_vectors() {
   const auto targets = hwy::SupportedTargets() & HWY_TARGETS;
   return (targets & HWY_AVX3) != 0 && (targets & HWY_AVX2) != 0;

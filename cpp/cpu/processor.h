@@ -27,7 +27,5 @@ inline bool zen5() { return is_amd(26); }
 
 // Fills in the rates of the row nearest to a processor with the traits' instruction set, dot product and threads.
 void set_rates(Traits& traits, const Processor& processor);
-// Traits::half_vector_share of a processor with AVX-512.
-double half_vector_share(const Traits& traits, const Processor& processor);
 
 }  // namespace vkconv::cpu

@@ -21,9 +21,7 @@ Traits described(const char* vendor) {
   t.l1_bytes = 48 << 10;
   t.l2_bytes = intel ? 2 << 20 : 1 << 20;
   t.l3_bytes = intel ? 260 << 20 : 32 << 20;
-  const Processor processor{vendor, intel ? 6 : 26};
-  set_rates(t, processor);
-  t.half_vector_share = half_vector_share(t, processor);
+  set_rates(t, {vendor, intel ? 6 : 26});
   return t;
 }
 

@@ -24,6 +24,13 @@ std::vector<double> run(const ConvProblem& p, const tools::Arrays& arrays, tools
   return host.result(p);
 }
 
+void expect_matches(const ConvProblem& p, tools::CpuPlanner& planner) {
+  const tools::Arrays integers = tools::make_arrays(p, tools::Data::small_integers);
+  EXPECT_EQ(run(p, integers, planner), tools::run_exact(p, integers, planner));
+  const tools::Arrays random = tools::make_arrays(p, tools::Data::random);
+  tools::expect_within_bound(p, random, run(p, random, planner), planner);
+}
+
 TEST(Grouped, OutputsOfAVector) {
   const auto outputs = [](const char* text) { return outputs_in_vector(parse_problem(text), 16); };
   EXPECT_EQ(outputs("fwd_f32_n1c32o32g8_i9_k3"), 16);  // four groups
@@ -55,10 +62,7 @@ TEST(Grouped, VectorsOfPartsOfGroupsMatchReference) {
       const std::int64_t lanes = cpu::register_tile(accumulator(p.dtype)).lanes, outputs = outputs_in_vector(p, lanes);
       if (outputs == 0) continue;
       within_groups += outputs == lanes && lanes % p.out_channels_per_group() != 0;
-      const tools::Arrays integers = tools::make_arrays(p, tools::Data::small_integers);
-      EXPECT_EQ(run(p, integers, planner), tools::run_exact(p, integers, planner));
-      const tools::Arrays random = tools::make_arrays(p, tools::Data::random);
-      tools::expect_within_bound(p, random, run(p, random, planner), planner);
+      expect_matches(p, planner);
     }
     EXPECT_GT(within_groups, 0);
   });
@@ -86,10 +90,7 @@ TEST(Grouped, FoldedGroupsMatchReference) {
       if (outputs_in_vector(p, lanes) == 0) continue;
       const Context<cpu::Device> context{planner.traits(), kDefaultWorkspaceLimitBytes, planner};
       EXPECT_TRUE(cpu::grouped_layout(p, context, lanes).folds());
-      const tools::Arrays integers = tools::make_arrays(p, tools::Data::small_integers);
-      EXPECT_EQ(run(p, integers, planner), tools::run_exact(p, integers, planner));
-      const tools::Arrays random = tools::make_arrays(p, tools::Data::random);
-      tools::expect_within_bound(p, random, run(p, random, planner), planner);
+      expect_matches(p, planner);
     }
   });
 }

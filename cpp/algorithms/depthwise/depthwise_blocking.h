@@ -11,7 +11,6 @@ namespace vkconv::cpu::depthwise {
 struct Blocking {
   Mode mode = Mode::direct;
   std::int64_t channel_shares = 1, channel_blocks = 1, column_blocks = 1;
-  int vector_bytes = 16;  // of the kernels
   std::int64_t band = 1;  // output rows of a block
   std::int64_t tasks = 1;
   bool stream = false;                 // input and output do not fit half of L3, whose rest is the next reader's

@@ -170,7 +170,6 @@ Blocking choose_blocking(const Phases& phases, const Device::Traits& traits, std
   const ConvProblem& p = phases.largest;
   const double bytes = phases.whole.bytes_moved();
   Blocking b;
-  b.vector_bytes = traits.vector_bytes;
   b.mode = phases.dilated() ? Mode::direct : choose_mode(p, traits);
   b.band = phases.dilated() ? rows_in_turn(phases, traits) : p.output[1];
   b.stream = bytes > static_cast<double>(traits.l3_bytes) / 2;

@@ -70,7 +70,8 @@ class DepthwisePlan final : public Plan<Device> {
   DepthwisePlan(const ConvProblem& p, const Device::Traits& traits, std::size_t limit)
       : orientation_(row_orientation(p, lanes_of(traits, p.dtype))),
         phases_(orientation_.apply(p)),
-        blocking_(choose_blocking(phases_, traits, limit)) {}
+        blocking_(choose_blocking(phases_, traits, limit)),
+        half_vectors_(traits.vector_bytes == kHalfVectorBytes && has_half_vectors()) {}
 
   // One for each phase; weights are those prepared, or packed into the workspace.
   std::vector<Call> calls_of(const Operands<Device>& operands, std::byte* workspace) const {
@@ -96,7 +97,7 @@ class DepthwisePlan final : public Plan<Device> {
   Orientation orientation_;
   Phases phases_;  // with their axes in the order of the orientation
   Blocking blocking_;
-  bool half_vectors_ = blocking_.vector_bytes == kHalfVectorBytes && has_half_vectors();  // slow to ask for
+  bool half_vectors_;  // of the kernels
 };
 
 Support supports(const ConvProblem& p, const Context<Device>& context) {

@@ -32,15 +32,15 @@ class Grouped {
     sources_.resize(static_cast<std::size_t>(s.vectors * p_.in_channels_per_group() * s.lanes));
     bool in_blocks = true;
     for (std::int64_t v = 0; v < s.vectors; ++v) in_blocks = find_sources(v) && in_blocks;
-    own_lanes_.resize(static_cast<std::size_t>(s.lanes));
+    if (folds_) own_lanes_.resize(static_cast<std::size_t>(s.lanes));
     std::iota(own_lanes_.begin(), own_lanes_.end(), Index{0});
-    in_blocks_ = kFastBlocks && (in_blocks || s.folds());
+    in_blocks_ = kFastBlocks && (in_blocks || folds_);
     if (in_blocks_)
-      for (Index& index : s.folds() ? own_lanes_ : sources_) index = bytes_in_block(index);
+      for (Index& index : folds_ ? own_lanes_ : sources_) index = bytes_in_block(index);
     for (std::int64_t v = 0; v < s.vectors; ++v) {
       zero_ends_ = zero_ends_ && packed[s.mark(v)] != 0;
       vectors_.push_back(
-          {s.window(v), reach(v), s.folds() ? own_lanes_.data() : sources(v), packed + v * s.terms() * s.lanes});
+          {s.window(v), reach(v), folds_ ? own_lanes_.data() : sources(v), packed + v * s.terms() * s.lanes});
     }
   }
 
@@ -168,7 +168,7 @@ class Grouped {
       }
       run_kernel(rows, w, taps, std::span(vectors_).subspan(v, end - v), to);
       for (std::int64_t i = 0; i < rows && !at_once; ++i) {
-        if (s_.folds()) fold_groups(sources(v), p_.in_channels_per_group(), w.size(), sums[i]);
+        if (folds_) fold_groups(sources(v), p_.in_channels_per_group(), w.size(), sums[i]);
         store_tile(sums[i], s_.lanes, w.size(), count, stores[i], p_.epilogue);
       }
     }
@@ -201,6 +201,7 @@ class Grouped {
   const Operands<Device>& a_;
   const bool one_chain_ = 3 * s_.terms() <= 4 * kBlockTerms;  // a third more at most, as in gemm.h
   const std::int64_t block_ = one_chain_ ? s_.terms() : block_terms(s_.terms());
+  const bool folds_ = s_.folds();
   const bool in_registers_ = only_bounds(p_.epilogue);  // the kernels store outputs themselves
   const Bounding<A> bounding_ = bounding<A>(p_.epilogue, a_.bias);
   const bool pairs_ = kRowPairs && p_.dilation[1] == 1 && p_.kernel[1] > p_.stride[1] && one_chain_;
@@ -215,19 +216,18 @@ struct LaneWeight {
   std::int64_t lane, offset;  // of its first weight, in elements
 };
 
-// The lanes of vector v that have weights.
-inline std::vector<LaneWeight> lane_weights(const GroupedLayout& s, const WeightView<std::byte*>& w, std::int64_t v) {
+// The lanes of vector v that have weights, in `to`, which has room for all.
+inline std::span<const LaneWeight> lane_weights(const GroupedLayout& s, const WeightView<std::byte*>& w, std::int64_t v,
+                                                LaneWeight* to) {
   const std::int64_t in = s.p.in_channels_per_group(), out = s.p.out_channels_per_group();
   const std::int64_t first = v * s.outputs, used = s.outputs_of(v);
-  std::vector<LaneWeight> lanes;
-  lanes.reserve(static_cast<std::size_t>(s.lanes));
+  std::size_t count = 0;
   if (s.folds())
     for (std::int64_t c = first * in; c < (first + used) * in; ++c)
-      lanes.push_back({c - s.window(v), c / in * w.group + c % in * w.in});
+      to[count++] = {c - s.window(v), c / in * w.group + c % in * w.in};
   else
-    for (std::int64_t o = first; o < first + used; ++o)
-      lanes.push_back({o - first, o / out * w.group + o % out * w.out});
-  return lanes;
+    for (std::int64_t o = first; o < first + used; ++o) to[count++] = {o - first, o / out * w.group + o % out * w.out};
+  return {to, count};
 }
 
 template <class T>
@@ -237,7 +237,8 @@ void pack_as(const GroupedLayout& s, const WeightView<std::byte*>& weight, std::
   thread_pool().run(s.vectors, [&](std::int64_t v) {
     auto* const first = all + v * s.terms() * s.lanes;
     auto* to = first;
-    const auto weights = lane_weights(s, weight, v);
+    LaneWeight lanes[HWY_MAX_BYTES / sizeof(Accumulator<T>)];
+    const auto weights = lane_weights(s, weight, v, lanes);
     for (std::int64_t tap = 0; tap < p.taps(); ++tap) {
       const T* from = reinterpret_cast<const T*>(weight.data) + weight.offset(tap_at(p.kernel, tap));
       for (std::int64_t c = 0; c < s.lane_inputs(); ++c, from += weight.in, to += s.lanes) {
