@@ -6,8 +6,8 @@
 // Transformed tiles stay with the thread that multiplies them: moving them between cores takes longer than the
 // products. Threads share the work by parts of the tiles, whose sums are added afterwards, and by splits of the output
 // channels, each of which transforms the inputs for itself. It wins where pixels are many beside the weights. Taps of
-// a third axis, of any stride and dilation, are summed one after another. What is not finite is computed again:
-// finite_sums_plan.h.
+// a third axis, of any stride and dilation, multiply the same transformed tiles, each for sums of its own. What is not
+// finite is computed again: finite_sums_plan.h.
 #include <algorithm>
 
 #include "algorithms/registry_cpu.h"
@@ -72,7 +72,7 @@ Support supports(const ConvProblem& problem, const Context<Device>& context) {
   if (fewest_products(p) < (many ? kFewestOfManyTaps : kFewestProducts))
     return Support::no("its sums are too short for its error bound");
   const Layout l = described_layout(p, context);
-  if (l.tiles > kMaxTiles) return Support::no("its sums are too long for its error bound");
+  if (l.tiles() > kMaxTiles) return Support::no("its sums are too long for its error bound");
   return workspace_support("the sums", l.bytes(), context);
 }
 

@@ -1,5 +1,6 @@
 // One execution of winograd_weight_grad: tiles are transformed, multiplied and summed, and their sums transformed back.
 #include <atomic>
+#include <vector>
 
 #include "algorithms/winograd/winograd_execution.h"
 #include "algorithms/winograd_weight_grad/winograd_weight_grad.h"
@@ -31,14 +32,16 @@ class Execution {
   // False: some gradients are infinite or NaN.
   bool run() {
     for (std::int64_t group = 0; group < p_.groups; ++group)
-      for (std::int64_t i = 0; i < l_.pieces(p_); ++i) {
-        const Piece piece = l_.piece(i);
+      for (std::int64_t i = 0; i < l_.pieces(); ++i) {
+        const Piece piece = l_.piece(p_, i);
+        depth_blocks_ = depth_blocks(p_, l_, piece);
         thread_pool().run(l_.parts * l_.splits,
                           [&](std::int64_t unit) { sum(group, piece, unit / l_.splits, unit % l_.splits); });
         if (l_.parts > 1)
-          thread_pool().run(l_.blocks * l_.runs, [&](std::int64_t panel) {
+          thread_pool().run(piece.d.size() * l_.blocks * l_.runs, [&](std::int64_t panel) {
             add_parts(panel);
-            finish(group, piece, panel / l_.runs, panel % l_.runs, parts_ + panel * l_.panel_floats());
+            finish(group, piece, panel / l_.runs / l_.blocks, panel / l_.runs % l_.blocks, panel % l_.runs,
+                   parts_ + panel * l_.panel_floats());
           });
       }
     return finite_;
@@ -51,50 +54,76 @@ class Execution {
     const auto slot = scratch_.borrow();
     float* input = reinterpret_cast<float*>(slot.data());
     float *gradient = input + l_.input_floats(), *sums = gradient + l_.together * l_.gradient_floats();
-    const Range tiles = l_.part_tiles(part), blocks = l_.split_blocks(split);
-    for (std::int64_t first = tiles.begin; first < tiles.end; first += l_.chunk) {
+    const Range chains = l_.part_chains(part), blocks = l_.split_blocks(split);
+    const std::int64_t kept_runs = l_.keeps_all() ? l_.runs : 1, step = kept_runs * l_.panel_floats();
+    const std::int64_t kept_blocks = l_.parts > 1 ? l_.blocks : l_.keeps_all() ? blocks.size() : l_.together;
+    for (std::int64_t first = chains.begin; first < chains.end; first += l_.chunk) {
       check_job();
-      const Range chunk{first, std::min(first + l_.chunk, tiles.end)};
-      transform(group, piece, chunk,
-                [&](const Place& at, std::int64_t t) { transform_input(at, piece, input + t * l_.pitch); });
+      const Range chunk{first, std::min(first + l_.chunk, chains.end)};
+      transform_inputs(group, piece, chunk, input);
       for (std::int64_t block = blocks.begin; block < blocks.end; block += l_.together) {
         const std::int64_t count = std::min(l_.together, blocks.end - block);
         for (std::int64_t i = 0; i < count; ++i)
-          transform(group, piece, chunk, [&](const Place& at, std::int64_t t) {
-            transform_gradient(at, block + i, gradient + i * l_.gradient_floats() + t * l_.columns);
-          });
-        const std::int64_t kept_runs = l_.keeps_all() ? l_.runs : 1, step = kept_runs * l_.panel_floats();
-        float* first_panel = l_.parts > 1     ? parts_ + (part * l_.blocks + block) * step
+          transform_gradients(group, block + i, chunk, gradient + i * l_.gradient_floats());
+        float* first_panel = l_.parts > 1     ? parts_ + part * l_.part_panels() * l_.panel_floats() + block * step
                              : l_.keeps_all() ? sums + (block - blocks.begin) * step
                                               : sums;
         for (std::int64_t run = 0; run < l_.runs; ++run) {
-          float* to = first_panel + run % kept_runs * l_.panel_floats();
-          multiply(input, gradient, chunk.size(), run, first > tiles.begin, {to, step, count});
-          if (l_.parts > 1 || chunk.end < tiles.end) continue;
-          for (std::int64_t i = 0; i < count; ++i) finish(group, piece, block + i, run, to + i * step);
+          const Sums to{first_panel + run % kept_runs * l_.panel_floats(), step, count, kept_blocks * step};
+          multiply(input, gradient, chunk, run, first > chains.begin, to);
+          if (l_.parts > 1 || chunk.end < chains.end) continue;
+          for (std::int64_t tap = 0; tap < piece.d.size(); ++tap)
+            for (std::int64_t i = 0; i < count; ++i)
+              finish(group, piece, tap, block + i, run, to.data + tap * to.tap_step + i * step);
         }
       }
     }
   }
 
-  // Where a tile lies: offsets of its image and depth, with the group's first channel, and its first output.
+  // Where a tile lies: offsets of its input and output slice, with the group's first channel, and its first output.
   struct Place {
     std::int64_t input, gradient, h, w;
-    bool inside;  // the piece's depth tap reads an input slice, not padding
+    bool inside;  // the slice is in the input, not padding
   };
 
-  template <class F>
-  void transform(std::int64_t group, const Piece& piece, Range tiles, F&& tile) const {
-    for (std::int64_t index = tiles.begin; index < tiles.end; ++index) {
-      const std::int64_t tile_w = index % l_.w.tiles, tile_h = index / l_.w.tiles % l_.h.tiles,
-                         slice = index / l_.w.tiles / l_.h.tiles, d = slice % p_.output[0], n = slice / p_.output[0];
-      const std::int64_t input_d = position_of(p_, 0, d, piece.d);
-      const auto &x = a_.input.stride, &dy = a_.output.stride;
-      tile(Place{n * x[0] + input_d * x[1] + group * p_.in_channels_per_group(),
-                 n * dy[0] + d * dy[1] + group * p_.out_channels_per_group(), l_.h.first_output(tile_h),
-                 l_.w.first_output(tile_w), input_d >= 0 && input_d < p_.input[0]},
-           index - tiles.begin);
+  // `slice` and `depth` are those of the input and of the output where positions have none of their own.
+  Place place(std::int64_t group, std::int64_t position, std::int64_t slice, std::int64_t depth) const {
+    const std::int64_t tile_w = position % l_.w.tiles, tile_h = position / l_.w.tiles % l_.h.tiles;
+    std::int64_t n = position / l_.w.tiles / l_.h.tiles;
+    if (p_.kernel[0] == 1) {
+      depth = n % p_.output[0];
+      slice = position_of(p_, 0, depth, 0);
+      n /= p_.output[0];
     }
+    const auto &x = a_.input.stride, &dy = a_.output.stride;
+    return {n * x[0] + slice * x[1] + group * p_.in_channels_per_group(),
+            n * dy[0] + depth * dy[1] + group * p_.out_channels_per_group(), l_.h.first_output(tile_h),
+            l_.w.first_output(tile_w), slice >= 0 && slice < p_.input[0]};
+  }
+
+  void transform_inputs(std::int64_t group, const Piece& piece, const Range& chunk, float* to) const {
+    for (std::int64_t i = chunk.begin; i < chunk.end; ++i, to += l_.chain_inputs() * l_.pitch) {
+      const Chain chain = l_.chain(i);
+      float* v = to;
+      for (const std::int64_t slice : depth_block(chain).slices)
+        for (std::int64_t at = chain.positions.begin; at < chain.positions.end; ++at, v += l_.pitch)
+          transform_input(place(group, at, slice, 0), piece, v);
+    }
+  }
+
+  void transform_gradients(std::int64_t group, std::int64_t block, const Range& chunk, float* to) const {
+    for (std::int64_t i = chunk.begin; i < chunk.end; ++i, to += l_.chain_gradients() * l_.columns) {
+      const Chain chain = l_.chain(i);
+      const Range depths = depth_block(chain).outputs;
+      float* u = to;
+      for (std::int64_t d = depths.begin; d < depths.end; ++d)
+        for (std::int64_t at = chain.positions.begin; at < chain.positions.end; ++at, u += l_.columns)
+          transform_gradient(place(group, at, 0, d), block, u);
+    }
+  }
+
+  const DepthBlock& depth_block(const Chain& chain) const {
+    return depth_blocks_[static_cast<std::size_t>(chain.depth_block)];
   }
 
   // Whole vectors are read in place.
@@ -178,13 +207,14 @@ class Execution {
          to + (x.rows.begin * x.columns_of + x.columns.begin) * padded, x.columns_of * padded, padded});
   }
 
+  // Panels of `count` blocks, `step` floats apart, for each tap along the depth.
   struct Sums {
     float* data;
-    std::int64_t step, count;  // panels of `count` blocks, `step` floats apart
+    std::int64_t step, count, tap_step;
   };
 
   // The products of a chunk, or adds them: every tile is one term, a row of inputs by a row of gradients.
-  void multiply(const float* input, const float* gradient, std::int64_t tiles, std::int64_t run, bool accumulate,
+  void multiply(const float* input, const float* gradient, const Range& chunk, std::int64_t run, bool accumulate,
                 const Sums& sums) const {
     const std::int64_t first_row = run * l_.rows, in = std::min(l_.rows, p_.in_channels_per_group() - first_row);
     const std::int64_t lanes = k_.lanes, in_panel = l_.vectors;
@@ -193,17 +223,26 @@ class Execution {
     tile.row_step = l_.pitch;
     tile.vector_step = tile.ldc = l_.columns;
     for (std::int64_t point = 0; point < l_.points(); ++point)
-      for (std::int64_t first = 0; first < tiles; first += kChain) {
-        const OuterSlice<float> slice{input + point * l_.input_stride + first * l_.pitch + first_row,
-                                      gradient + point * l_.gradient_stride + first * l_.columns};
-        tile.slices = &slice;
-        tile.count = std::min(kChain, tiles - first);
-        tile.c = sums.data + point * l_.sum_stride;
-        tile.adds = accumulate || first > 0;
-        products_.multiply(
-            tile, in, {0, sums.count * in_panel}, false,
-            [&](std::int64_t v) { return v / in_panel * l_.gradient_floats() + v % in_panel * lanes; },
-            [&](std::int64_t v) { return v / in_panel * sums.step + v % in_panel * lanes; });
+      for (std::int64_t i = chunk.begin; i < chunk.end; ++i) {
+        const Chain chain = l_.chain(i);
+        const DepthBlock& depth = depth_block(chain);
+        const std::int64_t index = i - chunk.begin, span = chain.positions.size();
+        const float* x = input + point * l_.input_stride + index * l_.chain_inputs() * l_.pitch + first_row;
+        const float* dy = gradient + point * l_.gradient_stride + index * l_.chain_gradients() * l_.columns;
+        for (std::size_t tap = 0; tap < depth.taps.size(); ++tap) {
+          const DepthBlock::Tap& t = depth.taps[tap];
+          const OuterSlice<float> slice{x + t.slice * span * l_.pitch,
+                                        dy + (t.outputs.begin - depth.outputs.begin) * span * l_.columns};
+          tile.slices = &slice;
+          tile.count = t.outputs.size() * span;
+          tile.c = sums.data + static_cast<std::int64_t>(tap) * sums.tap_step + point * l_.sum_stride;
+          tile.adds = accumulate || index > 0;
+          if (tile.count == 0 && tile.adds) continue;
+          products_.multiply(
+              tile, in, {0, sums.count * in_panel}, false,
+              [&](std::int64_t v) { return v / in_panel * l_.gradient_floats() + v % in_panel * lanes; },
+              [&](std::int64_t v) { return v / in_panel * sums.step + v % in_panel * lanes; });
+        }
       }
   }
 
@@ -211,13 +250,14 @@ class Execution {
   void add_parts(std::int64_t panel) const {
     float* sums = parts_ + panel * l_.panel_floats();
     for (std::int64_t part = 1; part < l_.parts; ++part) {
-      const float* from = sums + part * l_.part_floats();
+      const float* from = sums + part * l_.part_panels() * l_.panel_floats();
       for (std::int64_t i = 0; i < l_.panel_floats(); ++i) sums[i] += from[i];
     }
   }
 
   // The taps of a run of input channels with one block of output channels.
-  void finish(std::int64_t group, const Piece& piece, std::int64_t block, std::int64_t run, const float* sums) {
+  void finish(std::int64_t group, const Piece& piece, std::int64_t tap, std::int64_t block, std::int64_t run,
+              const float* sums) {
     alignas(64) static constexpr float kZeros[kMostColumns] = {};
     alignas(64) float y[winograd::kMaxTileTaps * winograd::kStagedWeights];
     const std::int64_t begin = run * l_.rows, end = std::min(begin + l_.rows, p_.in_channels_per_group());
@@ -229,18 +269,19 @@ class Execution {
         finite &= tile_.output(sums + (channel - begin + c) * l_.columns, l_.sum_stride, l_.columns, kZeros, nullptr,
                                y + c * l_.taps() * l_.columns, DType::f32, {0, l_.w.taps * l_.columns, l_.columns});
       if (!finite) finite_ = false;
-      write(group, piece, block, {channel, channel + count}, y);
+      write(group, piece, tap, block, {channel, channel + count}, y);
     }
   }
 
   // y: [channel][tap][column].
-  void write(std::int64_t group, const Piece& piece, std::int64_t block, Range channels, const float* y) const {
+  void write(std::int64_t group, const Piece& piece, std::int64_t depth_tap, std::int64_t block, Range channels,
+             const float* y) const {
     const auto& w = a_.weight;
     const std::int64_t first = block * l_.columns, outputs = std::min(l_.columns, p_.out_channels_per_group() - first);
     with_type(p_.output_dtype, [&](auto zero) {
       using Out = decltype(zero);
-      Out* block_begin =
-          reinterpret_cast<Out*>(w.data) + group * w.group + first * w.out + piece.d * w.tap[0] + channels.begin * w.in;
+      Out* block_begin = reinterpret_cast<Out*>(w.data) + group * w.group + first * w.out +
+                         (piece.d.begin + depth_tap) * w.tap[0] + channels.begin * w.in;
       for (std::int64_t tap = 0; tap < l_.taps(); ++tap) {
         const std::int64_t kh = piece.h + tap / l_.w.taps, kw = piece.w + tap % l_.w.taps;
         if (kh >= p_.kernel[1] || kw >= p_.kernel[2]) continue;
@@ -293,6 +334,7 @@ class Execution {
   const winograd::TileKernels& tile_ = k_.tiles[l_.shape_index];
   float* parts_;
   ScratchSlots scratch_;
+  std::vector<DepthBlock> depth_blocks_;  // of the piece at work
   std::atomic<bool> finite_{true};
 };
 
