@@ -53,20 +53,23 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
   return reach(p, 1, 1) * reach(p, 2, p.output[2]) * std::gcd(apart, bytes / kWays) > bytes;
 }
 
-// Whether the lines of a tile, one of each pixel, share a set of L1. Intel's processors, whose sets hold twelve, take
-// longer to copy the pixels.
-bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits) {
-  if (shared_cache_is_slow(traits)) return false;
-  return crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) && p.output[2] > kCrowdedRows;
+// Whether the lines of a tile, one of each pixel, share a set of L1, and meet enough taps to be worth a copy. Intel's
+// processors, whose sets hold twelve, take longer to copy the pixels.
+bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits, bool from_memory) {
+  constexpr std::int64_t kReuse = 4, kLongRow = 9;  // taps of an input; of a kernel whose rows share no lines
+  if (shared_cache_is_slow(traits) || (from_memory && p.taps() < kManyTaps)) return false;
+  return crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) &&
+         reach(p, 2, p.output[2]) >= kCrowdedRows &&
+         (p.kernel[1] > p.stride[1] ? p.taps() >= kReuse * p.stride[1] * p.stride[2] : p.kernel[2] >= kLongRow);
 }
 
 // Fewer channels than a vector has lanes are taken together with the columns. Pixels that are in each other's way are
-// copied apart where rows share them.
-Mode choose_mode(const ConvProblem& p, const Device::Traits& traits) {
+// copied apart where outputs share them.
+Mode choose_mode(const ConvProblem& p, const Device::Traits& traits, bool from_memory) {
   if (p.out_channels < lanes_of(traits, p.dtype)) return Mode::flat;
   if (p.out_channels_per_group() > 1) return Mode::staged;
-  if (p.kernel[1] <= p.stride[1]) return Mode::direct;
-  return pixels_crowd(p, traits) || (p.kernel[0] == 1 && pixels_collide(p, traits)) ? Mode::staged : Mode::direct;
+  const bool collide = p.kernel[1] > p.stride[1] && p.kernel[0] == 1 && pixels_collide(p, traits);
+  return collide || pixels_crowd(p, traits, from_memory) ? Mode::staged : Mode::direct;
 }
 
 // Bytes of the input behind `rows` rows of a block: what must stay in L2 for the kernel rows to share it.
@@ -170,9 +173,9 @@ Blocking choose_blocking(const Phases& phases, const Device::Traits& traits, std
   const ConvProblem& p = phases.largest;
   const double bytes = phases.whole.bytes_moved();
   Blocking b;
-  b.mode = phases.dilated() ? Mode::direct : choose_mode(p, traits);
-  b.band = phases.dilated() ? rows_in_turn(phases, traits) : p.output[1];
   b.stream = bytes > static_cast<double>(traits.l3_bytes) / 2;
+  b.mode = phases.dilated() ? Mode::direct : choose_mode(p, traits, b.stream);
+  b.band = phases.dilated() ? rows_in_turn(phases, traits) : p.output[1];
   // Several loads of a vector go with one store of one, six and more at a stride, but a store across two lines waits
   // for both.
   const bool strided_rows = p.kernel[1] > 1 && p.stride[2] > 1;

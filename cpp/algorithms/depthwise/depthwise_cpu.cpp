@@ -129,10 +129,10 @@ double times_copied(const ConvProblem& p, const Blocking& b) {
 }
 
 // What blocks take, in multiply-adds of a vector, by regression on Zen 4. Vectors over channels: an output begins and
-// ends, a tile of a row and its vectors do, a line of taps that is inside the input does; a vector is copied; inputs
-// that no other tap shares are loaded for each.
+// ends, a tile of a row and its vectors do, a line of taps that is inside the input does; a vector is copied, with its
+// channels repeated or as it is; inputs that no other tap shares are loaded for each.
 double vector_operations(const ConvProblem& p, const Blocking& b, const Device::Traits& t, std::int64_t lanes) {
-  constexpr double kOutput = 5, kTile = 40, kLine = 7, kCopied = 5;
+  constexpr double kOutput = 5, kTile = 40, kLine = 7, kRepeated = 5, kCopied = 1;
   constexpr std::int64_t kNarrow = 8, kWide = 14, kLineTaps = 7;  // columns of a tile, taps of a line
   const std::int64_t step = std::min(dense_step(p, 2), p.output[2]), columns = ceil_div(p.output[2], step);
   const bool shared = dense_stride(p, 2) <= 2;
@@ -150,7 +150,8 @@ double vector_operations(const ConvProblem& p, const Blocking& b, const Device::
   // L2 has no room for repeated channels where the arrays fill it.
   const bool room = p.bytes_moved() <= own_cache_bytes(t);
   const double slower = room ? 1 : t.cache_bytes_per_second / t.shared_cache_bytes_per_second;
-  const double copied = b.mode == Mode::direct ? 0 : kCopied * slower * vectors * times_copied(p, b);
+  const double copy = p.out_channels_per_group() > 1 ? kRepeated * slower : kCopied;
+  const double copied = b.mode == Mode::direct ? 0 : copy * vectors * times_copied(p, b);
   return static_cast<double>(p.batch * p.output[0] * p.output[1]) * row +
          static_cast<double>(p.batch * p.input_pixels()) * copied;
 }
