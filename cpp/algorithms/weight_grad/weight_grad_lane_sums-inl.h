@@ -25,23 +25,33 @@ class LaneSums : protected BlockOperands<T, In> {
         row_length_(unit.vectors.size() * shape_.lanes),
         from_memory_(job.from_memory) {}
 
-  // Kernel rows `rows` of depth tap kd over the block, whose sums are at `sums`. Of operands out of memory the lines
-  // that the next block is the first to read come meanwhile: of the output gradient, which all kernel rows read, with
-  // one that no border cuts off, of the input with the last.
-  void run_lanes(std::int64_t kd, const Range& rows, T* sums) {
-    const Behind behind{from_memory_ && rows.end == p_.kernel[1] ? next_x() : 0,
-                        from_memory_ && rows.contains(p_.kernel[1] / 2) ? next_dy() : 0};
+  // The lines of the block for depth tap kd.
+  void find_lanes(std::int64_t kd) {
+    place_count_ = 0;
+    if (shape_.staged) return copy_lanes(kd);
+    this->for_lines(kd, [&](const OutputLine& at, std::int64_t d) {
+      places_[place_count_++] = {this->input_line(at.n, d, 0), this->output_line(at), at.h};
+    });
+  }
+
+  // Kernel rows `rows` over the lines, whose sums are at `sums`. Of operands out of memory the lines that the next
+  // block is the first to read come meanwhile: of the output gradient, which all kernel rows read, with one that no
+  // border cuts off, of the input with the last.
+  void run_lanes(const Range& rows, T* sums) {
+    const bool fetches = from_memory_ && !shape_.staged;
+    const Behind behind{fetches && rows.end == p_.kernel[1] ? next_x() : 0,
+                        fetches && rows.contains(p_.kernel[1] / 2) ? next_dy() : 0};
     LaneLine<In> lines[kBlockPixels];
     Range inside[kBlockPixels];  // kernel rows that are inside the input, of each
     std::int64_t count = 0, alike = 0;
-    this->for_lines(kd, [&](const OutputLine& at, std::int64_t d) {
-      const Range r = rows_inside(at.h, rows);
-      if (r.size() == 0) return;
-      lines[count] = {this->input_line(at.n, d, input_index(p_, 1, at.h, r.begin)), this->output_line(at)};
+    for (const Place* at = places_; at != places_ + place_count_; ++at) {
+      const Range r = rows_inside(at->h, rows);
+      if (r.size() == 0) continue;
+      lines[count] = {at->x + input_index(p_, 1, at->h, r.begin) * x_row_, at->dy};
       inside[count] = r;
       alike += r.begin == inside[0].begin && r.end == inside[0].end;
       ++count;
-    });
+    }
     const auto run = [&](LaneLine<In>* some, std::int64_t size, const Range& r) {
       run_lines(some, size, r.size(), behind, sums + (r.begin - rows.begin) * p_.kernel[2] * row_length_);
     };
@@ -61,7 +71,45 @@ class LaneSums : protected BlockOperands<T, In> {
   const bool from_memory_;
 
  private:
+  // A line of outputs, and row 0 of the image that it reads, both at column 0.
+  struct Place {
+    const In *x, *dy;
+    std::int64_t h;
+  };
+
   static constexpr LaneTiles kTiles{sizeof(In) == 2, hn::MaxLanes(hn::ScalableTag<std::uint8_t>())};
+
+  // Copies what the unit reads of the lines, pixels so far apart that they do not crowd a set of L1. Neighbouring lines
+  // of an image share its rows.
+  void copy_lanes(std::int64_t kd) {
+    const Range channels = this->channels_.x, out = outputs_;
+    const Range columns = common(positions_under(p_, 2, out), {0, p_.input[2]});
+    const std::int64_t pixel = this->pitch(channels);
+    x_pixel_ = dy_pixel_ = pixel, x_row_ = columns.size() * pixel;
+    In* to = reinterpret_cast<In*>(this->scratch_);
+    const auto copy = [&](const In* line, const Range& some, std::int64_t step) {
+      for (std::int64_t i = some.begin; i < some.end; ++i, to += pixel)
+        std::copy_n(line + i * step + channels.begin, channels.size(), to);
+    };
+    OutputLine before{-1, -1, -1};
+    std::int64_t next = 0;  // row of the image
+    const In* first = nullptr;
+    this->for_lines(kd, [&](const OutputLine& at, std::int64_t d) {
+      const Range rows = common(positions_under(p_, 1, {at.h, at.h + 1}), {0, p_.input[1]});
+      if (at.n != before.n || at.d != before.d) {
+        next = rows.begin;
+        first = to - next * x_row_ - columns.begin * pixel - channels.begin;
+      }
+      before = at;
+      for (; next < rows.end; ++next) copy(this->input_line(at.n, d, next), columns, x_.stride[3]);
+      places_[place_count_++] = {first, nullptr, at.h};
+    });
+    std::int64_t i = 0;
+    this->for_lines(kd, [&](const OutputLine& at, std::int64_t) {
+      places_[i++].dy = to - out.begin * pixel - channels.begin;
+      copy(this->output_line(at), out, dy_.stride[3]);
+    });
+  }
 
   // Elements to what the next block is the first to read: the segment behind this one, or other lines.
   std::int64_t next_x() const {
@@ -88,7 +136,7 @@ class LaneSums : protected BlockOperands<T, In> {
       const Range some{taps * part / parts, taps * (part + 1) / parts};
       const Walk w = walk_of(some.begin);
       for (std::int64_t l = 0; l < count; ++l)
-        lines[l].x += (w.in - from.in) * x_.stride[3], lines[l].dy += (w.out - from.out) * dy_.stride[3];
+        lines[l].x += (w.in - from.in) * x_pixel_, lines[l].dy += (w.out - from.out) * dy_pixel_;
       from = w;
       LaneTile<In> tile = tile_of(w);
       tile.lines = lines, tile.line_count = count, tile.rows = rows;
@@ -115,8 +163,8 @@ class LaneSums : protected BlockOperands<T, In> {
       tile.stride = stride / apart, tile.tap = dilation / apart;
       tile.left = ceil_div(-w.in, apart), tile.right = ceil_div(p_.input[2] - w.in, apart);
     }
-    tile.x_row = p_.dilation[1] * x_.stride[2], tile.tap_step = dilation * x_.stride[3];
-    tile.x_step = w.in_step * x_.stride[3], tile.dy_step = w.out_step * dy_.stride[3];
+    tile.x_row = p_.dilation[1] * x_row_, tile.tap_step = dilation * x_pixel_;
+    tile.x_step = w.in_step * x_pixel_, tile.dy_step = w.out_step * dy_pixel_;
     tile.c_row = p_.kernel[2] * row_length_, tile.ldc = row_length_;
     return tile;
   }
@@ -130,6 +178,10 @@ class LaneSums : protected BlockOperands<T, In> {
       v += vectors;
     }
   }
+
+  std::int64_t x_row_ = x_.stride[2], x_pixel_ = x_.stride[3], dy_pixel_ = dy_.stride[3];  // elements
+  Place places_[kBlockPixels];
+  std::int64_t place_count_ = 0;
 };
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE

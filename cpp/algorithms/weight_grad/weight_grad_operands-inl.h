@@ -37,6 +37,7 @@ class BlockOperands {
       : p_(job.p),
         source_(job.source),
         shape_(job.shape),
+        scratch_(scratch),
         x_channels_(shape_.groups == 1 ? p_.in_channels : p_.in_channels_per_group()),
         dy_channels_(shape_.groups == 1 ? p_.out_channels : p_.out_channels_per_group()),
         channels_(unit_channels(p_, shape_, unit)),
@@ -45,8 +46,7 @@ class BlockOperands {
         dy_(job.operands.output),
         x_base_(reinterpret_cast<const In*>(x_.data) + unit.group * job.source.in_channels_per_group()),
         dy_base_(reinterpret_cast<const In*>(dy_.data) + unit.group * dy_channels_),
-        patches_(source_, x_base_, x_.stride, shape_, kernel_rows_),
-        scratch_(scratch) {}
+        patches_(source_, x_base_, x_.stride, shape_, kernel_rows_) {}
 
  protected:
   // A block begins: the lines from `first` on.
@@ -68,6 +68,8 @@ class BlockOperands {
     for (std::int64_t l = 0; l < block_lines_; ++l)
       if (const std::int64_t d = input_index(p_, 0, block_[l].d, kd); d >= 0) f(block_[l], d);
   }
+
+  std::int64_t pitch(const Range& channels) const { return copy_pitch(p_, shape_, channels.size()); }
 
   // The lines of the block whose kernel row (kd, kh) reads inside the input.
   void collect_lines(std::int64_t kernel_row) {
@@ -153,6 +155,7 @@ class BlockOperands {
   const ConvProblem& p_;
   const ConvProblem& source_;  // of patches, else p_
   const Shape& shape_;
+  T* const scratch_;
   const std::int64_t x_channels_, dy_channels_;  // of a pixel
   const UnitChannels channels_;                  // copied
   const Range kernel_rows_;                      // of the unit's patches
@@ -174,8 +177,6 @@ class BlockOperands {
     dy.pixel = dy_.stride[3];
     for (std::int64_t l = 0; l < line_count_; ++l) dy.base[l] = lines_[l].dy;
   }
-
-  std::int64_t pitch(const Range& channels) const { return copy_pitch(p_, shape_, channels.size()); }
 
   T* stage_outputs(Columns<T>& dy) {
     return stage(dy, scratch_, outputs_, channels_.dy, pitch(channels_.dy), dy_.stride[3], dy_of);
@@ -254,7 +255,7 @@ class BlockOperands {
   const In* x_base_;
   const In* dy_base_;
   Patches<T, In> patches_;
-  T *scratch_, *unused_ = nullptr;  // behind the rows of patches
+  T* unused_ = nullptr;  // of the scratch, behind the rows of patches
   Line lines_[kBlockPixels];
   OutputLine block_[kBlockPixels], places_[kBlockPixels];
   std::int64_t block_lines_ = 0;

@@ -53,6 +53,20 @@ bool crowds_sets(const ConvProblem& p, const Shape& s) {
          (crowded(p.in_channels) || crowded(p.out_channels));
 }
 
+// The same of a depthwise problem, where the load of a pixel waits for that of the one before it, into the same set.
+bool crowds_lanes(const ConvProblem& p, const Shape& s, bool from_memory) {
+  constexpr std::int64_t kWorthCopy = 9, kWorthCopyFromMemory = 25;  // taps
+  return s.form == Form::lanes && p.taps() >= (from_memory ? kWorthCopyFromMemory : kWorthCopy) && !p.input_dilated() &&
+         p.dilation[1] == 1 && p.kernel[1] >= p.stride[1] &&
+         crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
+}
+
+// Rows of the input that the lines of a block read, at most: lines of one image share them.
+std::int64_t rows_of_block(const ConvProblem& p, const Shape& s) {
+  const std::int64_t lines = s.lines_per_block, images = std::min(lines, (lines - 1) / p.output[1] + 2);
+  return std::min({lines * p.kernel[1], (lines - images) * p.stride[1] + images * p.kernel[1], images * p.input[1]});
+}
+
 // Taps that units keep together: of depthwise problems those of a tile's kernel rows, since these decide the order of
 // additions.
 std::int64_t tap_groups(const ConvProblem& p, const Shape& s) {
@@ -126,9 +140,13 @@ bool split_units(const ConvProblem& p, Partition& q) {
 }
 
 // Lane by lane, kernel rows share the lines of a block: units of so few vectors that L1 holds most of these meanwhile,
-// where a tile of registers has no more.
+// where a tile of registers has no more. Of copies L2 does, since they are read in long runs.
 void fit_lines(const ConvProblem& p, const Device::Traits& traits, Partition& q) {
-  if (q.shape.form != Form::lanes || q.from_memory || p.kernel[1] == 1) return;
+  if (q.shape.form != Form::lanes) return;
+  if (q.shape.staged)
+    while (2 * scratch_bytes(p, q.shape, largest_unit(p, q)) > traits.l2_bytes && 2 * q.vector_parts <= q.shape.vectors)
+      q.vector_parts *= 2;
+  if (q.shape.staged || q.from_memory || p.kernel[1] == 1) return;
   const std::int64_t lines = q.shape.lines_per_block, columns = std::min(inputs_under(p, 2, p.output[2]), p.input[2]);
   const std::int64_t vector_bytes = (std::min(inputs_under(p, 1, lines), p.input[1]) * columns + lines * p.output[2]) *
                                     q.shape.lanes * static_cast<std::int64_t>(size_bytes(p.dtype));
@@ -224,8 +242,9 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
   const UnitChannels channels = unit_channels(p, s, largest);
   const std::int64_t x = patches ? s.patch_rows + (s.patch > 0 ? outputs * copy_pitch(p, s, s.patch) : 0)
                                  : columns * copy_pitch(p, s, channels.x.size());
-  const std::int64_t elements = x + outputs * copy_pitch(p, s, channels.dy.size());
-  return aligned_bytes((s.lines_per_block * elements + 2 * s.lanes) * accumulator_bytes(p.dtype));
+  const std::int64_t lines = s.form == Form::lanes ? rows_of_block(p, s) : s.lines_per_block;
+  const std::int64_t elements = lines * x + s.lines_per_block * outputs * copy_pitch(p, s, channels.dy.size());
+  return aligned_bytes((elements + 2 * s.lanes) * accumulator_bytes(p.dtype));
 }
 
 Partition choose_partition(const Posed& posed, const Device::Traits& traits, std::size_t limit) {
@@ -233,6 +252,7 @@ Partition choose_partition(const Posed& posed, const Device::Traits& traits, std
   Partition q;
   q.shape = choose_shape(posed, lanes_of(traits, p.dtype));
   q.from_memory = comes_from_memory(traits, posed.source);
+  q.shape.staged |= crowds_lanes(p, q.shape, q.from_memory);
   q.slots = traits.threads;
   fit_lines(p, traits, q);
   set_sizes(p, q);

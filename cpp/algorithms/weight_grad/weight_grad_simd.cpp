@@ -86,12 +86,14 @@ class UnitSums : GroupSums<T, In> {
   // The same of a depthwise problem, several kernel rows at a time.
   template <class At>
   void run_row_groups(At sums_at) {
-    for (std::int64_t kd = 0; kd < p_.kernel[0]; ++kd)
+    for (std::int64_t kd = 0; kd < p_.kernel[0]; ++kd) {
+      this->find_lanes(kd);
       for (std::int64_t group = 0; group < shape_.row_groups; ++group) {
         const Range rows = shape_.group_rows(group, p_.kernel[1]);
         const std::int64_t tap = (kd * p_.kernel[1] + rows.begin) * p_.kernel[2];
-        if (unit_.taps.contains(tap)) this->run_lanes(kd, rows, sums_at(tap).data);
+        if (unit_.taps.contains(tap)) this->run_lanes(rows, sums_at(tap).data);
       }
+    }
   }
 
   // ---- products of one group
