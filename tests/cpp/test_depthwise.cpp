@@ -55,6 +55,8 @@ const char* const kProblems[] = {
     "fwd_f32_n1c160o160g160_i9x21_k3x3_p1x1_add",
     "fwd_f16_n1c144o144g144_i5x21_k1x5_p0x2",
     "fwd_f32_n1c1024o1024g1024_i9x41_k7x7_s2x2",
+    "fwd_f32_n2c1024o1024g1024_i41_k9_p4",
+    "fwd_bf16_n1c2048o2048g2048_i7x7_k3x3_p1x1",
     // dilation, alone and with strides
     "fwd_f32_n1c33o33g33_i15x15_k5x5_d2x2_p4x4",
     "fwd_f32_n1c16o16g16_i21x22_k3x3_s2x2_d2x2_p2x2",

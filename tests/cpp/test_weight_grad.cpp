@@ -116,6 +116,12 @@ const char* const kProblems[] = {
     "wgrad_bf16_n2c34o34g34_i4x9_k4x4_s1x2_p3x1",
     "wgrad_f32_n1c33o33g33_i2x6x150_k3x3x3_p1x1x1",
     "wgrad_f32_n1c70o70g70_i9x30_k3x3_s4x4_d2x2_p2x2",
+    "wgrad_f32_n2c33o33g33_i9x40_k3x5_d2x3_p2x6",        // outputs of three phases
+    "wgrad_bf16_n1c34o34g34_i9x55_k3x3_s1x3_d2x2_p1x2",  // of two, with a stride
+    "wgrad_f32_n1c20o20g20_i7x50_k2x4_s1x2_d1x4_p0x6",   // of two, whose positions are neighbours
+    "wgrad_f32_n3c1024o1024g1024_i4x5_k3x3_p1x1",        // copied apart; lines of a block from several images
+    "wgrad_f16_n1c2048o2048g2048_i4x70_k2x5_s2x1_p1x2",  // segments of lines
+    "wgrad_f64_n1c512o512g512_i3x4x5_k2x3x3_p1x1x1_flip",
     "wgrad_f32_n1c20o20g20_i9x31_k3x3_s3x3_p1x1",
     "wgrad_f32_n2c18o18g18_i3x6x9_k2x3x4_s1x1x2_p1x1x2",
     "wgrad_f16_n1c40o40g40_i14x14_k5x5_p2x2",

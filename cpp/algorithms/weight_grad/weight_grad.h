@@ -86,6 +86,7 @@ struct Shape {
   std::int64_t lines_per_block = 1, segments = 1;  // a block is several lines, or a segment of one
   std::int64_t blocks = 1, chunks = 1;
   std::int64_t row_groups = 1;             // lanes: of the kernel rows of a depth tap, a tile each
+  std::int64_t phases = 1;                 // lanes: every so many outputs of a line read positions a dilation apart
   std::int64_t patch = 0, patch_rows = 0;  // elements of a patch, and of the copied rows of a line
 
   Range group_rows(std::int64_t group, std::int64_t kernel_rows) const {

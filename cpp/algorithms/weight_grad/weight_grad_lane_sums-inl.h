@@ -132,9 +132,10 @@ class LaneSums : protected BlockOperands<T, In> {
   void run_lines(LaneLine<In>* lines, std::int64_t count, std::int64_t rows, const Behind& behind, T* sums) const {
     const std::int64_t taps = p_.kernel[2], parts = p_.input_dilation[2] > 1 ? taps : LaneTiles::parts(taps);
     Walk from{};
-    for (std::int64_t part = 0; part < parts; ++part) {
+    for (std::int64_t i = 0; i < shape_.phases * parts; ++i) {
+      const std::int64_t phase = i / parts, part = i % parts;
       const Range some{taps * part / parts, taps * (part + 1) / parts};
-      const Walk w = walk_of(some.begin);
+      const Walk w = walk_of(some.begin, phase);
       for (std::int64_t l = 0; l < count; ++l)
         lines[l].x += (w.in - from.in) * x_pixel_, lines[l].dy += (w.out - from.out) * dy_pixel_;
       from = w;
@@ -145,15 +146,16 @@ class LaneSums : protected BlockOperands<T, In> {
     }
   }
 
-  // What tap `tap` meets in the block; padding counts where the input is not dilated.
-  Walk walk_of(std::int64_t tap) const {
+  // What tap `tap` meets in the block for one phase of the outputs; padding counts where the input is not dilated.
+  Walk walk_of(std::int64_t tap, std::int64_t phase) const {
     if (p_.input_dilation[2] > 1) return walk(p_, 2, tap, outputs_);
-    const std::int64_t in = outputs_.begin * p_.stride[2] + tap * p_.dilation[2] - p_.pad_lo[2];
-    return {outputs_.begin, 1, in, p_.stride[2], outputs_.size()};
+    const std::int64_t first = outputs_.begin + phase, step = shape_.phases;
+    const std::int64_t in = first * p_.stride[2] + tap * p_.dilation[2] - p_.pad_lo[2];
+    return {first, step, in, step * p_.stride[2], ceil_div(outputs_.end - first, step)};
   }
 
   LaneTile<In> tile_of(const Walk& w) const {
-    const std::int64_t stride = p_.stride[2], dilation = p_.dilation[2];
+    const std::int64_t stride = shape_.phases * p_.stride[2], dilation = p_.dilation[2];
     LaneTile<In> tile{};
     tile.outputs = w.count;
     tile.right = 1;  // all outputs of a walk over a dilated input count

@@ -100,9 +100,18 @@ LaneTiles lane_tiles(const ConvProblem& p, std::int64_t lanes) {
   return {size_bytes(p.dtype) == 2, lanes * accumulator_bytes(p.dtype)};
 }
 std::int64_t lane_taps(const ConvProblem& p) { return ceil_div(p.kernel[2], LaneTiles::parts(p.kernel[2])); }
+// Outputs from one to the next that reads positions a whole number of dilations further on, unless a tile has few of
+// them, or they crowd a set of L1.
+std::int64_t lane_phases(const ConvProblem& p) {
+  constexpr std::int64_t kFewOutputs = 8;
+  const std::int64_t step = p.dilation[2] / std::gcd(p.stride[2], p.dilation[2]);
+  const bool few = std::min(p.output[2], kBlockPixels) < step * kFewOutputs;
+  const bool crowd = crowd_sets(step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
+  return few || crowd || p.input_dilation[2] > 1 ? 1 : step;
+}
 std::int64_t lane_rows(const ConvProblem& p, std::int64_t lanes) {
-  const std::int64_t stride = p.stride[2] / p.dilation[2];
-  const bool neighbours = p.stride[2] % p.dilation[2] == 0 && !(stride == 2 && p.dtype == DType::f64);
+  const std::int64_t step = lane_phases(p) * p.stride[2], stride = step / p.dilation[2];
+  const bool neighbours = step % p.dilation[2] == 0 && !(stride == 2 && p.dtype == DType::f64);
   if (!neighbours || p.input_dilation[1] > 1 || p.input_dilation[2] > 1) return 1;
   return std::min(p.kernel[1], lane_tiles(p, lanes).rows(lane_taps(p), stride));
 }
@@ -193,7 +202,10 @@ Shape choose_shape(const Posed& posed, std::int64_t lanes) {
     s.vector_step = std::min(s.lanes / std::max(in, out), p.groups) * in;
   }
   s.vectors = ceil_div(s.vector_channels, s.vector_step);
-  if (s.form == Form::lanes) s.row_groups = ceil_div(p.kernel[1], lane_rows(p, s.lanes));
+  if (s.form == Form::lanes) {
+    s.row_groups = ceil_div(p.kernel[1], lane_rows(p, s.lanes));
+    s.phases = lane_phases(p);
+  }
   const bool short_pixels = s.form == Form::groups && p.out_channels < s.lanes;
   const bool short_vectors = s.vector_channels < s.lanes && !(patches && s.form == Form::in_vectors);
   s.staged = (size_bytes(p.dtype) == 2 && s.form != Form::lanes) || short_vectors || short_pixels || crowds_sets(p, s);
