@@ -5,6 +5,7 @@
 
 #include "core/geometry.h"
 #include "core/view.h"
+#include "cpu/cache_sets.h"
 #include "cpu/device.h"
 
 namespace vkconv::cpu {
@@ -16,6 +17,14 @@ inline double own_cache_bytes(const Traits& t) { return t.threads * static_cast<
 inline bool shared_cache_is_slow(const Traits& t) {
   constexpr double kFaster = 2;
   return t.shared_cache_bytes_per_second <= kFaster * t.memory_bytes_per_second;
+}
+
+// Whether a core waits for one line of a set of L1 before it gets the next, so that pixels that crowd a set are worth
+// copying apart: a Zen 4 core, whose sets hold eight lines, takes 9 cycles for each. One of Emerald Rapids, whose sets
+// hold twelve, does not wait, and the copies cost it up to as much as everything else.
+inline bool waits_in_sets(const Traits& t) {
+  constexpr std::size_t kSetLines = 8;
+  return t.l1_bytes <= kSetLines * static_cast<std::size_t>(kSetsBytes) && !shared_cache_is_slow(t);
 }
 
 // Whether an output leaves the caches before its next reader comes, or lies in one that is as slow as memory. Past the

@@ -53,11 +53,10 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
   return reach(p, 1, 1) * reach(p, 2, p.output[2]) * std::gcd(apart, bytes / kWays) > bytes;
 }
 
-// Whether the lines of a tile, one of each pixel, share a set of L1, and meet enough taps to be worth a copy. Intel's
-// processors, whose sets hold twelve, take longer to copy the pixels.
+// Whether the lines of a tile, one of each pixel, share a set of L1, and meet enough taps to be worth a copy.
 bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits, bool from_memory) {
   constexpr std::int64_t kReuse = 4, kLongRow = 9;  // taps of an input; of a kernel whose rows share no lines
-  if (shared_cache_is_slow(traits) || (from_memory && p.taps() < kManyTaps)) return false;
+  if (!waits_in_sets(traits) || (from_memory && p.taps() < kManyTaps)) return false;
   return crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) &&
          reach(p, 2, p.output[2]) >= kCrowdedRows &&
          (p.kernel[1] > p.stride[1] ? p.taps() >= kReuse * p.stride[1] * p.stride[2] : p.kernel[2] >= kLongRow);

@@ -53,7 +53,7 @@ bool crowds_sets(const ConvProblem& p, const Shape& s) {
          (crowded(p.in_channels) || crowded(p.out_channels));
 }
 
-// The same of a depthwise problem, where the load of a pixel waits for that of the one before it, into the same set.
+// The same of a depthwise problem.
 bool crowds_lanes(const ConvProblem& p, const Shape& s, bool from_memory) {
   constexpr std::int64_t kWorthCopy = 9, kWorthCopyFromMemory = 25;  // taps
   return s.form == Form::lanes && p.taps() >= (from_memory ? kWorthCopyFromMemory : kWorthCopy) && !p.input_dilated() &&
@@ -264,7 +264,7 @@ Partition choose_partition(const Posed& posed, const Device::Traits& traits, std
   Partition q;
   q.shape = choose_shape(posed, lanes_of(traits, p.dtype));
   q.from_memory = comes_from_memory(traits, posed.source);
-  q.shape.staged |= crowds_lanes(p, q.shape, q.from_memory);
+  if (waits_in_sets(traits)) q.shape.staged |= crowds_lanes(p, q.shape, q.from_memory);
   q.slots = traits.threads;
   fit_lines(p, traits, q);
   set_sizes(p, q);
