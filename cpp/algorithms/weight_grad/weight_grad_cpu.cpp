@@ -152,6 +152,7 @@ struct Placed {
     if (posed.patches != PatchForm::none) return;
     trades = trades_places(oriented, lanes);
     posed.p = posed.source = trades ? traded(oriented) : oriented;
+    posed.traded = trades;
   }
 };
 

@@ -37,7 +37,10 @@ Form choose_form(const Posed& posed, std::int64_t lanes) {
     return composed_along_vectors(posed.source, lanes) ? Form::in_vectors : Form::out_vectors;
   if (fills_lanes(p, lanes)) return Form::lanes;
   if (groups_fit_vector(p, lanes)) return Form::groups;
-  return lanes_used(in, lanes) >= lanes_used(out, lanes) ? Form::in_vectors : Form::out_vectors;
+  // Of equally full vectors those that are written as they are.
+  const double in_used = lanes_used(in, lanes), out_used = lanes_used(out, lanes);
+  if (in_used == out_used) return posed.traded ? Form::out_vectors : Form::in_vectors;
+  return in_used > out_used ? Form::in_vectors : Form::out_vectors;
 }
 
 // Whether the pixels of a block fall into a few of L1's 64 sets of lines, and meet enough others to be worth a copy.
