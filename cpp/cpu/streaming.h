@@ -21,7 +21,8 @@ inline bool shared_cache_is_slow(const Traits& t) {
 
 // Whether a core waits for one line of a set of L1 before it gets the next, so that pixels that crowd a set are worth
 // copying apart: a Zen 4 core, whose sets hold eight lines, takes 9 cycles for each. One of Emerald Rapids, whose sets
-// hold twelve, does not wait, and the copies cost it up to as much as everything else.
+// hold twelve, does not wait, and the copies cost it up to as much as everything else; older ones of Intel with eight
+// have its slow L3 in common.
 inline bool waits_in_sets(const Traits& t) {
   constexpr std::size_t kSetLines = 8;
   return t.l1_bytes <= kSetLines * static_cast<std::size_t>(kSetsBytes) && !shared_cache_is_slow(t);

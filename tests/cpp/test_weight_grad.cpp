@@ -116,12 +116,14 @@ const char* const kProblems[] = {
     "wgrad_bf16_n2c34o34g34_i4x9_k4x4_s1x2_p3x1",
     "wgrad_f32_n1c33o33g33_i2x6x150_k3x3x3_p1x1x1",
     "wgrad_f32_n1c70o70g70_i9x30_k3x3_s4x4_d2x2_p2x2",
-    "wgrad_f32_n2c33o33g33_i9x40_k3x5_d2x3_p2x6",        // outputs of three phases
-    "wgrad_bf16_n1c34o34g34_i9x55_k3x3_s1x3_d2x2_p1x2",  // of two, with a stride
-    "wgrad_f32_n1c20o20g20_i7x50_k2x4_s1x2_d1x4_p0x6",   // of two, whose positions are neighbours
-    "wgrad_f32_n3c1024o1024g1024_i4x5_k3x3_p1x1",        // copied apart; lines of a block from several images
-    "wgrad_f16_n1c2048o2048g2048_i4x70_k2x5_s2x1_p1x2",  // segments of lines
+    "wgrad_f32_n2c33o33g33_i9x40_k3x5_d2x3_p2x6",         // outputs of three phases
+    "wgrad_bf16_n1c34o34g34_i9x120_k3x3_s1x4_d2x6_p1x6",  // of every other position
+    "wgrad_f32_n1c20o20g20_i7x50_k2x4_s1x2_d1x4_p0x6",    // of two, whose positions are neighbours
+    "wgrad_f32_n3c1024o1024g1024_i4x5_k3x3_p1x1",         // copied apart; lines of a block from several images
+    "wgrad_f16_n1c2048o2048g2048_i4x70_k2x5_s2x1_p1x2",   // segments of lines
     "wgrad_f64_n1c512o512g512_i3x4x5_k2x3x3_p1x1x1_flip",
+    "wgrad_f32_n1c1024o1024g1024_i9x10_k3x3_p-1x-2:1",
+    "wgrad_f32_n2c1024o1024g1024_i2x2_k5x5_p4x4",
     "wgrad_f32_n1c20o20g20_i9x31_k3x3_s3x3_p1x1",
     "wgrad_f32_n2c18o18g18_i3x6x9_k2x3x4_s1x1x2_p1x1x2",
     "wgrad_f16_n1c40o40g40_i14x14_k5x5_p2x2",
@@ -177,7 +179,8 @@ TEST(WeightGrad, ThreadsDoNotChangeBits) {
                            "wgrad_f32_n2c48o48g48_i40x41_k3x3_p1x1", "wgrad_bf16_n1c20o20_i3000_k9_p4",
                            "wgrad_f64_n1c16o32g4_i33x40_k3x3_p1x1", "wgrad_f32_n2c24o24g8_i40x41_k5x5_p2x2",
                            "wgrad_f32_n1c2o3_i60x300_k3x5_p1x2", "wgrad_f32_n9c3o10_i33x34_k3x3_p1x1",
-                           "wgrad_f32_n9c3o40_i33x34_k3x3_p1x1"})
+                           "wgrad_f32_n9c3o40_i33x34_k3x3_p1x1", "wgrad_f32_n2c1024o1024g1024_i9x10_k3x3_p1x1",
+                           "wgrad_f32_n2c33o33g33_i9x40_k3x5_d2x3_p2x6"})
     tools::expect_same_bits(text, "weight_grad");
 }
 
@@ -193,7 +196,8 @@ TEST(WeightGrad, PaddingNeverMeetsInfiniteGradients) {
   for (const char* text :
        {"wgrad_f32_n1c20o20_i6x7_k3x3_p1x1", "wgrad_f32_n1c3o3g3_i6x7_k3x3_p1x1", "wgrad_f32_n1c1o1_i6x40_k3x5_p1x2",
         "wgrad_f32_n1c32o16g4_i6x7_k3x5_p1x2", "wgrad_bf16_n1c20o20g20_i6x7_k5x5_p2x2",
-        "wgrad_f32_n1c1o6_i6x7_k5x5_p2x2", "wgrad_f32_n1c3o40_i6x7_k3x3_p1x1", "wgrad_bf16_n1c3o10_i6x7_k3x3_p1x1"}) {
+        "wgrad_f32_n1c1o6_i6x7_k5x5_p2x2", "wgrad_f32_n1c3o40_i6x7_k3x3_p1x1", "wgrad_bf16_n1c3o10_i6x7_k3x3_p1x1",
+        "wgrad_f32_n1c1024o1024g1024_i6x7_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     tools::Arrays a = tools::make_arrays(p, Data::small_integers);
     std::fill(a.input.begin(), a.input.end(), 1);
@@ -223,12 +227,13 @@ TEST(WeightGrad, InfiniteGradientsStayInTheirSums) {
 
 // Reversed and broadcast operands, and the weight written through an in/out-swapped view.
 TEST(WeightGrad, ViewsAreExact) {
-  for (const char* text : {"wgrad_f32_n2c17o33_i9x10_k3x3_p1x1", "wgrad_f32_n2c33o33g33_i9x10_k3x3_p1x1",
-                           "wgrad_f16_n2c3o5_i9x10_k3x3_s2x1_p1x1", "wgrad_f64_n2c8o8g4_i9x10_k3x3_p1x1",
-                           "wgrad_f32_n2c3o2_i9x30_k3x3_p1x1", "wgrad_f32_n2c17o33_i3x4_k3x3_p1x1",
-                           "wgrad_f32_n2c33o17_i3x4_k3x3_p1x1", "wgrad_f32_n2c32o32g8_i9x10_k3x3_p1x1",
-                           "wgrad_f32_n2c3o40_i9x10_k3x3_p1x1", "wgrad_f32_n2c12o12_i9x10_k3x3_p1x1",
-                           "wgrad_f32_n2c20o8_i9x10_k3x3_p1x1", "wgrad_bf16_n2c3o10_i9x10_k3x3_s2x1_p1x1"}) {
+  for (const char* text :
+       {"wgrad_f32_n2c17o33_i9x10_k3x3_p1x1", "wgrad_f32_n2c33o33g33_i9x10_k3x3_p1x1",
+        "wgrad_f16_n2c3o5_i9x10_k3x3_s2x1_p1x1", "wgrad_f64_n2c8o8g4_i9x10_k3x3_p1x1",
+        "wgrad_f32_n2c3o2_i9x30_k3x3_p1x1", "wgrad_f32_n2c17o33_i3x4_k3x3_p1x1", "wgrad_f32_n2c33o17_i3x4_k3x3_p1x1",
+        "wgrad_f32_n2c32o32g8_i9x10_k3x3_p1x1", "wgrad_f32_n2c3o40_i9x10_k3x3_p1x1",
+        "wgrad_f32_n2c12o12_i9x10_k3x3_p1x1", "wgrad_f32_n2c20o8_i9x10_k3x3_p1x1",
+        "wgrad_bf16_n2c3o10_i9x10_k3x3_s2x1_p1x1", "wgrad_f32_n2c1024o1024g1024_i9x10_k3x3_p1x1"}) {
     const ConvProblem p = parse_problem(text);
     CpuPlanner planner = tools::make_planner();
     const tools::Arrays a = tools::make_arrays(p, Data::small_integers);

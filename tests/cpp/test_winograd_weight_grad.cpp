@@ -23,8 +23,10 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c20o33_i6x9x8_k3x3x3_p1x1x1",
     "wgrad_f32_n1c20o9_i9x7x8_k2x3x3_s2x1x1_d3x1x1_p3x1x1",   // a depth tap that meets padding
     "wgrad_f32_n2c9o20_i37x7x8_k3x3x3_p1x1x1",                // a depth of three blocks
-    "wgrad_f32_n1c9o20_i20x7x8_k4x3x3_s3x1x1_d2x1x1_p4x1x1",  // taps along the depth share slices at two remainders
-    "wgrad_bf16_n1c9o20_i5x7x8_k3x3x3_s2x1x1_d4x1x1_p9x1x1",  // taps of the first block that are outside
+    "wgrad_f32_n1c9o20_i20x7x8_k4x3x3_s3x1x1_d2x1x1_p4x1x1",  // slices at three remainders by the stride
+    "wgrad_bf16_n1c9o20_i20x7x8_k3x3x3_d12x1x1_p14x1x1",      // two blocks, each of which a tap reads from outside the
+                                                              // input
+    "wgrad_f32_n1c9o20_i37x9x10_k3x3x3_p1x1x1",               // positions that leave the last chain shorter
     "wgrad_f16_n2c33o40_i13x9_k3x3_p1x1",
     "wgrad_bf16_n1c20o37_i14x9_k3x3_p1x1",
     "wgrad_bf16>f32_n1c20o37_i14x9_k3x3_p1x1",
@@ -82,6 +84,10 @@ TEST(WinogradWeightGrad, LongSumsOfPositiveValuesStayWithinTheBound) {
 TEST(WinogradWeightGrad, ThreadsAndLimitsDoNotChangeBits) {
   tools::expect_same_bits("wgrad_f32_n3c40o50_i45x41_k3x3_p1x1", kName,
                           {std::size_t{3} << 20, std::size_t{5} << 20, kDefaultWorkspaceLimitBytes});
+  // The tile too, in which two are about as fast.
+  tools::expect_same_bits("wgrad_f32_n1c20o33_i16x9x9_k3x4x4_p1x2x2", kName,
+                          {std::size_t{3} << 20, kDefaultWorkspaceLimitBytes});
+  tools::expect_same_bits("wgrad_f32_n1c20o33_i68x68_k4x4_p2x2", kName, {kDefaultWorkspaceLimitBytes});
   // Of the depth one tap, two, and all three are summed at a time.
   tools::expect_same_bits("wgrad_f32_n1c40o50_i20x25x21_k3x3x3_p1x1x1", kName,
                           {std::size_t{3} << 20, std::size_t{4} << 20, kDefaultWorkspaceLimitBytes});

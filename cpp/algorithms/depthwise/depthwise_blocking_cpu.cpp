@@ -55,11 +55,11 @@ bool pixels_collide(const ConvProblem& p, const Device::Traits& traits) {
 
 // Whether the lines of a tile, one of each pixel, share a set of L1, and meet enough taps to be worth a copy.
 bool pixels_crowd(const ConvProblem& p, const Device::Traits& traits, bool from_memory) {
-  constexpr std::int64_t kReuse = 4, kLongRow = 9;  // taps of an input; of a kernel whose rows share no lines
+  constexpr std::int64_t kReuse = 4, kLongRow = 9;  // taps of an input; of a row where rows share no lines
   if (!waits_in_sets(traits) || (from_memory && p.taps() < kManyTaps)) return false;
   return crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype))) &&
-         reach(p, 2, p.output[2]) >= kCrowdedRows &&
-         (p.kernel[1] > p.stride[1] ? p.taps() >= kReuse * p.stride[1] * p.stride[2] : p.kernel[2] >= kLongRow);
+         reach(p, 2, p.output[2]) >= kCrowdedRows && p.taps() >= kReuse * p.stride[1] * p.stride[2] &&
+         (p.kernel[1] > p.stride[1] || (p.kernel[1] == p.stride[1] && p.kernel[2] >= kLongRow));
 }
 
 // Fewer channels than a vector has lanes are taken together with the columns. Pixels that are in each other's way are
@@ -118,7 +118,8 @@ void fit_cache(const ConvProblem& p, const Device::Traits& traits, Blocking& b) 
   while (banded && b.band > 1 && input_bytes(p, b, b.band) > budget)
     b.band = std::max<std::int64_t>(1, (b.band - 1) / 2 * 2);
   const std::int64_t least = std::max(kMinColumns, (p.kernel[2] - 1) * p.dilation[2] / p.stride[2]);
-  while (b.mode != Mode::direct && input_bytes(p, b, b.band) > budget && split_columns(p, b, least)) {
+  while (b.mode != Mode::direct && input_bytes(p, b, b.band) > budget &&
+         (split_columns(p, b, least) || split_channels(p, b, &Blocking::channel_blocks))) {
   }
 }
 

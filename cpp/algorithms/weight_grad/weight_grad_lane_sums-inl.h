@@ -27,10 +27,10 @@ class LaneSums : protected BlockOperands<T, In> {
 
   // The lines of the block for depth tap kd.
   void find_lanes(std::int64_t kd) {
-    place_count_ = 0;
+    lane_count_ = 0;
     if (shape_.staged) return copy_lanes(kd);
     this->for_lines(kd, [&](const OutputLine& at, std::int64_t d) {
-      places_[place_count_++] = {this->input_line(at.n, d, 0), this->output_line(at), at.h};
+      lane_places_[lane_count_++] = {this->input_line(at.n, d, 0), this->output_line(at), at.h};
     });
   }
 
@@ -44,7 +44,7 @@ class LaneSums : protected BlockOperands<T, In> {
     LaneLine<In> lines[kBlockPixels];
     Range inside[kBlockPixels];  // kernel rows that are inside the input, of each
     std::int64_t count = 0, alike = 0;
-    for (const Place* at = places_; at != places_ + place_count_; ++at) {
+    for (const Place* at = lane_places_; at != lane_places_ + lane_count_; ++at) {
       const Range r = rows_inside(at->h, rows);
       if (r.size() == 0) continue;
       lines[count] = {at->x + input_index(p_, 1, at->h, r.begin) * x_row_, at->dy};
@@ -102,11 +102,11 @@ class LaneSums : protected BlockOperands<T, In> {
       }
       before = at;
       for (; next < rows.end; ++next) copy(this->input_line(at.n, d, next), columns, x_.stride[3]);
-      places_[place_count_++] = {first, nullptr, at.h};
+      lane_places_[lane_count_++] = {first, nullptr, at.h};
     });
     std::int64_t i = 0;
     this->for_lines(kd, [&](const OutputLine& at, std::int64_t) {
-      places_[i++].dy = to - out.begin * pixel - channels.begin;
+      lane_places_[i++].dy = to - out.begin * pixel - channels.begin;
       copy(this->output_line(at), out, dy_.stride[3]);
     });
   }
@@ -182,8 +182,8 @@ class LaneSums : protected BlockOperands<T, In> {
   }
 
   std::int64_t x_row_ = x_.stride[2], x_pixel_ = x_.stride[3], dy_pixel_ = dy_.stride[3];  // elements
-  Place places_[kBlockPixels];
-  std::int64_t place_count_ = 0;
+  Place lane_places_[kBlockPixels];
+  std::int64_t lane_count_ = 0;
 };
 
 }  // namespace vkconv::cpu::weight_grad::HWY_NAMESPACE

@@ -58,10 +58,10 @@ bool crowds_sets(const ConvProblem& p, const Shape& s) {
 
 // The same of a depthwise problem.
 bool crowds_lanes(const ConvProblem& p, const Shape& s, bool from_memory) {
-  constexpr std::int64_t kWorthCopy = 9, kWorthCopyFromMemory = 25;  // taps
-  return s.form == Form::lanes && p.taps() >= (from_memory ? kWorthCopyFromMemory : kWorthCopy) && !p.input_dilated() &&
-         p.dilation[1] == 1 && p.kernel[1] >= p.stride[1] &&
-         crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
+  constexpr std::int64_t kWorthCopy = 9, kWorthCopyFromMemory = 25, kReuse = 2;  // taps; of an input
+  return s.form == Form::lanes && p.taps() >= (from_memory ? kWorthCopyFromMemory : kWorthCopy) &&
+         p.taps() >= kReuse * p.stride[1] * p.stride[2] && !p.input_dilated() && p.dilation[1] == 1 &&
+         p.kernel[1] >= p.stride[1] && crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
 }
 
 // Rows of the input that the lines of a block read, at most: lines of one image share them.
@@ -103,14 +103,14 @@ LaneTiles lane_tiles(const ConvProblem& p, std::int64_t lanes) {
   return {size_bytes(p.dtype) == 2, lanes * accumulator_bytes(p.dtype)};
 }
 std::int64_t lane_taps(const ConvProblem& p) { return ceil_div(p.kernel[2], LaneTiles::parts(p.kernel[2])); }
-// Outputs from one to the next that reads positions a whole number of dilations further on, unless a tile has few of
-// them, or they crowd a set of L1.
+// Outputs from one to the next that reads positions a whole number of dilations further on, where tiles have that
+// number of theirs, unless a tile has few of them, or they crowd a set of L1.
 std::int64_t lane_phases(const ConvProblem& p) {
   constexpr std::int64_t kFewOutputs = 8;
-  const std::int64_t step = p.dilation[2] / std::gcd(p.stride[2], p.dilation[2]);
+  const std::int64_t shared = std::gcd(p.stride[2], p.dilation[2]), step = p.dilation[2] / shared;
   const bool few = std::min(p.output[2], kBlockPixels) < step * kFewOutputs;
   const bool crowd = crowd_sets(step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
-  return few || crowd || p.input_dilation[2] > 1 ? 1 : step;
+  return few || crowd || p.stride[2] > 2 * shared || p.input_dilation[2] > 1 ? 1 : step;
 }
 std::int64_t lane_rows(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t step = lane_phases(p) * p.stride[2], stride = step / p.dilation[2];
@@ -149,6 +149,11 @@ bool split_units(const ConvProblem& p, Partition& q) {
   q.vector_parts = std::min(q.vector_parts, q.shape.vectors);
   set_sizes(p, q);
   return true;
+}
+
+// Of a copied value: widened, but by tiles that widen it as they load it.
+std::int64_t copied_bytes(const ConvProblem& p, const Shape& s) {
+  return s.form == Form::lanes ? static_cast<std::int64_t>(size_bytes(p.dtype)) : accumulator_bytes(p.dtype);
 }
 
 // Lane by lane, kernel rows share the lines of a block: units of so few vectors that L1 holds most of these meanwhile,
@@ -244,7 +249,7 @@ UnitChannels unit_channels(const ConvProblem& p, const Shape& s, const Unit& u) 
 }
 
 std::int64_t copy_pitch(const ConvProblem& p, const Shape& s, std::int64_t channels) {
-  const std::int64_t line = kLineBytes / accumulator_bytes(p.dtype);
+  const std::int64_t line = kLineBytes / copied_bytes(p, s);
   return channels <= s.lanes ? s.lanes : (ceil_div(channels, line) | 1) * line;
 }
 
@@ -259,7 +264,7 @@ std::size_t scratch_bytes(const ConvProblem& p, const Shape& s, const Unit& larg
                                  : columns * copy_pitch(p, s, channels.x.size());
   const std::int64_t lines = s.form == Form::lanes ? rows_of_block(p, s) : s.lines_per_block;
   const std::int64_t elements = lines * x + s.lines_per_block * outputs * copy_pitch(p, s, channels.dy.size());
-  return aligned_bytes((elements + 2 * s.lanes) * accumulator_bytes(p.dtype));
+  return aligned_bytes((elements + 2 * s.lanes) * copied_bytes(p, s));
 }
 
 Partition choose_partition(const Posed& posed, const Device::Traits& traits, std::size_t limit) {
@@ -283,7 +288,9 @@ Partition choose_partition(const Posed& posed, const Device::Traits& traits, std
   while (q.tasks < enough() && split_units(p, q)) {
   }
   while (q.workspace_bytes() > limit) {
-    if (q.by_chunk)
+    if (q.shape.form == Form::lanes && q.shape.staged)
+      q.shape.staged = false;
+    else if (q.by_chunk)
       q.by_chunk = false;
     else if (q.slots > 1)
       q.slots = (q.slots + 1) / 2;

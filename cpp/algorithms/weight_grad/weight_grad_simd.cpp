@@ -86,7 +86,8 @@ class UnitSums : GroupSums<T, In> {
   // The same of a depthwise problem, several kernel rows at a time.
   template <class At>
   void run_row_groups(At sums_at) {
-    for (std::int64_t kd = 0; kd < p_.kernel[0]; ++kd) {
+    const std::int64_t of_depth = p_.kernel[1] * p_.kernel[2];
+    for (std::int64_t kd = unit_.taps.begin / of_depth; kd < ceil_div(unit_.taps.end, of_depth); ++kd) {
       this->find_lanes(kd);
       for (std::int64_t group = 0; group < shape_.row_groups; ++group) {
         const Range rows = shape_.group_rows(group, p_.kernel[1]);

@@ -105,7 +105,7 @@ class Execution {
     for (std::int64_t i = chunk.begin; i < chunk.end; ++i, to += l_.chain_inputs() * l_.pitch) {
       const Chain chain = l_.chain(i);
       float* v = to;
-      for (const std::int64_t slice : depth_block(chain).slices)
+      for (const std::int64_t slice : depth_of(chain).slices)
         for (std::int64_t at = chain.positions.begin; at < chain.positions.end; ++at, v += l_.pitch)
           transform_input(place(group, at, slice, 0), piece, v);
     }
@@ -114,7 +114,7 @@ class Execution {
   void transform_gradients(std::int64_t group, std::int64_t block, const Range& chunk, float* to) const {
     for (std::int64_t i = chunk.begin; i < chunk.end; ++i, to += l_.chain_gradients() * l_.columns) {
       const Chain chain = l_.chain(i);
-      const Range depths = depth_block(chain).outputs;
+      const Range depths = depth_of(chain).outputs;
       float* u = to;
       for (std::int64_t d = depths.begin; d < depths.end; ++d)
         for (std::int64_t at = chain.positions.begin; at < chain.positions.end; ++at, u += l_.columns)
@@ -122,7 +122,7 @@ class Execution {
     }
   }
 
-  const DepthBlock& depth_block(const Chain& chain) const {
+  const DepthBlock& depth_of(const Chain& chain) const {
     return depth_blocks_[static_cast<std::size_t>(chain.depth_block)];
   }
 
@@ -225,7 +225,7 @@ class Execution {
     for (std::int64_t point = 0; point < l_.points(); ++point)
       for (std::int64_t i = chunk.begin; i < chunk.end; ++i) {
         const Chain chain = l_.chain(i);
-        const DepthBlock& depth = depth_block(chain);
+        const DepthBlock& depth = depth_of(chain);
         const std::int64_t index = i - chunk.begin, span = chain.positions.size();
         const float* x = input + point * l_.input_stride + index * l_.chain_inputs() * l_.pitch + first_row;
         const float* dy = gradient + point * l_.gradient_stride + index * l_.chain_gradients() * l_.columns;

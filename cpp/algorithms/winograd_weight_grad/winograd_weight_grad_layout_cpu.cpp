@@ -19,7 +19,7 @@ using winograd::TileShape;
 constexpr std::int64_t kPartTiles = 256;  // of fewer tiles the products would not pay for adding parts up
 constexpr std::int64_t kMaxParts = 16;
 constexpr std::int64_t kPartBytes = 16 << 20;  // of the sums of all parts, for a tap along the depth
-constexpr std::int64_t kMostDeep = 16;         // outputs along the depth in a chain, whose ends read slices twice
+constexpr std::int64_t kMostDeep = 16;         // outputs along the depth in a chain; two read the slices between them
 constexpr std::int64_t kChunkBytes = 1 << 20;  // of the inputs that a thread transforms at a time
 constexpr std::int64_t kRowPoints = 60 * 36;   // input channels times points whose sums stay in a core's cache
 
@@ -132,7 +132,8 @@ double work_of(const ConvProblem& p, const Layout& l) {
 DepthBlock depth_block(const ConvProblem& p, const Range& outputs, const Range& taps) {
   DepthBlock b{outputs, {}, {}};
   for (std::int64_t tap = taps.begin; tap < taps.end; ++tap) {
-    const Range inside = common(outputs, outputs_inside(p, 0, tap));
+    const Range some = common(outputs, outputs_inside(p, 0, tap));
+    const Range inside = some.size() > 0 ? some : Range{outputs.begin, outputs.begin};
     b.taps.push_back({inside});
     for (std::int64_t d = inside.begin; d < inside.end; ++d) b.slices.push_back(position_of(p, 0, d, tap));
   }
@@ -141,10 +142,20 @@ DepthBlock depth_block(const ConvProblem& p, const Range& outputs, const Range& 
   b.slices.erase(std::ranges::unique(b.slices).begin(), b.slices.end());
   for (std::int64_t tap = taps.begin; tap < taps.end; ++tap) {
     DepthBlock::Tap& t = b.taps[static_cast<std::size_t>(tap - taps.begin)];
+    if (t.outputs.size() == 0) continue;
     const auto first = std::ranges::lower_bound(b.slices, key(position_of(p, 0, t.outputs.begin, tap)), {}, key);
-    if (t.outputs.size() > 0) t.slice = first - b.slices.begin();
+    t.slice = first - b.slices.begin();
   }
   return b;
+}
+
+// As one thread would have it without a limit: what tells which tile is the fastest, whatever there is.
+Layout undivided(const ConvProblem& p, Layout l, std::int64_t lanes) {
+  l.d = summed_axis(p, p.kernel[0]);
+  l.splits = 1;
+  l.columns = std::min<std::int64_t>(l.vectors, 2) * lanes;
+  l.blocks = ceil_div(p.out_channels_per_group(), l.columns);
+  return l;
 }
 
 }  // namespace
@@ -155,9 +166,7 @@ Layout choose_layout(const ConvProblem& p, const Traits& traits, std::int64_t la
   for (std::size_t i = 0; i < std::size(winograd::kTileShapes); ++i) {
     if (!fits(winograd::kTileShapes[i], p)) continue;
     const Layout l = make_layout(p, i, traits, lanes, limit_bytes);
-    Layout alone = l;
-    alone.splits = 1;
-    if (const double work = work_of(p, alone); work < least) least = work, best = l;
+    if (const double work = work_of(p, undivided(p, l, lanes)); work < least) least = work, best = l;
   }
   return best;
 }
