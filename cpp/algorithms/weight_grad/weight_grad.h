@@ -67,8 +67,8 @@ struct Posed {
   ConvProblem p;
   ConvProblem source;  // whose taps the patches hold; p if there are none
   PatchForm patches = PatchForm::none;
-  bool traded = false;  // the operands traded places, so that weights of neighbouring output channels lie side by side
   double cost = 0;  // multiply-adds of vectors that the time of an output pixel and group would do; 0 is unknown
+  bool traded = false;  // the operands traded places, so that weights of neighbouring output channels lie side by side
 };
 
 // Everything that follows from the problem and the instruction set, and not from the number of threads.
