@@ -25,10 +25,13 @@ Traits described(const char* vendor) {
   return t;
 }
 
-std::string chosen(const std::string& text, const char* vendor = "GenuineIntel") {
-  tools::CpuPlanner planner(registry<Device>(), described(vendor));
+std::string chosen(const std::string& text, const Traits& traits) {
+  tools::CpuPlanner planner(registry<Device>(), traits);
   const std::string plan = planner.plan({parse_problem(text), ""})->describe();
   return plan.substr(0, plan.find('('));
+}
+std::string chosen(const std::string& text, const char* vendor = "GenuineIntel") {
+  return chosen(text, described(vendor));
 }
 
 // The phases' pixels of 96 bytes are 192 and 480 bytes apart. Pixels of 48 bytes waste most of their lines; those of
@@ -92,6 +95,19 @@ TEST(Estimates, RepeatedChannelsPayForTheirCopy) {
   EXPECT_EQ(chosen("fwd_f32_n8c32o64g32_i112x112_k3x3_p1x1"), "implicit_gemm");
   EXPECT_EQ(chosen("fwd_f32_n1c64o128g64_i28x28_k3x3_p1x1"), "depthwise");
   EXPECT_EQ(chosen("fwd_f32_n1c96o192g96_i28x28_k1x1"), "depthwise");
+}
+
+// Pixels of 4,096 bytes, which a core whose L1 has eight lines a set reads one after the other.
+TEST(Estimates, CopiesOfCrowdedPixelsCostLittle) {
+  Traits t = described("AuthenticAMD");
+  t.l1_bytes = 32 << 10;
+  for (const char* text : {"fwd_f32_n1c1024o1024g1024_i14x14_k3x3_p1x1", "fwd_f32_n1c1024o1024g1024_i7x7_k7x7_p3x3"})
+    EXPECT_EQ(chosen(text, t), "depthwise") << text;
+}
+
+// Tiles save little of 2x2 taps, and groups of 12 input channels have 160 outputs to fill vectors.
+TEST(Estimates, WeightGradientsFillTheirVectors) {
+  EXPECT_EQ(chosen("wgrad_f32_n2c12o320g2_i199x82_k2x2_d2x5_p1x2", "AuthenticAMD"), "weight_grad");
 }
 
 // Few groups leave most lanes of a vector of several empty; columns beside channels fill them.

@@ -67,7 +67,7 @@ struct Posed {
   ConvProblem p;
   ConvProblem source;  // whose taps the patches hold; p if there are none
   PatchForm patches = PatchForm::none;
-  double cost = 0;  // multiply-adds of vectors that the time of an output pixel and group would do; 0 is unknown
+  double cost = 0;      // multiply-adds of vectors that the time of an output pixel and group would do; 0 is unknown
   bool traded = false;  // the operands traded places, so that weights of neighbouring output channels lie side by side
 };
 
