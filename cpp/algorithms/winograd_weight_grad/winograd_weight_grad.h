@@ -87,10 +87,6 @@ struct Layout {
   std::int64_t panels() const {
     return parts > 1 ? 0 : d.taps * (keeps_all() ? ceil_div(blocks, splits) * runs : together);
   }
-  // Of what a thread adds to in every chunk.
-  std::size_t sum_bytes() const {
-    return static_cast<std::size_t>((parts > 1 ? part_panels() : panels()) * panel_floats()) * sizeof(float);
-  }
   std::size_t slot_bytes() const {
     return static_cast<std::size_t>(input_floats() + together * gradient_floats() + panels() * panel_floats()) *
            sizeof(float);

@@ -59,14 +59,12 @@ std::int64_t block_vectors(std::int64_t vectors, const RegisterTile& tile, bool 
 }
 
 // With the most threads, taps along the depth in a piece and chains in a chunk, in this order, that the limit allows.
-// Out of an L3 that is hardly faster than memory the sums of all these taps take longer than tiles transformed again.
-Layout fitted(const ConvProblem& p, Layout l, const Traits& traits, std::size_t limit_bytes) {
-  for (l.slots = static_cast<int>(traits.threads);; --l.slots) {
+Layout fitted(const ConvProblem& p, Layout l, std::int64_t threads, std::size_t limit_bytes) {
+  for (l.slots = static_cast<int>(threads);; --l.slots) {
     l.splits = std::min(l.blocks, ceil_div(std::int64_t{l.slots}, l.parts));
     for (std::int64_t taps = p.kernel[0];; taps = ceil_div(taps, 2)) {
       l.d = summed_axis(p, taps);
-      const bool fit = taps == 1 || !shared_cache_is_slow(traits) || l.sum_bytes() <= traits.l2_bytes;
-      for (std::int64_t chunk = fit ? l.chunk : 0; chunk > 0; --chunk) {
+      for (std::int64_t chunk = l.chunk; chunk > 0; --chunk) {
         Layout smaller = l;
         smaller.chunk = chunk;
         smaller.input_stride = odd_lines(chunk * l.chain_inputs() * l.pitch);
@@ -105,7 +103,7 @@ Layout make_layout(const ConvProblem& p, std::size_t shape_index, const Traits& 
   const std::int64_t chain_bytes = l.chain_inputs() * l.points() * l.pitch * static_cast<std::int64_t>(sizeof(float));
   l.chunk = std::clamp<std::int64_t>(kChunkBytes / chain_bytes, 1, ceil_div(l.chains, l.parts));
   l.fetches = comes_from_memory(traits, p);
-  return fitted(p, l, traits, limit_bytes);
+  return fitted(p, l, traits.threads, limit_bytes);
 }
 
 // All pieces by a tile, in multiply-adds counted as two at the peak rate. Beside the products: every transformed tile
