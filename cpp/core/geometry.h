@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "core/checked.h"
 #include "core/problem.h"
@@ -56,6 +57,15 @@ inline Range positions_under(const ConvProblem& p, int axis, Range outputs) {
 inline bool reads_inside(const ConvProblem& p, int axis, Range outputs) {
   const Range read = positions_under(p, axis, outputs);
   return read.begin >= 0 && read.end <= p.input[axis];
+}
+
+// Outputs along an axis from one to the next that reads positions a whole number of dilations further on, and that
+// number: the stride of the dense problem they are part of.
+inline std::int64_t dense_step(const ConvProblem& p, int axis) {
+  return p.dilation[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
+}
+inline std::int64_t dense_stride(const ConvProblem& p, int axis) {
+  return p.stride[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
 }
 
 // Outputs of [0, output) whose tap `k` reads inside the input, for input_dilation 1.

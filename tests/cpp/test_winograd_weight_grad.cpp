@@ -24,8 +24,7 @@ const char* const kProblems[] = {
     "wgrad_f32_n1c20o9_i9x7x8_k2x3x3_s2x1x1_d3x1x1_p3x1x1",   // a depth tap that meets padding
     "wgrad_f32_n2c9o20_i37x7x8_k3x3x3_p1x1x1",                // a depth of three blocks
     "wgrad_f32_n1c9o20_i20x7x8_k4x3x3_s3x1x1_d2x1x1_p4x1x1",  // slices at three remainders by the stride
-    "wgrad_bf16_n1c9o20_i20x7x8_k3x3x3_d12x1x1_p14x1x1",      // two blocks, each of which a tap reads from outside the
-                                                              // input
+    "wgrad_bf16_n1c9o20_i20x7x8_k3x3x3_d12x1x1_p14x1x1",      // two blocks, for each of which one tap is outside
     "wgrad_f32_n1c9o20_i37x9x10_k3x3x3_p1x1x1",               // positions that leave the last chain shorter
     "wgrad_f16_n2c33o40_i13x9_k3x3_p1x1",
     "wgrad_bf16_n1c20o37_i14x9_k3x3_p1x1",

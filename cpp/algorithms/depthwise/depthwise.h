@@ -1,7 +1,5 @@
 // What the plan (depthwise_cpu.cpp) hands to the code compiled once per instruction set (depthwise_simd.cpp).
 #pragma once
-#include <numeric>
-
 #include "core/algorithm.h"
 #include "core/geometry.h"
 #include "core/orientation.h"
@@ -55,15 +53,6 @@ constexpr std::int64_t flat_weight_vectors(std::int64_t channels, std::int64_t l
 // Writes channels [begin, end) of the packed weights, and with the last of them what lies behind.
 void pack_weights(const ConvProblem& p, const WeightView<std::byte*>& weight, const Range& channels,
                   std::int64_t row_length, std::byte* to);
-
-// Outputs along an axis from one to the next that reads positions a whole number of dilations further on, and that
-// number: the stride of the dense problem they are part of.
-inline std::int64_t dense_step(const ConvProblem& p, int axis) {
-  return p.dilation[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
-}
-inline std::int64_t dense_stride(const ConvProblem& p, int axis) {
-  return p.stride[axis] / std::gcd(p.stride[axis], p.dilation[axis]);
-}
 
 // The stride between the rows that are computed two at a time, of kernels `width` wide with a stride between columns.
 // Rows of 3x3 kernels at stride 2 share one line in five.

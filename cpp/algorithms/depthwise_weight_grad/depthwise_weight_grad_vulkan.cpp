@@ -4,12 +4,12 @@
 // it for small kernels, multiply-adds for those of 25 taps and more. It wins whenever groups == C. Source: our own.
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 #include "algorithms/registry_vulkan.h"
 #include "algorithms/weight_grad/chunk_sums.h"
 #include "algorithms/weight_grad/weight_grad_support.h"
 #include "core/checked.h"
+#include "core/geometry.h"
 
 namespace vkconv::vulkan {
 namespace {
@@ -55,8 +55,7 @@ bool wide_strips_fill(const ConvProblem& p) {
 
 Tile invocation_tile(const ConvProblem& p, const Traits& traits) {
   const bool small = wants_small_tile(p, traits);
-  const std::int64_t step = std::gcd(p.stride[2], p.dilation[2]), stride = p.stride[2] / step;
-  const std::int64_t dilation = p.dilation[2] / step;
+  const std::int64_t stride = dense_stride(p, 2), dilation = dense_step(p, 2);
   std::int64_t columns = small ? 1 : even_columns(p, wide_strips_fill(p) ? kWideColumns : kColumns);
   std::int64_t taps = even_part(p.kernel[2], kMostTaps);
   const std::int64_t rows = small ? 1 : even_part(p.kernel[1], std::max<std::int64_t>(1, kMostSums / taps));

@@ -43,17 +43,19 @@ Form choose_form(const Posed& posed, std::int64_t lanes) {
   return in_used > out_used ? Form::in_vectors : Form::out_vectors;
 }
 
+// Whether pixels of so many channels fall into so few sets of L1.
+bool crowded(const ConvProblem& p, std::int64_t channels, std::int64_t sets = 1) {
+  return crowd_sets(channels * static_cast<std::int64_t>(size_bytes(p.dtype)), sets);
+}
+
 // Whether the pixels of a block fall into a few of L1's 64 sets of lines, and meet enough others to be worth a copy.
 // With AVX-512 a core waits less for L2, and a copy pays only where they all fall into one set.
 bool crowds_sets(const ConvProblem& p, const Shape& s) {
   constexpr std::int64_t kWorthCopy = 32;
   const std::int64_t sets = s.lanes * accumulator_bytes(p.dtype) < 64 ? 8 : 1;
-  const auto crowded = [&](std::int64_t channels) {
-    return crowd_sets(channels * static_cast<std::int64_t>(size_bytes(p.dtype)), sets);
-  };
   const bool product = s.form == Form::in_vectors || s.form == Form::out_vectors;
   return product && s.patches == PatchForm::none && std::min(s.rows, s.vector_channels) >= kWorthCopy &&
-         (crowded(p.in_channels) || crowded(p.out_channels));
+         (crowded(p, p.in_channels, sets) || crowded(p, p.out_channels, sets));
 }
 
 // The same of a depthwise problem.
@@ -61,7 +63,7 @@ bool crowds_lanes(const ConvProblem& p, const Shape& s, bool from_memory) {
   constexpr std::int64_t kWorthCopy = 9, kWorthCopyFromMemory = 25, kReuse = 2;  // taps; of an input
   return s.form == Form::lanes && p.taps() >= (from_memory ? kWorthCopyFromMemory : kWorthCopy) &&
          p.taps() >= kReuse * p.stride[1] * p.stride[2] && !p.input_dilated() && p.dilation[1] == 1 &&
-         p.kernel[1] >= p.stride[1] && crowd_sets(p.in_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
+         p.kernel[1] >= p.stride[1] && crowded(p, p.in_channels);
 }
 
 // Rows of the input that the lines of a block read, at most: lines of one image share them.
@@ -103,18 +105,19 @@ LaneTiles lane_tiles(const ConvProblem& p, std::int64_t lanes) {
   return {size_bytes(p.dtype) == 2, lanes * accumulator_bytes(p.dtype)};
 }
 std::int64_t lane_taps(const ConvProblem& p) { return ceil_div(p.kernel[2], LaneTiles::parts(p.kernel[2])); }
-// Outputs from one to the next that reads positions a whole number of dilations further on, where tiles have that
-// number of theirs, unless a tile has few of them, or they crowd a set of L1.
+// The longest stride of tiles whose taps are neighbouring positions.
+std::int64_t most_lane_stride(const ConvProblem& p) { return p.dtype == DType::f64 ? 1 : 2; }
+// dense_step(), unless no tile has the stride of these outputs, or it has few of them, or they crowd a set of L1.
 std::int64_t lane_phases(const ConvProblem& p) {
   constexpr std::int64_t kFewOutputs = 8;
-  const std::int64_t shared = std::gcd(p.stride[2], p.dilation[2]), step = p.dilation[2] / shared;
+  const std::int64_t step = dense_step(p, 2);
   const bool few = std::min(p.output[2], kBlockPixels) < step * kFewOutputs;
-  const bool crowd = crowd_sets(step * p.out_channels * static_cast<std::int64_t>(size_bytes(p.dtype)));
-  return few || crowd || p.stride[2] > 2 * shared || p.input_dilation[2] > 1 ? 1 : step;
+  const bool far = dense_stride(p, 2) > most_lane_stride(p) || p.input_dilation[2] > 1;
+  return few || far || crowded(p, step * p.out_channels) ? 1 : step;
 }
 std::int64_t lane_rows(const ConvProblem& p, std::int64_t lanes) {
   const std::int64_t step = lane_phases(p) * p.stride[2], stride = step / p.dilation[2];
-  const bool neighbours = step % p.dilation[2] == 0 && !(stride == 2 && p.dtype == DType::f64);
+  const bool neighbours = step % p.dilation[2] == 0 && (stride != 2 || most_lane_stride(p) == 2);
   if (!neighbours || p.input_dilation[1] > 1 || p.input_dilation[2] > 1) return 1;
   return std::min(p.kernel[1], lane_tiles(p, lanes).rows(lane_taps(p), stride));
 }

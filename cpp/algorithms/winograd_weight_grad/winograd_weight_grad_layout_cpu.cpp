@@ -114,9 +114,8 @@ double work_of(const ConvProblem& p, const Layout& l) {
   const double inputs = tiles * static_cast<double>(l.d.slices) / static_cast<double>(l.d.deep);
   const double rows = static_cast<double>(p.in_channels_per_group());
   const double outputs = static_cast<double>(l.blocks * l.columns);
-  const double products = points * tiles *
-                          (1 + kSumTerms / static_cast<double>(std::min(l.tiles(), l.chain_gradients()))) * (rows + 4) *
-                          outputs;
+  const double products =
+      points * tiles * (1 + kSumTerms / static_cast<double>(l.chain_gradients())) * (rows + 4) * outputs;
   const double transforms =
       inputs * static_cast<double>(l.splits) * (kTileFlops + kTransformFlops * points * static_cast<double>(l.pitch)) +
       tiles * (kTileFlops * static_cast<double>(l.blocks) + kTransformFlops * points * outputs);
