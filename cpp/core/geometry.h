@@ -46,6 +46,11 @@ struct Range {
   bool contains(std::int64_t i) const { return begin <= i && i < end; }
 };
 
+// Part i of `parts` of [0, size), all of nearly equal size.
+inline Range nth_part(std::int64_t size, std::int64_t i, std::int64_t parts) {
+  return {size * i / parts, size * (i + 1) / parts};
+}
+
 inline Range common(const Range& a, const Range& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 // The positions, padding among them, that `outputs` read, and whether all of them are inside the input; for

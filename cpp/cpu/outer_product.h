@@ -60,10 +60,10 @@ struct OuterKernels {
           t.offset[v] = offset(first + v);
           t.step[v] = sum(first + v) - sum(first);
         }
-        const std::int64_t row = rows * cut / cuts, height = rows * (cut + 1) / cuts - row;
-        t.row = tile.row + row;
-        t.c = tile.c + row * tile.ldc + sum(first);
-        kernels[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(height - 1)](t);
+        const Range some = nth_part(rows, cut, cuts);
+        t.row = tile.row + some.begin;
+        t.c = tile.c + some.begin * tile.ldc + sum(first);
+        kernels[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(some.size() - 1)](t);
       }
     };
     multiply_part({vectors.begin, rest}, wide);

@@ -30,7 +30,7 @@ Range channel_range(const ConvProblem& p, std::int64_t i, std::int64_t parts) {
 std::int64_t channel_parts(const Blocking& b) { return b.channel_shares * b.channel_blocks; }
 
 Range column_range(const ConvProblem& p, const Blocking& b, std::int64_t block) {
-  return {p.output[2] * block / b.column_blocks, p.output[2] * (block + 1) / b.column_blocks};
+  return nth_part(p.output[2], block, b.column_blocks);
 }
 
 // Sizes of the largest block.

@@ -52,7 +52,7 @@ class DepthwisePlan final : public Plan<Device> {
     thread_pool().run(tasks, [&](std::int64_t task) {
       std::byte* scratch =
           workspace + blocking_.weight_bytes + static_cast<std::size_t>(task) * blocking_.scratch_bytes;
-      const Range share{rows * task / tasks, rows * (task + 1) / tasks};
+      const Range share = nth_part(rows, task, tasks);
       for (std::int64_t part = 0; part < blocking_.channel_blocks; ++part)
         for (std::int64_t row = share.begin; row < share.end;) {
           check_job();

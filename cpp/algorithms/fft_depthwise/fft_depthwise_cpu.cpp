@@ -97,8 +97,7 @@ class FftDepthwisePlan final : public Plan<Device> {
     const Call call{p_, operands, transform_};
     ScratchSlots slots(workspace, scratch_bytes(transform_), tasks_.slots);
     slots.run(tasks_.groups * tasks_.line_parts, [&](std::int64_t task, std::byte* scratch) {
-      const std::int64_t i = task % tasks_.line_parts, n = lines(p_);
-      const Range range{n * i / tasks_.line_parts, n * (i + 1) / tasks_.line_parts};
+      const Range range = nth_part(lines(p_), task % tasks_.line_parts, tasks_.line_parts);
       run_part(call, {task / tasks_.line_parts * group_channels(), range}, scratch);
     });
   }

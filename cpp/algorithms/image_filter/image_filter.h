@@ -24,9 +24,7 @@ inline constexpr std::int64_t kMostVectors = 6;  // of outputs along W that are 
 // Several outputs of a pixel are summed in blocks of as many as each other, or one more.
 inline constexpr std::int64_t kMostTogether = 8;
 inline std::int64_t blocks(const ConvProblem& p) { return ceil_div(p.out_channels, kMostTogether); }
-inline Range block(const ConvProblem& p, std::int64_t i) {
-  return {p.out_channels * i / blocks(p), p.out_channels * (i + 1) / blocks(p)};
-}
+inline Range block(const ConvProblem& p, std::int64_t i) { return nth_part(p.out_channels, i, blocks(p)); }
 
 // A staged row is a plane of pixels for each input channel and phase of the stride along W, so that what neighbouring
 // outputs read for a term lies side by side.

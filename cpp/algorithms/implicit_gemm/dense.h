@@ -81,10 +81,6 @@ struct DenseLayout {
     return {p.output[2] * tiles.begin / row_tiles, p.output[2] * tiles.end / row_tiles};
   }
   std::int64_t all_panels() const { return panels * p.groups; }
-  // Chunk i of `chunks` of [0, size), all of nearly equal size.
-  static Range part(std::int64_t size, std::int64_t i, std::int64_t chunks) {
-    return {size * i / chunks, size * (i + 1) / chunks};
-  }
   std::int64_t row_chunks() const { return ceil_div(rows, chunk_rows); }
   std::int64_t tile_chunks() const { return ceil_div(row_tiles, chunk_tiles); }
   std::int64_t panel_chunks() const { return ceil_div(all_panels(), task_panels); }

@@ -178,9 +178,8 @@ void cut_panels(DenseLayout& s, std::int64_t threads) {
   s.panels = takes_one ? all / 2 : ceil_div(all, vectors);
 }
 
-}  // namespace
-
-DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile, int parts) {
+// The problem by its axes, and how the operands are read and packed.
+DenseLayout dense_form(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile, int parts) {
   DenseLayout s;
   s.original = problem;
   if (const auto row = one_row(problem))
@@ -208,15 +207,19 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
   s.most_together =
       std::clamp<std::int64_t>(std::min(std::max(in_l1, s.tile.panels()), s.wide_panels(true)), 1, kMostTogether);
   s.slots = context.traits.threads;
+  return s;
+}
 
+// Tasks of as many pixels as L2 holds the input of, but enough of them that threads end together. Returns how many.
+std::int64_t cut_tasks(DenseLayout& s, const Context<Device>& context) {
   const std::int64_t wanted = context.traits.threads > 1 ? kTasksAThread * context.traits.threads : 1;
   const auto tasks = [&] { return s.row_chunks() * s.tile_chunks() * s.panel_chunks(); };
-  const double pixel_flops = 2.0 * static_cast<double>(s.terms * p.out_channels_per_group());
+  const double pixel_flops = 2.0 * static_cast<double>(s.terms * s.p.out_channels_per_group());
   std::int64_t pixels = std::max(kChunkPixels, static_cast<std::int64_t>(kMinTaskFlops / pixel_flops));
   set_chunk(s, pixels);
   set_panels(s, wanted);
-  const std::size_t part = context.traits.l2_bytes / (parts > 1 ? kL2PartOfParts : kL2Part);
-  const std::int64_t few = parts > 1 ? kFewChunkPixels / 2 : kFewChunkPixels;
+  const std::size_t part = context.traits.l2_bytes / (s.parts > 1 ? kL2PartOfParts : kL2Part);
+  const std::int64_t few = s.parts > 1 ? kFewChunkPixels / 2 : kFewChunkPixels;
   const auto spills = [&] { return s.stage_bytes > part || (s.panels > 1 && chunk_input_bytes(s) > part); };
   const auto uneven = [&] {
     return static_cast<double>(round_up(tasks(), s.slots)) > kEvenTasks * static_cast<double>(tasks());
@@ -225,6 +228,12 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
     set_chunk(s, pixels /= 2);
     set_panels(s, wanted);
   }
+  return pixels;
+}
+
+// Whether weights of a call are packed once, and less of all else until the workspace is within the limit. Tasks have
+// `pixels`.
+void fit_workspace(DenseLayout& s, const Context<Device>& context, std::int64_t pixels) {
   const bool again = s.row_chunks() * s.tile_chunks() > context.traits.threads;  // a panel is packed more than once
   s.shared_weights = again && s.own_workspace_bytes() + s.packed_bytes() <= context.workspace_limit_bytes;
   while (s.most_together > 1 && s.own_workspace_bytes() > context.workspace_limit_bytes) --s.most_together;
@@ -233,6 +242,13 @@ DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& cont
     set_chunk(s, pixels /= 2);
     set_stage(s);
   }
+}
+
+}  // namespace
+
+DenseLayout dense_layout(const ConvProblem& problem, const Context<Device>& context, RegisterTile tile, int parts) {
+  DenseLayout s = dense_form(problem, context, tile, parts);
+  fit_workspace(s, context, cut_tasks(s, context));
   return s;
 }
 

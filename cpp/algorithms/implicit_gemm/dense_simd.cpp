@@ -69,8 +69,8 @@ class Dense {
 
   void task(std::int64_t index, std::byte* scratch) const {
     const std::int64_t panel_chunk = index % s_.panel_chunks(), chunk = index / s_.panel_chunks();
-    const Range rows = DenseLayout::part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
-    const Range tiles = DenseLayout::part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
+    const Range rows = nth_part(s_.rows, chunk / s_.tile_chunks(), s_.row_chunks());
+    const Range tiles = nth_part(s_.row_tiles, chunk % s_.tile_chunks(), s_.tile_chunks());
     const Range panels{panel_chunk * s_.task_panels, std::min(s_.all_panels(), (panel_chunk + 1) * s_.task_panels)};
     std::vector<Stretch> stretches;
     stretches.reserve(static_cast<std::size_t>(rows.size()));

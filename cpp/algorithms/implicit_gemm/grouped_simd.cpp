@@ -60,7 +60,7 @@ class Grouped {
       height = pairs_ && r + 1 < rows.end && row.h + 1 < p_.output[1] ? 2 : 1;
       for (TileTaps<A>& taps : lists) taps.clear();
       for (std::int64_t t = 0; t < tiles; ++t) {
-        const Range w{p_.output[2] * t / tiles, p_.output[2] * (t + 1) / tiles};
+        const Range w = nth_part(p_.output[2], t, tiles);
         const std::int64_t together = w.size() >= kFewestPaired && (kPairedBorders || inside(w)) ? height : 1;
         for (std::int64_t i = 0; i < height; i += together) {
           TileTaps<A>& taps = lists[together == 2 ? 2 : i];

@@ -168,7 +168,7 @@ void pack_as(const UnfoldLayout& s, const WeightView<std::byte*>& weight, std::b
   const std::int64_t parts = std::clamp<std::int64_t>(s.terms / kLeastTerms, 1, wanted);
   thread_pool().run(panels * parts, [&](std::int64_t task) {
     const std::int64_t panel = task / parts, first = panel % s.panels * s.columns;
-    const Range terms{s.terms * (task % parts) / parts, s.terms * (task % parts + 1) / parts};
+    const Range terms = nth_part(s.terms, task % parts, parts);
     pack_terms(typed<T>(weight, panel / s.panels), s.p.kernel, s.p.in_channels_per_group(), terms, first,
                std::min(s.columns, s.p.out_channels_per_group() - first),
                reinterpret_cast<Accumulator<T>*>(packed) + (panel * s.terms + terms.begin) * s.columns, s.columns);

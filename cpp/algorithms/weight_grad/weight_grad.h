@@ -91,7 +91,7 @@ struct Shape {
   std::int64_t patch = 0, patch_rows = 0;  // elements of a patch, and of the copied rows of a line
 
   Range group_rows(std::int64_t group, std::int64_t kernel_rows) const {
-    return {kernel_rows * group / row_groups, kernel_rows * (group + 1) / row_groups};
+    return nth_part(kernel_rows, group, row_groups);
   }
 
   // Channel of the first lane of a vector. The last vector ends at the last channel and may overlap its neighbour.

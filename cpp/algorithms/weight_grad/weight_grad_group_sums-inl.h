@@ -40,8 +40,9 @@ class GroupSums : protected LaneSums<T, In> {
     const std::int64_t most_taps = dilated_input ? 1 : most_group_taps(std::min(unit_.rows.size(), kMaxGroupRows));
     const std::int64_t parts = ceil_div(taps_.size(), most_taps);
     for (std::int64_t part = 0; part < parts; ++part) {
-      const Range taps{taps_.begin + taps_.size() * part / parts, taps_.begin + taps_.size() * (part + 1) / parts};
-      run_group_taps(x, dy, taps, sums + (taps.begin - taps_.begin) * unit_.rows.size() * row_length_);
+      const Range some = nth_part(taps_.size(), part, parts);
+      const Range taps{taps_.begin + some.begin, taps_.begin + some.end};
+      run_group_taps(x, dy, taps, sums + some.begin * unit_.rows.size() * row_length_);
     }
   }
 
@@ -117,10 +118,10 @@ class GroupSums : protected LaneSums<T, In> {
       tile.x_channel = shape_.channel_of(v), tile.dy_channel = p.channel;
       tile.index = p.index.data();
       for (std::int64_t i = 0; i < parts; ++i) {
-        const std::int64_t row = rows * i / parts;
-        tile.row = unit_.rows.begin + row;
-        tile.c = sums + row * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
-        run_group_tile(rows * (i + 1) / parts - row, taps, tile);
+        const Range some = nth_part(rows, i, parts);
+        tile.row = unit_.rows.begin + some.begin;
+        tile.c = sums + some.begin * row_length_ + (v - unit_.vectors.begin) * shape_.lanes;
+        run_group_tile(some.size(), taps, tile);
       }
     }
   }

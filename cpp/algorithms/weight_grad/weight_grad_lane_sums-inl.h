@@ -134,7 +134,7 @@ class LaneSums : protected BlockOperands<T, In> {
     Walk from{};
     for (std::int64_t i = 0; i < shape_.phases * parts; ++i) {
       const std::int64_t phase = i / parts, part = i % parts;
-      const Range some{taps * part / parts, taps * (part + 1) / parts};
+      const Range some = nth_part(taps, part, parts);
       const Walk w = walk_of(some.begin, phase);
       for (std::int64_t l = 0; l < count; ++l)
         lines[l].x += (w.in - from.in) * x_pixel_, lines[l].dy += (w.out - from.out) * dy_pixel_;

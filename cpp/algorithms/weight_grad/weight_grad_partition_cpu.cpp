@@ -308,7 +308,7 @@ Unit unit_at(const ConvProblem& p, const Partition& q, std::int64_t index) {
   const auto part = [&](std::int64_t size, std::int64_t parts) {
     const std::int64_t i = index % parts;
     index /= parts;
-    return Range{size * i / parts, size * (i + 1) / parts};
+    return nth_part(size, i, parts);
   };
   Unit u;
   const Range groups = part(tap_groups(p, q.shape), q.tap_parts);

@@ -27,11 +27,11 @@ class UnitSums : GroupSums<T, In> {
       : Base(job, unit, scratch), size_(unit.taps.size() * unit.rows.size() * row_length_) {}
 
   void run(std::int64_t chunk, T* HWY_RESTRICT sums, T* HWY_RESTRICT part) {
-    const std::int64_t begin = shape_.blocks * chunk / shape_.chunks, end = shape_.blocks * (chunk + 1) / shape_.chunks;
-    for (std::int64_t first = begin; first < end; first += kBlocksPerSum) {
-      T* to = first == begin ? sums : part;
+    const Range blocks = nth_part(shape_.blocks, chunk, shape_.chunks);
+    for (std::int64_t first = blocks.begin; first < blocks.end; first += kBlocksPerSum) {
+      T* to = first == blocks.begin ? sums : part;
       std::fill_n(to, size_, T{0});
-      for (std::int64_t block = first; block < std::min(first + kBlocksPerSum, end); ++block)
+      for (std::int64_t block = first; block < std::min(first + kBlocksPerSum, blocks.end); ++block)
         run_block(block, [&](std::int64_t tap) {
           const std::int64_t tap_size = unit_.rows.size() * row_length_;
           return Sums{to + (tap - unit_.taps.begin) * tap_size, tap_size, row_length_};
@@ -63,7 +63,7 @@ class UnitSums : GroupSums<T, In> {
   template <class At>
   void run_block(std::int64_t block, At sums_at) {
     const std::int64_t first = block / shape_.segments * shape_.lines_per_block, segment = block % shape_.segments;
-    outputs_ = {p_.output[2] * segment / shape_.segments, p_.output[2] * (segment + 1) / shape_.segments};
+    outputs_ = nth_part(p_.output[2], segment, shape_.segments);
     this->find_lines(first);
     if (shape_.patches != PatchForm::none) {
       this->collect_lines(0);

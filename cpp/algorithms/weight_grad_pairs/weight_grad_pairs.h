@@ -57,9 +57,7 @@ struct Layout {
   std::int64_t plane_taps() const { return rows.tap_count() * columns.tap_count(); }
   std::int64_t run_elements() const { return run_terms * columns_of_run; }
   // The output channels of all groups that split `i` has.
-  Range split_outputs(const ConvProblem& p, std::int64_t i) const {
-    return {p.out_channels * i / splits, p.out_channels * (i + 1) / splits};
-  }
+  Range split_outputs(const ConvProblem& p, std::int64_t i) const { return nth_part(p.out_channels, i, splits); }
   std::size_t gradient_bytes() const {
     return aligned_bytes(checked_mul(2 * task_groups * task_outputs, gradient_pitch));
   }

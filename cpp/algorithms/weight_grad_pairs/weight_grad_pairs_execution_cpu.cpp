@@ -264,7 +264,7 @@ bool run(const ConvProblem& p, const Layout& s, const Operands<Device>& a, std::
   slots.run(s.pixel_parts * s.splits, [&](std::int64_t i, std::byte* slot) {
     const std::int64_t part = i / s.splits;
     Task task(p, s, a, slot, sums + part * s.sum_count(p));
-    const Range blocks{s.blocks() * part / s.pixel_parts, s.blocks() * (part + 1) / s.pixel_parts};
+    const Range blocks = nth_part(s.blocks(), part, s.pixel_parts);
     if (!task.run(blocks, s.split_outputs(p, i % s.splits))) finite.store(false, std::memory_order_relaxed);
   });
   if (!finite) return false;

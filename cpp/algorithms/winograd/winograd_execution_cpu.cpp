@@ -95,8 +95,7 @@ void Execution::run_units(const float* weights) const {
       slab.depth_end = std::min(g_.depths, slab.depth_begin + b_.depths_per_unit);
       enter(worker, slab);
       const float* group_weights = weights ? weights + slab.group * panels_.group_floats() : nullptr;
-      const Range blocks{panels_.output_blocks * split / b_.output_splits,
-                         panels_.output_blocks * (split + 1) / b_.output_splits};
+      const Range blocks = nth_part(panels_.output_blocks, split, b_.output_splits);
       for (std::int64_t d = slab.depth_begin; d < slab.depth_end; d += b_.depths_per_step) {
         check_job();
         hold_slices(worker, d, std::min(d + b_.depths_per_step, slab.depth_end));

@@ -105,8 +105,7 @@ void Execution::transform_panel(std::int64_t group, std::int64_t output_block, c
 void Execution::fetch(const Worker& worker, const Fetched& f, std::int64_t point) const {
   const Slab& slab = worker.slab;
   const auto share = [&](std::int64_t first, std::int64_t tiles, auto fetch_tile) {
-    const std::int64_t points = g_.shape.plane_points();
-    const Range part{tiles * point / points, tiles * (point + 1) / points};
+    const Range part = nth_part(tiles, point, g_.shape.plane_points());
     Position pos = position(first + part.begin);
     for (std::int64_t t = part.begin; t < part.end; ++t, pos = after(pos)) fetch_tile(pos);
   };

@@ -80,8 +80,8 @@ struct Layout {
   std::int64_t panel_floats() const { return points() * sum_stride; }
   std::int64_t part_panels() const { return d.taps * blocks * runs; }
   // Chains of part `part`. They are whole, so that the cut into chunks does not change the bits.
-  Range part_chains(std::int64_t part) const { return {chains * part / parts, chains * (part + 1) / parts}; }
-  Range split_blocks(std::int64_t split) const { return {blocks * split / splits, blocks * (split + 1) / splits}; }
+  Range part_chains(std::int64_t part) const { return nth_part(chains, part, parts); }
+  Range split_blocks(std::int64_t split) const { return nth_part(blocks, split, splits); }
   // Sums of one part are panels of the slot: all of a split, or those of one product where one chunk completes them.
   bool keeps_all() const { return parts > 1 || chunk < chains; }
   std::int64_t panels() const {
