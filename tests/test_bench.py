@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import vkconv.ndimage
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
-from bench import calibrate, cases, gpu, peers, planner_regret, plot, report, scipy_calls, table  # noqa: E402
+from bench import calibrate, cases, gpu, peers, planner_regret, plot, report, scipy_calls, table, timing  # noqa: E402
 from bench.peers import vkconv_own  # noqa: E402
 from bench.reference import Reference  # noqa: E402
 
@@ -55,6 +57,17 @@ def test_installed_peers_compute_the_same(case: cases.Case) -> None:
         except peers.Refusal:
             continue
         assert reference.error(run.output(run.call())) <= reference.tolerance, peer.name
+
+
+def test_a_rest_outlasts_threads_that_spin() -> None:
+    def spin() -> None:
+        while time.thread_time() < 0.1:
+            pass
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    timing.rest(0.01)
+    assert not spinning.is_alive()
 
 
 @pytest.mark.parametrize("direction", ["input_grad", "weight_grad"])
@@ -232,8 +245,8 @@ def test_gpu_cases_are_problems_and_make_a_table() -> None:
     rows = []
     for case in gpu_cases:
         assert vkconv.explain(gpu.problem_of(case), device="cpu").problem == gpu.problem_of(case)
-        timing = {"plan": "direct", "ms": 0.5, "c": 1.0, "rounded": 1.0}
-        rows.append(gpu.row_of(case, timing, 1.0, []))
+        own = {"plan": "direct", "ms": 0.5, "c": 1.0, "rounded": 1.0}
+        rows.append(gpu.row_of(case, own, 1.0, []))
     assert {"3-D", "1x1", "gradients"} <= {gpu.kind_of(case) for case in cases.select("core") + gpu_cases}
     machine = {"gpu": "a GPU", "date": "today", "commit": "this"}
     text = table.gpu_table({"rows": rows, "machine": machine, "versions": {"cudnn": "9"}})
